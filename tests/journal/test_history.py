@@ -133,7 +133,7 @@ def test_sentences_on_the_way() -> None:
     world.duplicate("m1")
     world.duplicate("m1")
     assert told().endswith(
-        "the application has it and has not confirmed yet; 2 copies were stopped."
+        "it was handed to the application, which has not confirmed it yet; 2 copies were stopped."
     )
     suspended = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.message_id == "m0"]
     assert explain(suspended) == (
@@ -174,6 +174,8 @@ def test_a_failed_attempt_is_the_cause_until_the_next_one_begins() -> None:
 
 def test_durations_in_words() -> None:
     assert in_words(31 * MILLISECOND) == "31 ms"
+    assert in_words(MILLISECOND // 4) == "0.25 ms"
+    assert in_words(999_960) == "1 s"
     assert in_words(2_500 * MILLISECOND) == "2.5 s"
     assert in_words(90 * SECOND) == "90 s"
     assert in_words(HOUR) == "60 min"

@@ -26,6 +26,7 @@ _RETAIN = "tests/handler/upkeep/test_retain.py"
 _SIGNED = "tests/handler/test_signed.py"
 _TRIALS = "tests/handler/test_trials.py"
 _STRANDED = "tests/handler/hub/test_stranded.py"
+_ASK = "tests/entry/cli/test_ask.py"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
@@ -174,6 +175,16 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "    if response.status is MessageStatus.NOT_RECOGNIZED:\n",
         requirement="OPS-2",
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived",),
+    ),
+    Mutant(
+        "what a receiver says of an earlier message of the id settles the refused one",
+        "oncewire.handler.answering.signals",
+        "    elif is_id_taken(stored.outgoing.reason):\n",
+        "    elif False:\n",
+        requirement="OPS-2",
+        tests=(
+            f"{_ASK}::test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused",
+        ),
     ),
     Mutant(
         "what a copy of the request brought again counts for nothing",

@@ -118,3 +118,8 @@ def test_an_empty_lake_has_every_section_too() -> None:
     found = sections(report.render(empty, "Ledger"))
     assert list(found) == list(SECTIONS)
     assert all("None." in content for content in found.values())
+
+
+def test_no_duration_is_rounded_away() -> None:
+    told = [report.lasting(seconds) for seconds in (0.0004, 0.058, 2.5, 90, 7_200)]
+    assert told == ["0.4 ms", "58 ms", "2.5 s", "1.5 min", "2.0 h"]

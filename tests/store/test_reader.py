@@ -9,7 +9,7 @@ import pytest
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import OutgoingState, Phase
+from oncewire.protocol.states import IncomingState, OutgoingState, Phase
 from oncewire.store.contract import Store
 from oncewire.store.records import SpoolSlice, StoredAnswer, StoredParcel
 from oncewire.store.schedule import STORED_INCOMING
@@ -27,6 +27,8 @@ from tests.store.samples import (
     received,
     sent,
 )
+
+GATHERED = IncomingState.GATHERED
 
 
 @pytest.fixture
@@ -88,13 +90,18 @@ def test_parts_are_not_counted_where_their_document_is(filled: Store) -> None:
     with filled.transition() as transaction:
         add(transaction, replace(sent("p1", state=OUTSTANDING), facts=part))
         add(transaction, replace(sent("hub", state=WAITING), facts=part, relayed_from="a"))
-        for name, state in (("q1", CONFIRMED), ("q2", HELD)):
+        for name, state in (("q1", CONFIRMED), ("q2", HELD), ("q3", GATHERED)):
             transaction.add_incoming(replace(received(name, state=state), facts=part))
     filled.commit()
     with filled.reader() as reader:
         after = reader.counts()
+        assert reader.parts_counted() == {
+            "out.outstanding": 1,
+            "in.confirmed": 1,
+            "in.gathered": 1,
+        }
     more = {name: after[name] - before[name] for name in after if after[name] != before[name]}
-    # Those that a hub sends on, and those that wait for others, are all there is of it here.
+    # Those that a hub sends on, and those that wait for an earlier number, are messages here.
     assert more == {"out.waiting": 1, "in.held": 1}
 
 

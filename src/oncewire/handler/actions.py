@@ -122,6 +122,8 @@ class StatusTold:
     """The receiver of a message of ours said what became of it."""
 
     response: StatusResponse
+    # The agreement that the question named, about a message that is unknown here.
+    cpa_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

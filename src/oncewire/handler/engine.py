@@ -32,7 +32,7 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.answering import unaddressed
 from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.answering.asking import ask_status, ping
+from oncewire.handler.answering.asking import ask_for_unknown, ask_status, ping
 from oncewire.handler.arriving import poison
 from oncewire.handler.arriving.expected import Expected, expected
 from oncewire.handler.arriving.heard import Reply
@@ -323,11 +323,17 @@ class Engine:
         with self.node.transition():
             return ping(self.node, agreement_called(self.node, cpa_id))
 
-    def ask_status(self, message_id: str) -> None:
-        """Ask the receiver of a message what became of it."""
+    def ask_status(self, message_id: str, cpa_id: str | None = None) -> str:
+        """Ask the receiver of a message what became of it, or, where it is unknown here, the
+        partner of that agreement; returns the CPAId that its `StatusTold` has."""
         with self.node.transition() as tx:
+            if cpa_id is not None:
+                agreement = agreement_called(self.node, cpa_id)
+                if ask_for_unknown(self.node, tx, agreement, message_id):
+                    return agreement.cpa_id
             operate.find_outgoing(tx, message_id)
             ask_status(self.node, tx, message_id)
+        return ""
 
     def trouble(self, problem: StoreProblem, message_id: str | None = None) -> None:
         """Call the operator for something that the store cannot do, once."""

@@ -113,7 +113,7 @@ class Handler:
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[_Waiter]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
-        self._asking: dict[str, list[asyncio.Future[StatusResponse]]] = {}
+        self._asking: dict[tuple[str, str], list[asyncio.Future[StatusResponse]]] = {}
         self._carrier = Carrier(node.store.spool, self.transports)
         self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
         self._joining = Joining(self._shell)
@@ -268,23 +268,32 @@ class Handler:
             self.engine.node.pings.discard(message_id)
         return True
 
-    async def ask_status(self, message_id: str, timeout: float) -> StatusResponse | None:
+    async def ask_status(
+        self, message_id: str, timeout: float, cpa_id: str | None = None
+    ) -> StatusResponse | None:
         """What the receiver of a message says became of it; None when it says nothing within
-        the time. `wait` tells if that settles the message."""
+        the time. `wait` tells if that settles the message. For a message that is unknown here an
+        agreement says whom to ask."""
         future: asyncio.Future[StatusResponse] = asyncio.get_running_loop().create_future()
-        asking = self._asking.setdefault(message_id, [])
-        asking.append(future)
+
+        def ask() -> tuple[str, str]:
+            asked = self.engine.ask_status(message_id, cpa_id), message_id
+            self._asking.setdefault(asked, []).append(future)
+            return asked
+
+        asked = await self._shell.do("ask status", ask)
         try:
-            await self._shell.do("ask status", lambda: self.engine.ask_status(message_id))
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return None
         finally:
             # An answer takes the whole list away; who gave up before takes only himself.
+            asking = self._asking.get(asked, [])
             if future in asking:
                 asking.remove(future)
-            if not asking and self._asking.get(message_id) is asking:
-                del self._asking[message_id]
+            if not asking:
+                self._asking.pop(asked, None)
+                self.engine.node.asked.discard(asked)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Do what an operator or a program decided, by a verb of the engine."""
@@ -314,9 +323,10 @@ class Handler:
             if pinged is not None:
                 pinged.set()
         elif isinstance(action, StatusTold):
-            for asked in self._asking.pop(action.response.ref_to_message_id, ()):
-                if not asked.done():
-                    asked.set_result(action.response)
+            asked = action.cpa_id, action.response.ref_to_message_id
+            for future in self._asking.pop(asked, ()):
+                if not future.done():
+                    future.set_result(action.response)
         elif isinstance(action, Notice):
             self._notify(action)
         elif isinstance(action, Warned):

@@ -126,6 +126,11 @@ class Node:
         self._moment: tuple[Instant, Duration] | None = None
 
     @cached_property
+    def asked(self) -> set[tuple[str, str]]:
+        """Messages unknown here that a partner was asked for, by its CPAId and their MessageId."""
+        return set()
+
+    @cached_property
     def part_went(self) -> set[str]:
         """Channels on which a part of a document was the last to enter: what is whole goes next."""
         return set()

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from shlex import quote
 
 from oncewire.journal import trace
 from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol import notes
+from oncewire.protocol.answers import is_id_taken
 from oncewire.protocol.detail import Detail
 from oncewire.protocol.terms import Terms
 
@@ -185,6 +187,11 @@ def explain(
     if outcome is None:
         return "Nothing is known of this message."
     why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
+    if outcome.outcome is Outcome.NOT_DELIVERED and _id_is_taken(told, outcome.sender):
+        why = (
+            f"{why} Its receiver has a message of this id with other content; "
+            f"`oncewire ask {quote(outcome.message_id)}` asks what became of that one."
+        )
     warnings = dict.fromkeys(
         f"{said.code}{_about(said)}"
         for said in (notes.Warned.read(row.detail) for row in told if row.kind == trace.WARNED)
@@ -192,6 +199,16 @@ def explain(
     if warnings:
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
     return f"{why}{_changed_way(told, outcome.sender)}{_ignored(told)}"
+
+
+def _id_is_taken(rows: Iterable[Row], sender: str | None) -> bool:
+    """Whether the refusal that the sender heard was about the id alone."""
+    said = [
+        notes.Rejected.read(row.detail)
+        for row in rows
+        if row.kind == trace.REJECTED and row.node == sender
+    ]
+    return bool(said) and is_id_taken(f"{said[-1].code}{_about(said[-1])}")
 
 
 def _changed_way(rows: Iterable[Row], sender: str | None) -> str:
@@ -277,7 +294,7 @@ def _delivered(outcome: MessageOutcome) -> str:
         if outcome.confirmed:
             parts.append("; the application confirmed it")
         elif outcome.handed_over:
-            parts.append("; the application has it and has not confirmed yet")
+            parts.append("; it was handed to the application, which has not confirmed it yet")
         else:
             parts.append("; the application does not have it yet")
     if outcome.duplicates_stopped:
@@ -288,7 +305,8 @@ def _delivered(outcome: MessageOutcome) -> str:
 
 def in_words(duration: Duration) -> str:
     """A duration as people say it."""
-    if duration < SECOND:
+    # What would be rounded to a thousand milliseconds is a second.
+    if duration < SECOND - MILLISECOND // 2:
         return f"{duration / MILLISECOND:.3g} ms"
     if duration < 2 * MINUTE:
         return f"{duration / SECOND:.3g} s"

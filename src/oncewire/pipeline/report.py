@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from oncewire.journal.history import in_words
 from oncewire.journal.predicates.violation import QUARANTINE
 from oncewire.message.instant import SECOND
 from oncewire.pipeline.files import safe_name
@@ -171,14 +172,15 @@ def _latency(service: list[dict[str, Any]]) -> str:
             for name in ("latency_p50", "latency_p95", "latency_p99")
         ]
         worst = max(hour["latency_p99"] for hour in hours)
-        rows.append((partner, direction, *map(_lasting, (*middle, worst))))
+        rows.append((partner, direction, *map(lasting, (*middle, worst))))
     head = ("partner", "direction", "p50", "p95", "p99", "worst hour's p99")
     return table(head, rows, SHOWN_MAX)
 
 
-def _lasting(seconds: float) -> str:
+def lasting(seconds: float) -> str:
+    """How long something took, as people say it."""
     if seconds < 60:
-        return f"{seconds:.3f} s"
+        return in_words(round(seconds * SECOND))
     return f"{seconds / 60:.1f} min" if seconds < 3_600 else f"{seconds / 3_600:.1f} h"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
 from oncewire.message.variant import variant
@@ -220,6 +222,17 @@ def _refused(
     # the number is judged (a bad signature, an unknown agreement) or by somebody on the way.
     # So the stream restarts, instead of waiting for a number that its receiver never saw.
     return go_on(refused, channel, terms, effects, Fate.GIVEN_UP)
+
+
+_ID_TAKEN = re.compile(r"Inconsistent at \S*MessageId\b")
+
+
+def is_id_taken(refusal: str) -> bool:
+    """Whether a refusal says that there is a message of that id, with other content (DRV-6).
+
+    What became of that other one is no word about the message that was refused.
+    """
+    return _ID_TAKEN.match(refusal) is not None
 
 
 def _is_about_agreement(error: Error) -> bool:

@@ -340,8 +340,11 @@ class Reader(Protocol):
     def counts(self) -> dict[str, int]:
         """How many messages, but for trials, are in each state: `out.delivered`,
         `in.confirmed`, ...; every state a stored message can have is there, with 0 where there
-        is none. A document is counted, and not its parts: those that we send as its sender, and
-        those that it was joined of."""
+        is none. A document is counted, and not its parts: those that we send as its sender, those
+        that it was joined of, and those that wait for the others."""
+
+    def parts_counted(self) -> dict[str, int]:
+        """How many parts of documents `counts` leaves out, in each state that there is."""
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         """Incidents, oldest first."""

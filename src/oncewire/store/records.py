@@ -138,6 +138,13 @@ class StoredIncoming:
     answered: bool = field(default=False, compare=False)
 
     @property
+    def stands_behind(self) -> bool:
+        """Whether it is a part whose document is looked at in its place: one that was joined, or
+        that waits for the other parts. Others are messages like any."""
+        behind = (IncomingState.CONFIRMED, IncomingState.GATHERED)
+        return self.facts.split_number is not None and self.incoming.state in behind
+
+    @property
     def passed_on(self) -> bool:
         """Whether a hub sent it on and promised nothing: its bytes are not kept (HOP-7)."""
         return self.incoming.state is IncomingState.FORWARDED and self.parcel is None

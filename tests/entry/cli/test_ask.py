@@ -14,7 +14,7 @@ from oncewire.entry.control.language import socket_path
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import store_path
 from oncewire.entry.running.open_party import open_party, open_party_blocking
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.message.status import MessageStatus, StatusResponse
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
@@ -35,10 +35,10 @@ def test_a_command_tells_what_the_receiver_says(served: Served, sent: str) -> No
     (row,) = found["done"]
     assert (row["what"], row["state"], row["answer"]) == (sent, "delivered", "Received")
     assert row["received"].endswith("Z")
-    assert found["summary"] == "The receiver has it; its application has not taken it yet."
+    assert found["summary"] == "The receiver has it; its application has not confirmed it yet."
     run("inbox", "confirm", sent, "-c", served.folder / "globex")
     shown = run("ask", sent, "--timeout", "60").stdout
-    assert "The receiver has it, and its application took it." in shown
+    assert "The receiver has it, and its application confirmed it." in shown
 
 
 def test_programs_and_the_socket_get_the_same_answer(served: Served, sent: str) -> None:
@@ -115,7 +115,69 @@ def test_where_the_dialect_has_no_such_question_that_is_said(pair: Path, tmp_pat
 
 
 def test_only_what_was_sent_from_here_can_be_asked_for(served: Served, sent: str) -> None:
-    run("ask", "nobody-sent-this", exit_code=output.NOT_FOUND)
+    (unknown,) = run_json("ask", "nobody-sent-this", exit_code=output.NOT_FOUND)["problems"]
+    assert "`oncewire ask nobody-sent-this --to PARTNER`" in unknown["next"]
     there = run_json("ask", sent, "-c", served.folder / "globex", exit_code=output.NOT_FOUND)
     assert there["problems"][0]["problem"] == f"no message {sent} was sent from here"
     run("ask", exit_code=output.BAD_INPUT)
+
+
+# --- after an older backup was restored here ----------------------------------------------------
+
+
+@pytest.fixture
+def forgotten(served: Served, sent: str) -> str:
+    """A message that globex has, and that acme does not know any more."""
+    served.stop("acme")
+    shutil.rmtree(store_path(load(served.folder / "acme", environ={}).settings).parent)
+    served.start("acme")
+    return sent
+
+
+def test_a_partner_is_asked_for_a_message_that_is_unknown_here(forgotten: str) -> None:
+    found = run_json("ask", forgotten, "--to", "globex")
+    (row,) = found["done"]
+    assert (row["what"], row["state"], row["answer"]) == (forgotten, "", "Received")
+    assert found["summary"] == "The receiver has it; its application has not confirmed it yet."
+    # Ids that nobody here knows are given whole: part of one is another message's name.
+    part = run_json("ask", forgotten[:12], "--to", "globex", exit_code=output.WRONG)
+    assert part["done"][0]["answer"] == "NotRecognized"
+    run("ask", forgotten, "--to", "nobody", exit_code=output.NOT_FOUND)
+
+
+def test_programs_ask_for_what_is_unknown_here_under_an_agreement(
+    served: Served, forgotten: str
+) -> None:
+    with open_party_blocking(served.folder / "acme") as party:
+        said = party.ask(forgotten, cpa_id="acme-globex")
+        assert said is not None
+        assert said.status is MessageStatus.RECEIVED
+        with pytest.raises(UnknownMessage, match="was sent from here"):
+            party.ask(forgotten)
+
+
+def test_another_partner_than_the_receiver_is_not_asked(served: Served, sent: str) -> None:
+    file = served.folder / "acme" / "agreements" / "globex.toml"
+    other = file.read_text().replace("acme-globex", "acme-other")
+    (file.parent / "other.toml").write_text(other.replace("party:globex", "party:other"))
+    served.stop("acme")
+    served.start("acme")
+    (refused,) = run_json("ask", sent, "--to", "other", exit_code=output.BAD_INPUT)["problems"]
+    assert "went to" in refused["problem"]
+
+
+def test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused(
+    forgotten: str, tmp_path: Path
+) -> None:
+    """The receiver has a message of that id, but it has said that it is another one."""
+    file = tmp_path / "order.xml"
+    words = ("send", file, "--to", "globex", "--message-id", forgotten, "--wait")
+    again = run_json(*words, exit_code=output.WRONG)
+    assert again["messages"][0]["state"] == "not_delivered"
+    assert "has a message of this id with other content" in again["summary"]
+    assert f"`oncewire ask {forgotten}`" in again["summary"]
+    found = run_json("ask", forgotten, exit_code=output.WRONG)
+    assert (found["done"][0]["state"], found["done"][0]["answer"]) == ("not_delivered", "Received")
+    assert "refused" in found["summary"]
+    assert "under a new id" in found["summary"]
+    assert "Delivered" not in run_json("why", forgotten)["why"]

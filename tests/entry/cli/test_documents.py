@@ -54,7 +54,12 @@ def test_a_large_file_goes_through_the_control_sockets_of_both(
         assert 3 * MEGABYTE <= file.stat().st_size < 3 * MEGABYTE + 16_384
     shown = run_json("show", sent["message_id"], "-c", served.folder / "globex")
     assert shown["documents"] == [
-        {"file_name": large.name, "media_type": KIND, "bytes": 3 * MEGABYTE}
+        {
+            "file_name": large.name,
+            "media_type": KIND,
+            "bytes": 3 * MEGABYTE,
+            "sha256": digest(large),
+        }
     ]
     assert run_json("show", sent["message_id"], "-c", acme)["documents"] == shown["documents"]
     files = taken(served, tmp_path / "out")["files"]

@@ -1,5 +1,6 @@
 """What a newcomer's mistakes are answered with: the right status, the cause, and the way out."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -100,6 +101,9 @@ def test_an_application_in_the_background_may_print(
     finally:
         run("stop", pair / "globex")
     assert "did not take" not in log.read_text()
+    # Whatever it prints, a log of JSON stays one.
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["logger"] for line in lines if "taken:" in line["event"]} == {"oncewire.printed"}
 
 
 @pytest.mark.process

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from oncewire.entry.cli import listing
+from oncewire.entry.cli import listing, output
 from oncewire.entry.party.partners import with_values
-from oncewire.errors import UnknownMessage
+from oncewire.entry.running.open_party import open_party_blocking
+from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.handing_in import HandedIn
+from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Reader
+from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
+from tests.store.samples import facts, prepare, received
 
 PARTS = 5
 
@@ -51,7 +59,32 @@ def test_a_document_is_listed_once_and_its_parts_where_they_are_wanted(
         assert found["messages"][0].get("tries") is None
         found = run_json(box, "--parts", *side)
         assert {one["message_id"] for one in found["messages"]} == {name} | parts
+        own = "delivered" if box == "outbox" else "confirmed"
+        assert found["summary"] == f"1 {state}. Of parts of documents: {PARTS} {own}."
         assert len(run_json(box, "--parts", "--limit", "3", *side)["messages"]) == 3
+
+
+def test_what_cannot_be_split_is_refused_before_anybody_reads_it(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gigabyte is not copied for minutes to be told what the agreement said from the first."""
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    agreement.write_text(with_values(agreement.read_text(), {"payload.max_size": "1000"}))
+    file = tmp_path / "large.bin"
+    with file.open("wb") as sparse:
+        sparse.truncate(SPOOL_ABOVE * 4)
+    monkeypatch.delattr(HandedIn, "read")
+    found = run_json("send", file, "--to", "globex", exit_code=output.BAD_INPUT)
+    (refused,) = found["problems"]
+    assert refused["problem"].startswith(f"payload large.bin has {SPOOL_ABOVE * 4:,} bytes")
+    assert "no more than 1,000 are agreed" in refused["problem"]
+    assert "payload.max_size" in refused["next"]
+    with (
+        open_party_blocking(pair / "acme") as party,
+        pytest.raises(InvalidValue, match="no more than 1,000 are agreed"),
+    ):
+        party.send("globex", file)
+    assert run_json("outbox")["messages"] == []
 
 
 def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
@@ -62,7 +95,21 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     name = run_json("send", file, "--to", "globex", "--wait")["messages"][0]["message_id"]
     assert "Delivered in parts" in run("why", name).stdout
     shown = run_json("show", name)
-    assert (shown["parts"], shown["attempts"]) == (PARTS, None)
+    assert (shown["parts"], shown["parts_acknowledged"]) == (PARTS, PARTS)
+    assert (shown["attempts"], shown["first_sent"] <= shown["acknowledged"]) == (PARTS, True)
+    # The file's own, to be compared with what `sha256sum` prints; the other tells messages apart.
+    (document,) = shown["documents"]
+    assert document["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert run_json("show", name, "-c", there)["documents"] == shown["documents"]
+    # What a part carries is nobody's file.
+    assert run_json("show", f"2-of-{PARTS}.{name}")["documents"][0]["sha256"] == ""
+    (hop,) = shown["trail"]
+    assert (hop["attempts"], hop["sent"]) == (PARTS, shown["first_sent"])
+    # What was received was tried by somebody else, who alone knows how often.
+    received = run_json("show", name, "-c", there)
+    assert (received["parts"], received["attempts"]) == (PARTS, None)
+    # What was joined came as no message, so it has no identity of one.
+    assert received["identity_digest"] is None
     assert any("outbox --parts" in hint for hint in shown["next"])
     assert "parts" not in run_json("show", f"2-of-{PARTS}.{name}")
     # What has no message to show or to ask about says where to look.
@@ -92,6 +139,44 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
         copy = run_json("backup", tmp_path / f"copy-{place.name}", "-c", place)
         assert copy["kept"] == run_json("status", "-c", place)["kept"] == 1
         assert copy["summary"].endswith("is whole: 1 message is kept in it.")
+
+
+def test_each_payload_has_the_digest_of_its_file(served: Served, tmp_path: Path) -> None:
+    files = [tmp_path / "order.xml", tmp_path / "empty.txt", tmp_path / "large.bin"]
+    for file, data in zip(files, (b"<order/>", b"", os.urandom(SPOOL_ABOVE + 1)), strict=True):
+        file.write_bytes(data)
+    sent = run_json("send", *files, "--to", "globex", "--wait")["messages"][0]["message_id"]
+    for side in ((), ("-c", served.folder / "globex")):
+        shown = run_json("show", sent, *side)
+        assert [one["file_name"] for one in shown["documents"]] == [file.name for file in files]
+        assert [one["sha256"] for one in shown["documents"]] == [
+            hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+        ]
+        assert len(shown["identity_digest"]) == 64
+        assert "digest" not in shown
+
+
+def test_what_is_gathered_of_a_document_is_no_message_wherever_one_looks(
+    pair: Path, tmp_path: Path
+) -> None:
+    store = SqliteStore.open(pair / "acme" / "data" / "oncewire.db", node="acme")
+    prepare(store)
+    with store.transition() as tx:
+        for number in (1, 2):
+            split = facts(split_id="doc", split_number=number, split_total=3)
+            part = received(f"part{number}", state=IncomingState.GATHERED)
+            tx.add_incoming(replace(part, facts=split))
+    store.commit()
+    store.close()
+    found = run_json("inbox")
+    assert found["messages"] == []
+    assert found["summary"] == "2 parts wait for the rest of their documents: --parts shows them."
+    found = run_json("inbox", "--parts")
+    assert len(found["messages"]) == 2
+    assert found["summary"] == "Of parts of documents: 2 gathered."
+    found = run_json("status")
+    assert (found["kept"], found["in.gathered"], found["parts"]) == (0, 0, 2)
+    assert run_json("backup", tmp_path / "copy")["kept"] == 0
 
 
 def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(
@@ -124,6 +209,11 @@ def _parts_are_tried_again(split: Served, tmp_path: Path) -> None:
             break
         time.sleep(0.1)
     words = " ".join(told.split())
+    shown = run_json("show", name)
+    (hop,) = shown["trail"]
+    assert (shown["reason"], shown["parts_acknowledged"]) == ("waiting", 0)
+    assert shown["attempts"] == hop["attempts"] == PARTS
+    assert hop["standing"] == f"in {PARTS} parts, 0 acknowledged"
     assert "Under way: it travels in parts: 0 of 5 parts are there (0 %); 5 parts failed" in words
     assert f"`oncewire resume {name}` tries now" in words
     # A part alone is told alike.

@@ -20,6 +20,7 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import NotAllowed
+from oncewire.message.instant import DAY, SECOND, parse_instant
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 
@@ -141,7 +142,17 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
     there = served.folder / "globex"
     open_ = run_json("verify", served.folder / "acme", there)
     assert (open_["violations"], open_["messages"], open_["not_judged_yet"]) == (0, 1, 1)
-    assert f"began after {open_['judged_through']}:" in open_["summary"]
+    # Twice the persistDuration of two days after it was submitted.
+    began, _ = parse_instant(run_json("show", open_id)["submitted"])
+    until, _ = parse_instant(open_["open_until"])
+    assert 0 <= until - began - 2 * 2 * DAY < SECOND
+    assert (
+        f"Of 1 it is too early to say that something is missing: by its agreement it may still "
+        f"come until {open_['open_until']}."
+    ) in open_["summary"]
+    assert (
+        "Run it again when each journal has a row after that, or with --ended" in open_["summary"]
+    )
     assert "1 message waits in the inbox for the application." in open_["summary"]
     # The application has not taken it: the inbox has it, so that it is no loss even if all is over.
     waits = run_json("verify", served.folder / "acme", there, "--ended")
@@ -153,7 +164,7 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
     good = run_json("verify", served.folder / "acme", there, "--ended")
     assert (good["violations"], good["confirmed_once"], good["submitted"]) == (0, 1, 1)
     assert (good["waiting_in_inbox"], good["journals"]) == (0, ["acme", "globex"])
-    assert (good["not_judged_yet"], good["judged_through"]) == (0, "")
+    assert (good["not_judged_yet"], good["judged_through"], good["open_until"]) == (0, "", "")
     assert good["summary"] == "0 violations in 1 message."
 
 
@@ -526,7 +537,9 @@ def test_serve_says_when_it_is_ready_and_stops_gracefully(pair: Path, name: sign
     finally:
         process.kill()
     assert process.returncode == 0
-    assert json.loads(out)["party"] == "acme"
+    # One line, as every other one: whoever gathers both streams in a file reads it line by line.
+    (closing,) = out.splitlines()
+    assert json.loads(closing)["party"] == "acme"
     events = [json.loads(line)["event"] for line in err.splitlines()]
     assert events == ["ready", "stopping", "stopped"]
     assert not sock.exists()
@@ -595,4 +608,7 @@ def test_in_the_background_and_stopped_again(pair: Path) -> None:
     while Path(f"/proc/{started['pid']}/cmdline").exists() and time.monotonic() < deadline:
         os.waitpid(started["pid"], os.WNOHANG)
         time.sleep(0.05)
+    # To its last line it is a log of JSON.
+    lines = [json.loads(line) for line in Path(started["log"]).read_text().splitlines()]
+    assert (lines[0]["event"], lines[-1]["event"]) == ("ready", "stopped")
     run("serve", "--detach", "--set", "http.host=no.such.host.invalid", exit_code=output.TROUBLE)

@@ -211,6 +211,10 @@ def test_no_truth_is_a_number_and_what_is_too_much_is_cut() -> None:
 # --- one definition ----------------------------------------------------------------------------
 
 
+def _heard(loud: bool, _sent: object) -> Told:
+    return Told({"loud": loud}, "It hears.", good=loud)
+
+
 class MoreVerbs:
     """A verb more, and nothing but its definition."""
 
@@ -219,7 +223,7 @@ class MoreVerbs:
     @verb(
         Need.STORE,
         Permission.OPERATE,
-        Command("greet", "greeted", tell=lambda loud: Told({"loud": loud}, "It hears.", good=loud)),
+        Command("greet", "greeted", tell=_heard),
     )
     async def greet(self, reason: str, held: bool = False) -> bool:
         """Greet the party."""

@@ -94,6 +94,17 @@ def test_a_fault_in_a_loop_ends_the_process_with_an_incident(
     assert ask(pair / "acme", "incidents")["incidents"] == []
 
 
+def test_one_that_fails_in_the_background_leaves_a_log_that_can_be_read(start: Start) -> None:
+    fault = IN_A_LOOP["a loop beside"].format(fault="MemoryError()")
+    driven = start("acme", f"{fault}\n        sys.argv.append('--detached')\n")
+    driven.ready()
+    assert driven.ended() == 70
+    (said,) = driven.lines("critical")
+    assert "MemoryError" in said["error"]
+    assert driven.lines("info")[0]["event"] == "ready"
+    assert not [line for line in driven.lines("info") if line["logger"] == "oncewire.printed"]
+
+
 HANGS = """
 from oncewire.handler.engine import Engine
 import time, pathlib

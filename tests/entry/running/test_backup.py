@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
+from oncewire.entry.cli import output
 from oncewire.entry.delivery.directory import Directory
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.backup import MANIFEST, check_backup, take_backup
@@ -15,6 +17,7 @@ from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import NotAllowed, OncewireError, StoreProblem
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served
+from tests.entry.terminal import run, run_json
 
 LARGE = b"x" * 1_200_000
 
@@ -82,6 +85,21 @@ def test_a_backup_that_is_not_whole_is_told(pair: Path, served: Served, tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
 
 
+def test_what_is_no_backup_is_told_as_that(pair: Path, tmp_path: Path) -> None:
+    file = tmp_path / "order.xml"
+    file.write_text("<order/>")
+    for place, said in (
+        (tmp_path / "none", "there is no folder"),
+        (file, "is no folder"),
+        (tmp_path, f"has no {MANIFEST}"),
+    ):
+        found = run_json("backup", place, "--check", exit_code=output.NOT_FOUND)
+        (problem,) = found["problems"]
+        assert said in problem["problem"]
+        assert str(place) in problem["problem"]
+        assert problem["next"] == "name a folder that `oncewire backup` made"
+
+
 def test_a_damaged_file_of_the_spool_is_told_by_the_backup(
     pair: Path, served: Served, tmp_path: Path
 ) -> None:
@@ -92,6 +110,49 @@ def test_a_damaged_file_of_the_spool_is_told_by_the_backup(
     with pytest.raises(StoreProblem, match="has changed"):
         take_backup(settings_of(pair, "acme"), tmp_path / "copy", 1)
     assert list(tmp_path.glob("*copy*")) == []
+
+
+def test_a_restored_party_says_so_until_its_manifest_goes(
+    pair: Path, served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_party_blocking(pair / "acme") as party:
+        party.send("globex", b"<order/>")
+    assert "restored" not in run_json("status")
+    run("backup", tmp_path / "copy")
+    taken = json.loads((tmp_path / "copy" / MANIFEST).read_text())["taken"]
+    served.stop("acme")
+    shutil.rmtree(pair / "acme" / "data")
+    shutil.copytree(tmp_path / "copy", pair / "acme", dirs_exist_ok=True)
+    said = run_json("status")["restored"]
+    assert said.startswith(f"from the backup of {taken}")
+    assert "in use since" not in said
+    served.start("acme")
+    assert "the party was restored from a backup" in caplog.messages
+    found = run_json("status")
+    since = found["restored"].partition("in use since ")[2]
+    assert since[:10] == taken[:10]
+    assert "oncewire doctor" in found["next"]
+    checks = {row["what"]: row for row in run_json("doctor", "--no-partners")["checks"]}
+    assert checks["restored"]["grade"] == "warning"
+    assert taken in checks["restored"]["finding"]
+    assert "--to PARTNER" in checks["restored"]["fix"]
+    assert f"remove {pair / 'acme' / MANIFEST}" in checks["restored"]["fix"]
+    # A look does not end it, and neither does another start.
+    served.stop("acme")
+    served.start("acme")
+    assert run_json("status")["restored"] == found["restored"]
+    (pair / "acme" / MANIFEST).unlink()
+    assert "restored" not in run_json("status")
+    checks = {row["what"]: row for row in run_json("doctor", "--no-partners")["checks"]}
+    assert "restored" not in checks
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"taken": 7, "journal": "x"}'])
+def test_a_manifest_that_cannot_be_read_still_says_that_the_party_was_restored(
+    pair: Path, served: Served, content: bytes
+) -> None:
+    (pair / "acme" / MANIFEST).write_bytes(content)
+    assert run_json("status")["restored"] == "from a backup that does not say when it was taken"
 
 
 def test_what_a_killed_process_had_begun_to_write_goes(tmp_path: Path) -> None:

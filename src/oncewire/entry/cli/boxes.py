@@ -80,7 +80,7 @@ def outbox(
             suspended = {
                 channel.key: channel for channel in reader.channels()[0] if channel.suspended
             }
-            counts = reader.counts()
+            counts, behind = reader.counts(), reader.parts_counted()
         name = Names(settings)
         rows = [
             (
@@ -99,7 +99,7 @@ def outbox(
             listings=(
                 Listing("messages", columns, rows, empty=_none("Nothing was sent.", states)),
             ),
-            summary=_counted(counts, "out.", states, None if parts else len(rows)),
+            summary=_summary(counts, behind, "out.", states, None if parts else len(rows)),
         )
 
     output.answer(work, json=json)
@@ -118,6 +118,29 @@ def _state(states: Any, word: str) -> Any:
 def _none(at_all: str, states: Sequence[str]) -> str:
     """Nothing at all, or nothing of the kind that was asked for."""
     return f"Nothing is {' or '.join(states)}; in all:" if states else at_all
+
+
+def _summary(
+    counts: dict[str, int],
+    behind: dict[str, int],
+    prefix: str,
+    states: Sequence[str],
+    shown: int | None,
+) -> str:
+    """How many messages there are, and how many parts stand behind documents: all of them where
+    they are listed (`shown` is None), else those that wait for a document."""
+    said = [_counted(counts, prefix, states, shown)]
+    waiting = behind.get(f"{prefix}{_GATHERED}", 0)
+    if shown is None:
+        parts = _counted(behind, prefix, states, None)
+        said.append(parts and f"Of parts of documents: {parts}")
+    elif waiting and (not states or _GATHERED in states):
+        many = number_of(waiting, "part", "waits")
+        said.append(f"{many} for the rest of their documents: --parts shows them.")
+    return " ".join(filter(None, said))
+
+
+_GATHERED = "gathered"
 
 
 def _counted(counts: dict[str, int], prefix: str, states: Sequence[str], shown: int | None) -> str:
@@ -174,7 +197,7 @@ def listed(
             return Report(listings=(nothing,))
         with open_readers(settings).reader() as reader:
             found = newest_received(reader, states, limit, parts=parts)
-            counts = reader.counts()
+            counts, behind = reader.counts(), reader.parts_counted()
         name = Names(settings)
         rows = [
             (
@@ -192,7 +215,7 @@ def listed(
             listings=(
                 Listing("messages", columns, rows, empty=_none("Nothing has arrived.", states)),
             ),
-            summary=_counted(counts, "in.", states, None if parts else len(rows)),
+            summary=_summary(counts, behind, "in.", states, None if parts else len(rows)),
             hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
         )
 

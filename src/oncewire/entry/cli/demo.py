@@ -192,7 +192,7 @@ def _picture(progress: Progress) -> Any:
     words = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in faults.items())
     grid.add_row("orders", _line(progress))
     grid.add_row("network", words or "quiet")
-    grid.add_row("now", Text(f"{progress.phase}  ({progress.seconds:.0f} s)", style="bold"))
+    grid.add_row("now", Text(f"{progress.phase}  ({progress.seconds:.1f} s)", style="bold"))
     bar = ProgressBar(total=progress.messages, completed=progress.delivered, width=60)
     return Group(grid, bar)
 

@@ -75,6 +75,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         found = [_handler(settings)]
         advance(1)
         found += checkup.check_store(settings)
+        found += checkup.check_restored(settings)
         advance(1)
         kept, problems = checkup.check_agreements(settings)
         found += checkup.check_certificates(settings, now(), kept)

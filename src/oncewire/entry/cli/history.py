@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,15 +11,19 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
-from oncewire.entry.cli.outlook import outlook, tries
+from oncewire.entry.cli.outlook import outlook
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.cli.placed import placed
 from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.judging import Verdict
     from oncewire.entry.party.settings import Settings
+    from oncewire.journal.outcome import MessageOutcome
+    from oncewire.journal.parts import Parts
     from oncewire.journal.row import Row
+    from oncewire.message.instant import Instant
     from oncewire.store.contract import Reader
     from oncewire.store.records import MessageFacts
 
@@ -52,9 +57,12 @@ def show(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Show what is known of one message: parties, state, number, times, size, digest, and its
+    """Show what is known of one message: parties, state, number, times, size, documents, and its
     trail: each hop with its times and its acknowledgement. Name the folders of other parties
     (`--with`) whose journals are at hand, such as those of the hubs on its way.
+
+    `sha256` is that of each document, as sha256sum has it of the file. `identity_digest` is over
+    the header and all documents: by it a copy of a message is told from another one.
 
     With --raw the exact bytes that were sent or that arrived, in the form that
     `oncewire message decode` reads, for as long as they are kept.
@@ -77,30 +85,33 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     from oncewire.entry.messages.stored import documents_of
     from oncewire.journal.history import explain
     from oncewire.journal.outcome import fold_outcome
+    from oncewire.journal.parts import parts_of
 
     rows = reader.journal_of(found)
     outcome = fold_outcome(rows)
     if outcome is None:
         return Report({"message_id": found})
+    parts = parts_of(rows, reader.journal_of)
     known: dict[str, Any] = {
         "message_id": found,
         "outcome": outcome.outcome,
-        "reason": outcome.reason,
+        "reason": _reason(outcome, parts),
         **_stored(reader, found),
-        "attempts": _tried(reader, found, outcome.attempts),
+        **_parts(rows, parts),
+        "attempts": _tried(outcome, parts),
         "duplicates_stopped": outcome.duplicates_stopped,
         "channel": outcome.channel,
         "epoch": outcome.epoch,
         "sequence_number": outcome.sequence_number,
         "submitted": moment(outcome.submitted_at),
-        "first_sent": moment(outcome.first_sent_at),
+        "first_sent": moment(_first_sent(outcome, parts)),
         "acknowledged": moment(outcome.acknowledged_at),
         "failed": moment(outcome.failed_at),
         "received": moment(outcome.received_at),
         "handed_over": moment(outcome.handed_over_at),
         "confirmed": moment(outcome.confirmed_at),
         "size": outcome.size,
-        "digest": outcome.digest,
+        "identity_digest": _identity(outcome),
         "terms": outcome.terms_id,
         "legal_hold": reader.on_hold(found),
         "removed": moment(
@@ -109,32 +120,67 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     }
     place = at_party(settings)
     told = explain(rows, outlook=outlook(reader, found, now(), place))
-    hops = _trail(rows + _rows_elsewhere(found, others))
+    hops = _trail(rows + _rows_elsewhere(found, others), parts)
     hints = [f"oncewire why {quote(found)}{place}"]
     if "parts" in known:
-        hints.append(f"oncewire outbox --parts{place}")
-    columns = ("file_name", "media_type", "bytes")
+        hints.append(f"oncewire {'inbox' if parts is None else 'outbox'} --parts{place}")
+    columns = ("file_name", "media_type", "bytes", "sha256")
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
     return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
 
 
-def _tried(reader: Reader, message_id: str, attempts: int) -> int | None:
-    """None of a document of which only the parts travel."""
-    stored = reader.outgoing(message_id)
-    return None if stored is not None and tries(stored) is None else attempts
+def _parts(rows: list[Row], parts: Parts | None) -> dict[str, int]:
+    """Of a document in parts: how many they are and, where it is sent from, how many arrived."""
+    from oncewire.journal.parts import parts_total
+
+    total = parts_total(rows)
+    if total is None:
+        return {}
+    return {"parts": total} | ({} if parts is None else {"parts_acknowledged": parts.acknowledged})
 
 
-def _trail(rows: list[Row]) -> Listing:
+def _identity(outcome: MessageOutcome) -> str | None:
+    """What was joined of parts came as no message: the digest of its row is the document's."""
+    return None if outcome.document and outcome.sender is None else outcome.digest
+
+
+def _reason(outcome: MessageOutcome, parts: Parts | None) -> str:
+    """Of a document that is under way by its parts, what is said of any message that left."""
+    left = parts is not None and parts.first_sent_at is not None
+    return "waiting" if left and outcome.reason == "queued" else outcome.reason
+
+
+def _tried(outcome: MessageOutcome, parts: Parts | None) -> int | None:
+    """How often it was sent, by its parts where those travel; only its sender knows."""
+    if outcome.sender is None:
+        return None
+    return outcome.attempts + (0 if parts is None else parts.attempts)
+
+
+def _first_sent(outcome: MessageOutcome, parts: Parts | None) -> Instant | None:
+    if parts is None or parts.first_sent_at is None:
+        return outcome.first_sent_at
+    return parts.first_sent_at
+
+
+def _trail(rows: list[Row], parts: Parts | None) -> Listing:
+    """Each hop. A document in parts leaves its sender by them: the first hop is theirs."""
     from oncewire.journal.trail import trail
 
     columns = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
+    found = trail(rows)
+    if found and parts is not None:
+        first, sent_at = found[0], found[0].sent_at or parts.first_sent_at
+        standing = str(parts) if first.acknowledged_at is None else f"{first.standing}, {parts}"
+        attempts = first.attempts + parts.attempts
+        found[0] = replace(first, sent_at=sent_at, attempts=attempts, standing=standing)
     hops = [
         (
             *(hop.number, hop.node, hop.peer or "", moment(hop.sent_at), hop.attempts),
             *(moment(hop.received_at), moment(hop.acknowledged_at), hop.standing),
         )
-        for hop in trail(rows)
+        for hop in found
     ]
     return Listing("trail", columns, hops)
 
@@ -146,8 +192,6 @@ def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
         facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
         facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
         facts["expires"] = moment(sent.outgoing.expires_at)
-        if sent.facts.split_total is not None and sent.facts.split_number is None:
-            facts["parts"] = sent.facts.split_total
         return facts
     for arrived in reader.incoming(message_id):
         facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}
@@ -223,7 +267,7 @@ def why(
             for step in ladder(rows)
         ]
         columns = ("at", "node", "direction", "peer", "what")
-        sentence = explain(rows, outlook=then)
+        sentence = placed(explain(rows, outlook=then))
         # The sentence comes first: it is what was asked for.
         facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
         if then:
@@ -354,6 +398,7 @@ def verdict_report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...] = ()
         "ended": ended,
         "judged_through": moment(verdict.through),
         "not_judged_yet": verdict.not_yet,
+        "open_until": moment(verdict.until) if verdict.not_yet else "",
         "waiting_in_inbox": verdict.waiting,
         "in_doubt": verdict.in_doubt,
     }
@@ -388,10 +433,12 @@ def _summary(verdict: Verdict) -> str:
     parts = f" and {number_of(report.parts, 'part')} of documents" if report.parts else ""
     violations = number_of(len(report.violations), "violation")
     said = f"{violations} in {number_of(report.messages, 'message')}{parts}."
-    if verdict.not_yet and verdict.through is not None:
+    if verdict.not_yet and verdict.until is not None:
+        whose = "its agreement" if verdict.not_yet == 1 else "their agreements"
         said += (
-            f" {verdict.not_yet:,} of them began after {moment(verdict.through)}: what is missing "
-            "of those may still come and is not judged yet; with --ended it is."
+            f" Of {verdict.not_yet:,} it is too early to say that something is missing: by {whose} "
+            f"it may still come until {moment(verdict.until)}. Run it again when each journal has "
+            "a row after that, or with --ended if nothing more will come."
         )
     if waiting:
         said += f" {number_of(waiting, 'message', 'waits')} in the inbox for the application."

@@ -107,11 +107,13 @@ def newest_sent(
     reader: Reader, states: Sequence[OutgoingState], limit: int, *, parts: bool
 ) -> list[StoredOutgoing]:
     """What was sent, newest first; a document stands for its parts, unless they are wanted too."""
+    from oncewire.handler.documents.original import is_part
+
     found: list[StoredOutgoing] = []
     before = None
     while len(found) < limit:
         page = reader.outgoing_list(states=states, limit=max(limit, PAGE), before=before)
-        found += [one for one in page if parts or one.facts.split_number is None]
+        found += [one for one in page if parts or not is_part(one)]
         if len(page) < max(limit, PAGE):
             break
         before = page[-1].position
@@ -126,7 +128,7 @@ def newest_received(
     before = None
     while len(found) < limit:
         page = reader.incoming_list(states=states, limit=max(limit, PAGE), before=before)
-        found += [one for one in page if parts or one.facts.split_number is None]
+        found += [one for one in page if parts or not one.stands_behind]
         if len(page) < max(limit, PAGE):
             break
         before = page[-1].row

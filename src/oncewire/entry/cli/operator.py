@@ -40,16 +40,20 @@ def status(config: Config = None, json: Json = False) -> None:
     """Show how the party is doing: whether it runs, its messages by state, its channels.
 
     `kept` are the messages that are here, sent and received, until retention removes them. A
-    document that travels in parts is one of them, and trials are none.
+    document that travels in parts is one of them, and trials are none. `parts` are those of
+    documents, whether they are sent, were joined, or wait for the rest of their document.
     """
 
     def work() -> Report:
         import asyncio
 
         from oncewire.entry.running.assemble import open_readers
+        from oncewire.entry.running.restored import find_restored
 
         settings = loaded(config).settings
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
+        restored = find_restored(settings)
+        facts |= {} if restored is None else {"restored": str(restored)}
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
@@ -57,6 +61,7 @@ def status(config: Config = None, json: Json = False) -> None:
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
             counts, undecided = reader.counts(), reader.incidents()
+            parts = sum(reader.parts_counted().values())
             removed = reader.last_removal()
             strangers = reader.refusals(REFUSALS_READ)
             untold = len(reader.notices_owed(NOTICES_COUNTED))
@@ -70,13 +75,18 @@ def status(config: Config = None, json: Json = False) -> None:
             facts |= {"stuck": found.stuck} if found.stuck else {}
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
+        facts |= {"parts": parts} if parts or json else {}
         if strangers or json:
             facts["strangers_refused"] = sum(refusal.count for refusal in strangers)
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
         hints = tuple(
             f"oncewire {verb}{at_party(settings)}"
-            for verb, count in (("incidents", open_ones), ("notices", untold))
-            if count
+            for verb, told in (
+                ("incidents", open_ones),
+                ("notices", untold),
+                ("doctor", restored),
+            )
+            if told
         )
         shown = rows if json else rows[:CHANNELS_SHOWN]
         listings = [Listing("channels", columns, shown)]

@@ -86,10 +86,13 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         + (f" and {number_of(found.parts, 'part')} of documents" if found.parts else "")
         + (f", {number_of(unchained, 'range')} of rows unchained" if unchained else "")
         + (f", {number_of(unjudged, 'thing')} wrong with the journals" if unjudged else "")
-        + (f", {number_of(waiting, 'message')} not judged yet" if waiting else "")
+        + (f", {number_of(waiting, 'message')} {_NOT_YET}" if waiting else "")
         + (f", {doubted:,} in doubt" if doubted else ""),
         exit_code=OK if found.clean else WRONG,
     )
+
+
+_NOT_YET = "not judged yet, for what is missing of them may still come by their agreements"
 
 
 def _extents_of_check(found: Verification, *, json: bool) -> Listing:

@@ -7,11 +7,12 @@ import json as jsonlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
 from oncewire.entry.cli.output import Json, Listing, Report, problem_of, typed
 from oncewire.entry.cli.place import Config, Set, loaded
 
@@ -48,8 +49,9 @@ def serve(
         from dataclasses import asdict
 
         from oncewire.entry.running import event_loop
-        from oncewire.entry.running.logs import start_logging
+        from oncewire.entry.running.logs import Printed, start_logging
         from oncewire.entry.running.serving import serve as run
+        from oncewire.errors import HandlerFailed
 
         found = loaded(config, settings).settings
         if detach:
@@ -61,39 +63,65 @@ def serve(
             if not quiet:
                 _say_ready(found.party.name, running.url, json=json)
             if detached:
-                _let_go()
+                _let_go(log.form.value)
 
-        status = event_loop.run(run(found, ready))
+        try:
+            status = event_loop.run(run(found, ready))
+        except HandlerFailed as failure:
+            if isinstance(sys.stdout, Printed):
+                # Nobody listens any more, and the log has it.
+                raise typer.Exit(failure.exit_code) from failure
+            raise
         if quiet or detached:
-            return Report({})
+            raise typer.Exit(output.OK)
         summary = f"{status.party} stopped. Whatever was under way is kept."
-        return Report(asdict(status) if json else {}, summary=summary)
+        if json:
+            _say_line({"ok": True, **asdict(status), "summary": summary})
+            raise typer.Exit(output.OK)
+        return Report({}, summary=summary)
 
     output.answer(work, json=json)
 
 
 def _say_ready(party: str, url: str, *, json: bool) -> None:
     """One line, for whoever waits for it: a person or a program that started us."""
-    line = f"{party} listens at {url}  (stop it with Ctrl-C)"
     if json:
-        line = jsonlib.dumps({"event": "ready", "party": party, "url": url, "pid": os.getpid()})
-    sys.stdout.write(line + "\n")
+        _say_line({"event": "ready", "party": party, "url": url, "pid": os.getpid()})
+        return
+    sys.stdout.write(f"{party} listens at {url}  (stop it with Ctrl-C)\n")
     sys.stdout.flush()
 
 
-def _let_go() -> None:
+def _say_line(said: dict[str, Any]) -> None:
+    """Words of a process that runs on, or did: its log may go the same way, a line each."""
+    sys.stdout.write(jsonlib.dumps(said, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _let_go(form: str) -> None:
     """Whoever started us has read the ready line and listens no more: what an application prints
     from here on goes where the log goes, line by line."""
+    from oncewire.entry.running.logs import Printed
+
     sys.stdout.flush()
     os.dup2(2, 1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if form == "json":
+        sys.stdout = Printed()
+    elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:
     from oncewire.entry.running.background import log_file, start
+    from oncewire.entry.running.restored import find_restored
 
     ready = jsonlib.loads(start(settings, given))
+    hints = [f"oncewire stop {typed(settings.folder)}"]
+    summary = f"{settings.party.name} listens at {ready['url']}."
+    restored = find_restored(settings)
+    if restored is not None:
+        hints.insert(0, f"oncewire doctor{at_party(settings)}")
+        summary += f" It was restored {restored}."
     return Report(
         {
             "party": settings.party.name,
@@ -101,8 +129,8 @@ def _detached(settings: Settings, given: list[str]) -> Report:
             "pid": ready["pid"],
             "log": str(log_file(settings)),
         },
-        summary=f"{settings.party.name} listens at {ready['url']}.",
-        hints=(f"oncewire stop {typed(settings.folder)}",),
+        summary=summary,
+        hints=tuple(hints),
     )
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import find_channel, find_id
+from oncewire.entry.cli.listing import complete_partner, find_channel, find_id
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded
 from oncewire.entry.control.verb import Argument, Command, Need, Told, Verb
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 GROUPS = {"clock": "When the machine's clock was set."}
 """What a word says that stands before several commands."""
+
+_PARTNER = "The partner's name or PartyId, for what is unknown here; then ids are given whole."
 
 _OPTION_TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 
@@ -73,6 +76,10 @@ def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[tuple[str, A
             yield "message_id", Annotated[list[str] | None, typer.Argument(help=said.help)], None
         elif argument.name == "channel" and "message_id" not in named:
             yield "channel", Annotated[str, typer.Argument(help=said.help)], inspect.Parameter.empty
+        elif argument.name == "cpa_id":
+            # People call an agreement by the name of its partner.
+            option = typer.Option("--to", help=_PARTNER, autocompletion=complete_partner)
+            yield "cpa_id", Annotated[str, option], ""
         else:
             kind = _OPTION_TYPES[argument.type.removesuffix(" | None")]
             option = typer.Option(help=said.help, min=said.least, max=said.most)
@@ -92,14 +99,19 @@ def _work(
 
     settings = loaded(config).settings
     if not {"message_id", "channel"} & set(given):
-        (said,), at_rest = _done(settings, verb, command, [given])
+        results, at_rest = _done(settings, verb, command, [given])
+        said = command.tell(results[0], None)
         return _report(command, [said], dict(said.facts), (), at_rest=at_rest)
     _check_named(given)
     readers = open_readers(settings)
     with readers.reader() as reader:
-        calls = _calls(reader, given)
-    told, at_rest = _done(settings, verb, command, calls)
+        calls = _calls(settings, reader, given)
+    results, at_rest = _done(settings, verb, command, calls)
     with readers.reader() as reader:
+        told = [
+            command.tell(result, reader.outgoing(call.get("message_id", "")))
+            for call, result in zip(calls, results, strict=True)
+        ]
         rows = [_row(reader, call, said) for call, said in zip(calls, told, strict=True)]
     readers.close()
     listing = Listing("done", ("what", "state", *told[0].facts), rows)
@@ -114,32 +126,60 @@ def _check_named(given: dict[str, Any]) -> None:
         raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
 
 
-def _calls(reader: Reader, given: dict[str, Any]) -> list[dict[str, Any]]:
+def _calls(settings: Settings, reader: Reader, given: dict[str, Any]) -> list[dict[str, Any]]:
     """The arguments of each call: one for the channel, one for every message that is named."""
     options = dict(given)
     wanted, channel = options.pop("message_id", None), options.pop("channel", None)
+    to = options.pop("cpa_id", None)
+    if to:
+        options["cpa_id"] = _agreed_with(settings, to)
     streams = [{"channel": find_channel(reader, channel)}] if channel else []
-    messages = [{"message_id": find_id(reader, each_id)} for each_id in wanted or ()]
+    messages = [{"message_id": _meant(reader, each_id, to)} for each_id in wanted or ()]
     return [{**named, **options} for named in (*streams, *messages)]
+
+
+def _agreed_with(settings: Settings, partner: str) -> str:
+    from oncewire.entry.messages.submitting import find_agreement
+    from oncewire.entry.party.agreements import load_readable
+
+    return find_agreement(load_readable(settings), partner).cpa_id
+
+
+def _meant(reader: Reader, wanted: str, to: str | None) -> str:
+    """The message that is meant. Where a partner may be asked for one that is unknown here (`to`
+    is a text), part of an id could be that of another."""
+    from oncewire.errors import UnknownMessage
+
+    if to:
+        return wanted
+    try:
+        return find_id(reader, wanted)
+    except UnknownMessage as unknown:
+        if to is None:
+            raise
+        remedy = f"{unknown.remedy}; to ask a partner for what is unknown here: `oncewire ask "
+        raise UnknownMessage(
+            unknown.problem, remedy=f"{remedy}{quote(wanted)} --to PARTNER`"
+        ) from None
 
 
 def _done(
     settings: Settings, verb: Verb[..., Any], command: Command, calls: list[dict[str, Any]]
-) -> tuple[list[Told], bool]:
-    """What is to be said of each call, and whether no handler runs."""
+) -> tuple[list[Any], bool]:
+    """What comes of each call, and whether no handler runs."""
     import asyncio
 
     from oncewire.entry.control.doers import AtRest
     from oncewire.entry.running.logs import only_errors
     from oncewire.entry.running.reach import reach, reach_running
 
-    async def run() -> tuple[list[Told], bool]:
+    async def run() -> tuple[list[Any], bool]:
         door = reach_running(settings) if verb.needs is Need.HANDLER else reach(settings)
         async with door as verbs:
             results = [
                 await verbs.perform(verb, verb.bind({**call, **command.fixed})) for call in calls
             ]
-            return [command.tell(result) for result in results], isinstance(verbs, AtRest)
+            return results, isinstance(verbs, AtRest)
 
     with only_errors():
         return asyncio.run(run())

@@ -24,6 +24,8 @@ from oncewire.errors import InvalidValue
 if TYPE_CHECKING:
     from inspect import BoundArguments
 
+    from oncewire.store.records import StoredOutgoing
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -75,7 +77,7 @@ class Told:
     good: bool = True
 
 
-def _nothing_to_tell(_result: Any) -> Told:
+def _nothing_to_tell(_result: Any, _sent: StoredOutgoing | None) -> Told:
     return Told({}, "")
 
 
@@ -94,8 +96,9 @@ class Command:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     # Without a handler it takes effect only when one runs.
     later: bool = False
-    # How a result is told; where a verb returns nothing, `done` is all.
-    tell: Callable[[Any], Told] = _nothing_to_tell
+    # How a result is told, beside what is stored of the message that it is about, if it was sent
+    # from here; where a verb returns nothing, `done` is all.
+    tell: Callable[[Any, StoredOutgoing | None], Told] = _nothing_to_tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
+    from oncewire.store.records import StoredOutgoing
     from oncewire.store.spool_contract import Spool
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class Status:
     transfers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def told_of(said: StatusResponse | None) -> Told:
+def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
     """What a receiver said of a message, for people."""
     if said is None:
         return Told(
@@ -105,10 +106,11 @@ def told_of(said: StatusResponse | None) -> Told:
         )
     from oncewire.message.instant import format_instant
     from oncewire.message.status import MessageStatus
+    from oncewire.protocol.answers import is_id_taken
 
     words = {
-        MessageStatus.PROCESSED: "The receiver has it, and its application took it.",
-        MessageStatus.RECEIVED: "The receiver has it; its application has not taken it yet.",
+        MessageStatus.PROCESSED: "The receiver has it, and its application confirmed it.",
+        MessageStatus.RECEIVED: "The receiver has it; its application has not confirmed it yet.",
         MessageStatus.FORWARDED: "The handler we sent it to has it, and sends it on.",
         MessageStatus.NOT_RECOGNIZED: "The receiver does not know this message: it did not arrive "
         "there, was refused, or is forgotten. If it acknowledged it once, it has lost it since, as "
@@ -119,7 +121,16 @@ def told_of(said: StatusResponse | None) -> Told:
     unknown = (MessageStatus.NOT_RECOGNIZED, MessageStatus.UNAUTHORIZED)
     received = "" if said.timestamp is None else format_instant(said.timestamp)
     facts: dict[str, Any] = {"answer": said.status, "received": received}
+    if sent is not None and said.status not in unknown and is_id_taken(sent.outgoing.reason):
+        return Told(facts, f"{_OF_ANOTHER} {words[said.status]}", good=False)
     return Told(facts, words[said.status], good=said.status not in unknown)
+
+
+_OF_ANOTHER = (
+    "It refused this message, for it has an earlier one of this id with other content, and its "
+    "answer is about that one. Made once more, the same document is other content too. If it is "
+    "another document, send it under a new id. Of the earlier one:"
+)
 
 
 class Here(Protocol):
@@ -190,15 +201,20 @@ class PartyVerbs:
         return await self.here.operate(lambda engine: engine.notices(limit), "look")
 
     @verb(Need.HANDLER, Permission.OPERATE, Command("ask", tell=told_of))
-    async def ask(self, message_id: str, timeout: float = 30.0) -> StatusResponse | None:
+    async def ask(
+        self, message_id: str, timeout: float = 30.0, cpa_id: str | None = None
+    ) -> StatusResponse | None:
         """Ask the receiver of a message what became of it, and wait for what it says.
+
+        A message that is unknown here, as after an older backup was restored, is asked for by its
+        whole id, and the partner is named; then the answer settles nothing.
 
         When nothing comes in time, nothing new is known. An answer that the receiver has it settles
         a message whose fate was unknown. One that it knows no such message settles nothing, for a
         copy may still be on its way. Not every dialect has the question: under rm-0.78 it is an
         error.
         """
-        return await self.here.handler.ask_status(message_id, timeout)
+        return await self.here.handler.ask_status(message_id, timeout, cpa_id)
 
     @verb(Need.HANDLER, Permission.OPERATE, Within("ping"))
     async def ping(self, cpa_id: str, timeout: float = 10.0) -> bool:

@@ -18,6 +18,8 @@ from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.number import number_of, size_of
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.backup import MANIFEST
+from oncewire.entry.running.restored import find_restored
 from oncewire.entry.running.transports import withdrawn_by
 from oncewire.errors import NotHere, OncewireError
 from oncewire.handler.world import RealWorld
@@ -76,6 +78,20 @@ def check_store(settings: Settings) -> Iterator[Finding]:
     yield _fsync(folder)
     yield from _database(path)
     yield _space(folder)
+
+
+def check_restored(settings: Settings) -> Iterator[Finding]:
+    """Whether what is kept here is older than what partners know."""
+    restored = find_restored(settings)
+    if restored is not None:
+        yield Finding(
+            "restored",
+            Grade.WARNING,
+            f"{restored}: what was sent and received after that backup is unknown here",
+            "ask partners for it (`oncewire ask ID --to PARTNER`) or compare books "
+            "(`oncewire pipeline reconcile`; docs/backup.md); when that is done, "
+            f"remove {settings.folder / MANIFEST}",
+        )
 
 
 def _file_system(folder: Path) -> Finding:

@@ -13,7 +13,7 @@ from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
-from oncewire.message.instant import DAY, Instant
+from oncewire.message.instant import DAY, Duration, Instant
 from oncewire.message.trial import is_trial
 from oncewire.protocol.states import IncomingState
 
@@ -77,6 +77,8 @@ class Verdict:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     # Of messages from before that instant it was also judged what is missing; None: of all.
     through: Instant | None = None
+    # When the last timer of all messages will have run out; None: of all it was judged.
+    until: Instant | None = None
     # For each party how many messages lie in its inbox and wait for the application.
     inboxes: Mapping[str, int] = field(default_factory=dict)
 
@@ -113,11 +115,15 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
     """
     everything = list(rows)
     context = Context.gather(everything, healed=ended)
-    before = None if ended or not everything else _settled_before(everything, context, now)
+    before = until = None
+    if everything and not ended:
+        longest = _longest(context)
+        before = _reached(everything, now) - longest
+        until = _newest(everything) + longest
     report = check_journal(everything, healed=ended, healed_before=before)
     totals = count(everything, context.terms)
     nodes = tuple(sorted({row.node for row in everything}))
-    return Verdict(report, totals, nodes, dict(report.outcomes), before)
+    return Verdict(report, totals, nodes, dict(report.outcomes), before, until)
 
 
 def with_inboxes(verdict: Verdict, parties: Iterable[Settings]) -> Verdict:
@@ -152,17 +158,29 @@ def _waits(reader: Reader, violation: Violation) -> bool:
     return any(stored.incoming.state in _IN_INBOX for stored in kept)
 
 
-def _settled_before(rows: list[Row], context: Context, now: Instant) -> Instant:
-    """The instant before which every timer of every message has run out, on every node.
+def _longest(context: Context) -> Duration:
+    """After so long every timer of a message has run out, on every node: a sender stops at
+    persistDuration, and then a hub may begin with its own."""
+    return 2 * max((terms.persist_duration for terms in context.terms.values()), default=DAY)
 
-    A sender stops at persistDuration, and then a hub may begin with its own. A clock that runs
-    ahead of ours is not believed: it would call everything late.
-    """
+
+def _reached(rows: list[Row], now: Instant) -> Instant:
+    """How far the journals of all nodes go. A clock that runs ahead of ours is not believed: it
+    would call everything late."""
     reached: dict[str, Instant] = {}
     for row in rows:
         reached[row.node] = min(max(row.at, reached.get(row.node, 0)), now)
-    longest = max((terms.persist_duration for terms in context.terms.values()), default=DAY)
-    return min(reached.values(), default=0) - 2 * longest
+    return min(reached.values(), default=0)
+
+
+def _newest(rows: list[Row]) -> Instant:
+    """When the newest message began."""
+    began: dict[str, Instant] = {}
+    for row in rows:
+        key = message_key(row)
+        if key is not None:
+            began[key] = min(row.at, began.get(key, row.at))
+    return max(began.values(), default=0)
 
 
 def count(rows: list[Row], terms: Mapping[str, Terms]) -> Totals:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
 from oncewire.errors import NotAllowed, NotHere
+from oncewire.handler.documents.original import Original, is_whole
 from oncewire.handler.sealing.intact import is_of_pieces, with_digest
+from oncewire.message.file_name import name_in
 from oncewire.message.instant import format_instant
 from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
@@ -15,7 +17,6 @@ from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.message.payload import Payload
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredParcel
 
@@ -63,30 +64,59 @@ def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> Non
         )
 
 
-def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int]]:
-    """Name, media type and size of each document of a message, as far as that is written down
-    without its bytes; what was sent is read where it is small."""
+def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int, str]]:
+    """Name, media type, size and SHA-256 of each document of a message, as far as that is written
+    down without its bytes; what was sent is read where it is small."""
     from oncewire.errors import EbxmlError, InvalidValue, StoreProblem
     from oncewire.handler.delivering.view import read_view
-    from oncewire.wire import codec
     from oncewire.wire.refusal import ReadFault
 
-    payloads: tuple[Payload, ...] = ()
     with contextlib.suppress(EbxmlError, InvalidValue, ReadFault, StoreProblem):
-        sent = reader.outgoing_parcel(message_id)
-        if sent is not None:
-            lengths = [part.length for part in sent.body if isinstance(part, SpoolSlice)]
-            inline = b"".join(part for part in sent.body if isinstance(part, bytes))
-            found = codec.read(Parcel(sent.content_type, inline, sent.headers)).message.payloads
-            # Where a file belongs nothing stands here.
-            return [
-                (each.file_name, each.media_type, each.size or (lengths.pop(0) if lengths else 0))
-                for each in found
-            ]
-        for stored in reader.incoming(message_id):
-            if stored.view is not None:
-                payloads = read_view(stored.view).message.payloads
-    return [(payload.file_name, payload.media_type, payload.size) for payload in payloads]
+        stored, parcel = reader.outgoing(message_id), reader.outgoing_parcel(message_id)
+        if stored is not None and parcel is not None:
+            if is_whole(stored):
+                return _in_parts(Original.read(parcel, message_id))
+            return _sent(parcel, part=stored.facts.split_number is not None)
+        for arrived in reader.incoming(message_id):
+            if arrived.view is not None:
+                return [
+                    (payload.file_name, payload.media_type, payload.size, payload.digest)
+                    for payload in read_view(arrived.view).message.payloads
+                ]
+    return []
+
+
+def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]]:
+    """Of a message as it was laid out. No file of the spool is read: its name, which is its
+    digest, stands in its place. What is encrypted, and what a part carries, is not the file that
+    was handed in."""
+    from oncewire.handler.sealing.confide import is_closed
+    from oncewire.wire import codec
+
+    files = {piece.name.encode(): piece for piece in parcel.body if isinstance(piece, SpoolSlice)}
+    body = b"".join(
+        piece if isinstance(piece, bytes) else piece.name.encode() for piece in parcel.body
+    )
+    found = []
+    for payload in codec.read(Parcel(parcel.content_type, body, parcel.headers)).message.payloads:
+        file = files.get(payload.data or b"")
+        size, digest = (payload.size, payload.digest) if file is None else (file.length, file.name)
+        known = not part and not is_closed(payload)
+        found.append((payload.file_name, payload.media_type, size, digest if known else ""))
+    return found
+
+
+def _in_parts(original: Original) -> list[tuple[str, str, int, str]]:
+    """Of a document that travels in parts; a file that was compressed has another digest."""
+    return [
+        (
+            name_in(content.mime_headers, content.media_type),
+            content.media_type,
+            content.size,
+            content.name if content.encoding is None else "",
+        )
+        for content in original.contents
+    ]
 
 
 def _reason(reader: Reader, message_id: str, *, refused: bool) -> NotHere:

@@ -12,6 +12,7 @@ from oncewire.agreement.resolve import binding_listed
 from oncewire.entry.messages.composing import typed
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
+from oncewire.handler.sending.fitting import check_sizes_known
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.ids import Service
 from oncewire.message.instant import Duration, parse_duration
@@ -145,7 +146,7 @@ def submission_of(
             f"{service} {action} goes over {', '.join(wanted)}, which cannot be used yet",
             remedy=f"agree on {', '.join(transports)} for it",
         )
-    return Submission(
+    submission = Submission(
         agreement.cpa_id,
         service,
         action,
@@ -156,6 +157,10 @@ def submission_of(
         time_to_live=lifetime_of(options.time_to_live),
         best_effort=options.best_effort,
     )
+    if not options.message_id:
+        # One that has an id may be the repetition of another, under the agreement of then.
+        check_sizes_known(submission, agreement)
+    return submission
 
 
 def _standing_conversation(agreement: Agreement, options: SendOptions) -> str | None:

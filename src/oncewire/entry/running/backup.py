@@ -24,6 +24,8 @@ from oncewire.errors import NotAllowed, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant
 
 if TYPE_CHECKING:
+    import apsw
+
     from oncewire.entry.party.settings import Settings
 
 MANIFEST = "backup.json"
@@ -57,8 +59,8 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
         _copy_papers(settings, half)
         data = make_folder(half / "data", PRIVATE_FOLDER)
         spool = make_folder(data / "spool", PRIVATE_FOLDER)
-        _copy_store(settings, data / "oncewire.db", spool)
-        _write_manifest(settings, half, now)
+        rows = _copy_store(settings, data / "oncewire.db", spool)
+        _write_manifest(settings, half, now, rows)
         found = check_backup(half)
         _sync(half)
         if target.exists():
@@ -80,6 +82,7 @@ def check_backup(folder: Path) -> Backup:
 
     from oncewire.store.sqlite.reader import SqliteReader
 
+    _check_is_one(folder)
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -99,7 +102,7 @@ def check_backup(folder: Path) -> Backup:
         if verdict != "ok":
             raise _broken(f"{database} is damaged: {verdict}")
         kept = sum(SqliteReader(connection, database).counts().values())
-        (journal,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
+        journal = _journal_rows(connection)
         for name in _spooled(connection):
             # Named by its digest: what has changed before it was copied is told, too.
             if listed.get(f"data/spool/{name}") != name:
@@ -108,26 +111,40 @@ def check_backup(folder: Path) -> Backup:
         raise _broken(f"{database} cannot be read: {error}") from error
     finally:
         connection.close(True)
-    return Backup(folder, kept, int(str(journal)), len(listed), size)
+    return Backup(folder, kept, journal, len(listed), size)
+
+
+def _check_is_one(folder: Path) -> None:
+    problem = ""
+    if not folder.exists():
+        problem = f"there is no folder {folder}"
+    elif not folder.is_dir():
+        problem = f"{folder} is no folder, so it is no backup"
+    elif not (folder / MANIFEST).exists():
+        problem = f"{folder} is no backup: it has no {MANIFEST}"
+    if problem:
+        raise NotHere(problem, remedy="name a folder that `oncewire backup` made")
 
 
 def _broken(problem: str) -> StoreProblem:
     return StoreProblem(problem, remedy="take another backup; do not restore from this one")
 
 
-def _copy_store(settings: Settings, database: Path, spool: Path) -> None:
+def _copy_store(settings: Settings, database: Path, spool: Path) -> int:
+    """Copy the database and the spool; returns how many rows the journal has had."""
     for _ in range(TRIES):
-        names = _copy_database(store_path(settings), database)
+        names, rows = _copy_database(store_path(settings), database)
         if all(_copy_spooled(settings, spool, name) for name in names):
-            return
+            return rows
     raise StoreProblem(
         "files of the spool went away while they were copied, again and again",
         remedy="`oncewire doctor` says whether any is missing; then try again",
     )
 
 
-def _copy_database(source: Path, target: Path) -> set[str]:
-    """Copy the database as of one instant; returns the files of the spool that it names."""
+def _copy_database(source: Path, target: Path) -> tuple[set[str], int]:
+    """Copy the database as of one instant; returns the files of the spool that it names, and how
+    many rows its journal has had."""
     import apsw
 
     from oncewire.store.sqlite.connection import connect_reader
@@ -142,7 +159,7 @@ def _copy_database(source: Path, target: Path) -> set[str]:
                 copying.step(-1)
             # The copy stands alone, without a log beside it.
             writing.pragma("journal_mode", "delete")
-            return _spooled(writing)
+            return _spooled(writing), _journal_rows(writing)
         finally:
             writing.close(True)
             reading.close(True)
@@ -150,6 +167,11 @@ def _copy_database(source: Path, target: Path) -> set[str]:
         raise StoreProblem(
             f"the database cannot be copied: {error}", remedy="`oncewire doctor` looks at it"
         ) from error
+
+
+def _journal_rows(connection: apsw.Connection) -> int:
+    (rows,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
+    return int(str(rows))
 
 
 def _spooled(connection: object) -> set[str]:
@@ -192,13 +214,19 @@ def _copy_papers(settings: Settings, folder: Path) -> None:
                 shutil.copy2(file, target / file.name)
 
 
-def _write_manifest(settings: Settings, folder: Path, now: Instant) -> None:
+def _write_manifest(settings: Settings, folder: Path, now: Instant, rows: int) -> None:
+    """What is in the backup, and how far its party had come: what it restores says so."""
     files = {
         str(path.relative_to(folder)): _digest(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    said = {"party": settings.party.name, "taken": format_instant(now), "files": files}
+    said = {
+        "party": settings.party.name,
+        "taken": format_instant(now),
+        "journal": rows,
+        "files": files,
+    }
     path = folder / MANIFEST
     path.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     path.chmod(PRIVATE)

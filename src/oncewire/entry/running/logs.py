@@ -7,6 +7,7 @@ and in sentences alike.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -116,6 +117,22 @@ class PlainLines(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line += "\n" + clean_text(self.formatException(record.exc_info), 4096)
         return line[:LINE_MAX]
+
+
+class Printed(io.TextIOBase):
+    """Standard output of a process whose log is JSON: each line that is printed is one of the
+    log, so that all of it can be read."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+        self._logger = logging.getLogger("oncewire.printed")
+
+    def write(self, text: str, /) -> int:
+        """What is printed; a line is logged when it is whole."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._logger.info("%s", line)
+        return len(text)
 
 
 def _at(record: logging.LogRecord) -> str:

@@ -22,6 +22,7 @@ from oncewire.entry.running.assemble import make_engine, make_handler
 from oncewire.entry.running.own_certificate import OwnCertificate
 from oncewire.entry.running.ownership import running_or
 from oncewire.entry.running.reloading import Reloading
+from oncewire.entry.running.restored import find_restored
 from oncewire.entry.running.service_manager import keep_told, tell
 from oncewire.errors import (
     HandlerFailed,
@@ -77,12 +78,21 @@ async def serving(
         handler.supervisor.keep(OwnCertificate(settings, handler.engine.node.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
+        _say_if_restored(settings)
         yield running
     finally:
         await server.stop()
         await handler.stop()
         if isinstance(application, Webhook):
             await application.close()
+
+
+def _say_if_restored(settings: Settings) -> None:
+    """Nothing else tells whoever runs it that partners know more than is kept here."""
+    restored = find_restored(settings)
+    if restored is not None:
+        said = {"backup": restored.taken, "remedy": "`oncewire doctor` says what to do"}
+        logger.warning("the party was restored from a backup", extra=said)
 
 
 def _tell_of_refused_partners(handler: Handler) -> None:

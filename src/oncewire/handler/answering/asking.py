@@ -16,13 +16,13 @@ from oncewire.handler.documents.original import is_whole
 from oncewire.handler.documents.outcome import parts_sent
 from oncewire.handler.documents.parts import document_of
 from oncewire.handler.node import Node
-from oncewire.handler.route import agreement_of_hop, peer_label
+from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sealing.seal import seal
 from oncewire.handler.sealing.spooled import read_stored
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredAnswer
+from oncewire.store.records import StoredAnswer, StoredOutgoing
 from oncewire.wire import answers
 
 
@@ -31,18 +31,7 @@ def ping(node: Node, agreement: Agreement) -> str:
     _check_address(node, agreement, MessageKind.PING)
     route = signal_route(agreement, MessageKind.PING)
     envelope = envelope_for(node, route)
-    header = Header(
-        from_party=agreement.own.party,
-        to_party=agreement.partner.party,
-        cpa_id=agreement.cpa_id,
-        conversation_id=envelope.message_id,
-        service=None,
-        action=None,
-        message_id=envelope.message_id,
-        timestamp=envelope.now,
-    )
-    like = Message(route.form.dialect, MessageKind.NORMAL, header)
-    question = answers.ping_like(like, envelope)
+    question = answers.ping_like(_ours(agreement, envelope, envelope.message_id), envelope)
     answer = StoredAnswer(envelope.message_id, question.kind, seal(node, question, route))
     post_signal(node, agreement, answer)
     node.pings.add(envelope.message_id)
@@ -82,6 +71,48 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
     question = answers.ask_status(asked, envelope_for(node, route))
     answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
     post_signal(node, agreement, answer)
+
+
+def ask_for_unknown(node: Node, tx: Transaction, agreement: Agreement, message_id: str) -> bool:
+    """Ask a partner what became of a message that nobody here knows any more, as after an older
+    backup was restored; False: it is known. Whatever the partner answers settles nothing."""
+    stored = tx.outgoing(message_id)
+    if stored is not None:
+        _check_went_to(stored, agreement)
+        return False
+    _check_address(node, agreement, MessageKind.STATUS_REQUEST)
+    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
+    envelope = envelope_for(node, route)
+    question = answers.ask_status(_ours(agreement, envelope, message_id), envelope)
+    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)
+    node.asked.add((agreement.cpa_id, message_id))
+    return True
+
+
+def _check_went_to(stored: StoredOutgoing, agreement: Agreement) -> None:
+    """Refuse to ask another partner than the one a message went to."""
+    if not is_receiver(agreement, stored):
+        raise InvalidValue(
+            f"message {stored.outgoing.message_id} went to {stored.facts.to_party}, "
+            f"not to {agreement.partner.party.ids[0]}",
+            remedy="ask without naming a partner: its receiver is known",
+        )
+
+
+def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> Message:
+    """A message to the partner, as far as a question needs one to be like."""
+    header = Header(
+        from_party=agreement.own.party,
+        to_party=agreement.partner.party,
+        cpa_id=agreement.cpa_id,
+        conversation_id=envelope.message_id,
+        service=None,
+        action=None,
+        message_id=message_id,
+        timestamp=envelope.now,
+    )
+    return Message(envelope.form.dialect, MessageKind.NORMAL, header)
 
 
 def _check_address(node: Node, agreement: Agreement, kind: MessageKind) -> None:

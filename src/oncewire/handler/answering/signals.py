@@ -32,6 +32,7 @@ from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.header import AckRequest
 from oncewire.message.status import MessageStatus
 from oncewire.protocol import notes
+from oncewire.protocol.answers import is_id_taken
 from oncewire.protocol.effects import Note
 from oncewire.protocol.sender import SenderStep, ack_arrived, error_arrived, warning_arrived
 from oncewire.protocol.states import IncomingState, Proof
@@ -408,13 +409,21 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
         return
     reference = response.ref_to_message_id
     stored = tx.outgoing(reference)
+    if (resolution.agreement.cpa_id, reference) in node.asked:
+        # It is not of ours as far as is known here, so there is nothing to settle.
+        node.actions.append(StatusTold(response, resolution.agreement.cpa_id))
+        return
     if stored is None or not is_receiver(resolution.agreement, stored):
         _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
         return
     node.actions.append(StatusTold(response))
     # A handler that forwarded it may have kept nothing, so that is no end of the matter.
+    problem = ""
     if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
         problem = f"it settles nothing: {response.status.value}"
+    elif is_id_taken(stored.outgoing.reason):
+        problem = "it is about the earlier message of this id"
+    if problem:
         ignore(node, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)

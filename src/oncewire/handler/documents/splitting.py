@@ -55,8 +55,8 @@ def check_splittable(
     """Refuse a submission that is too large where no part of it could be sent or joined."""
     largest = max(payloads, key=lambda payload: payload.size)
     problem = (
-        f"payload {largest.content_id} has {largest.size:,} bytes, and no more than "
-        f"{terms.max_size:,} are agreed"
+        f"payload {largest.file_name or largest.content_id} has {largest.size:,} bytes, and no "
+        f"more than {terms.max_size:,} are agreed"
     )
     if not form.splits:
         raise InvalidValue(

@@ -8,26 +8,20 @@ from typing import Any
 
 from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
-from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.documents.original import Original, is_whole
-from oncewire.handler.documents.splitting import (
-    check_splittable,
-    needs_parts,
-    put_into_spool,
-    store_document,
-)
-from oncewire.handler.node import BODY_MAX, Node
+from oncewire.handler.documents.splitting import needs_parts, put_into_spool, store_document
+from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
-from oncewire.handler.sealing.confide import check_closable
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
+from oncewire.handler.sending.fitting import check_sizes, terms_to_send
 from oncewire.handler.trial import trial_terms
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
-from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
+from oncewire.message.header import AckRequest, DeliverySemantics, Header
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
@@ -44,13 +38,9 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
 from oncewire.wire import codec
-from oncewire.wire.limits import DEFAULT_LIMITS
 
 LIFETIME_MAX: Duration = 100 * 366 * DAY
 """A message that may take longer may take for ever: it needs no TimeToLive."""
-
-PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
-"""Bytes of all payloads of a message: with what is around them a body that a handler takes."""
 
 
 @quick
@@ -248,19 +238,12 @@ def _compose(
     conversation = submission.conversation_id or node.world.new_id()
     message_id = submission.message_id or node.fresh_message_id()
     binding = binding_to_send(agreement, submission.service, submission.action)
-    terms, opens = binding.terms, submission.ref_to_message_id is None
-    if submission.best_effort and terms.reliable:
-        terms = replace(terms, reliable=False, numbered=False, ordered=False)
-    if terms.synchronous and not sends_synchronously(binding, opens=opens):
-        # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
-        terms = replace(terms, sync_mode=SyncReplyMode.NONE)
+    terms = terms_to_send(submission, binding)
     if is_trial(message_id):
         terms = trial_terms(terms)
-    if terms.max_size is not None and needs_parts(submission.payloads, terms):
-        check_splittable(submission.payloads, terms, agreement.form, binding.security)
-    else:
-        _check_sizes(submission.payloads)
-        check_closable(submission.payloads, binding.security)
+    check_sizes(submission, agreement, binding, terms)
+    if terms.max_size is None or not needs_parts(submission.payloads, terms):
+        _check_read(submission.payloads)
     route = route_under(agreement, binding, terms)
     stamp = stamped(route, conversation)
     # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
@@ -287,14 +270,8 @@ def _compose(
     return codec.as_stated(with_hop(message, route, stamp)), route
 
 
-def _check_sizes(payloads: tuple[Payload, ...]) -> None:
-    """Refuse what the partner would refuse: a handler takes no larger body."""
-    together = sum(payload.size for payload in payloads)
-    if together > PAYLOAD_BYTES_MAX:
-        raise InvalidValue(
-            f"the payloads have {together:,} bytes together, more than {PAYLOAD_BYTES_MAX:,}",
-            remedy="send them in several messages, or agree on parts (payload.max_size)",
-        )
+def _check_read(payloads: tuple[Payload, ...]) -> None:
+    """Refuse what nobody has read: of that there are no bytes to send."""
     for payload in payloads:
         if not payload.digest:
             problem = f"nobody has read payload {payload.content_id} yet"

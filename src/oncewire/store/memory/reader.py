@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -133,11 +134,24 @@ class MemoryReader:
             counts[f"out.{state.value}"] = sum(not _is_part_of_ours(row.stored) for row in rows)
         for arrived in STORED_INCOMING:
             keys = [key[-1] for key in received.by_state.of(arrived) if not is_trial(key[-1][1])]
-            joined = arrived is IncomingState.CONFIRMED
             counts[f"in.{arrived.value}"] = sum(
-                not (joined and received.row(key).stored.facts.split_number) for key in keys
+                not received.row(key).stored.stands_behind for key in keys
             )
         return counts
+
+    def parts_counted(self) -> dict[str, int]:
+        sent, received = self._tables.outgoing, self._tables.incoming
+        counts = Counter(
+            f"out.{row.stored.outgoing.state.value}"
+            for _, row in sent.present()
+            if _is_part_of_ours(row.stored)
+        )
+        counts.update(
+            f"in.{row.stored.incoming.state.value}"
+            for _, row in received.present()
+            if row.stored.stands_behind
+        )
+        return dict(counts)
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         return [

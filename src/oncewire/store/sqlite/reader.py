@@ -97,9 +97,11 @@ _PARTS = {
     "outgoing": "SELECT state, count(*) FROM outgoing "
     "WHERE split_number IS NOT NULL AND relayed_from IS NULL GROUP BY state",
     "incoming": "SELECT state, count(*) FROM incoming "
-    "WHERE split_number IS NOT NULL AND state = 'confirmed' GROUP BY state",
+    "WHERE split_number IS NOT NULL AND state = 'confirmed' GROUP BY state "
+    "UNION ALL SELECT state, count(*) FROM incoming "
+    "WHERE split_number IS NOT NULL AND state = 'gathered' GROUP BY state",
 }
-"""Those whose document is counted; each has an index of its own."""
+"""Those whose document is counted, or will be; each has an index of its own."""
 LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
@@ -221,10 +223,18 @@ class SqliteReader:
         for prefix, table in (("out", "outgoing"), ("in", "incoming")):
             statement = f"SELECT state, count(*) FROM {table} GROUP BY state"  # noqa: S608
             counts.update({f"{prefix}.{state}": number for state, number in self._run(statement)})
-            uncounted = (_TRIALS.format(table), _PARTS[table])
-            for state, number in (row for select in uncounted for row in self._run(select)):
+            for state, number in self._run(_TRIALS.format(table)):
                 counts[f"{prefix}.{state}"] -= number
+        for name, number in self.parts_counted().items():
+            counts[name] -= number
         return counts
+
+    def parts_counted(self) -> dict[str, int]:
+        return {
+            f"{prefix}.{state}": int(str(number))
+            for prefix, table in (("out", "outgoing"), ("in", "incoming"))
+            for state, number in self._run(_PARTS[table])
+        }
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         where = "WHERE resolved_at IS NULL " if open_only else ""
