@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import deltalake
@@ -77,6 +78,16 @@ def test_the_version_before_is_there_by_its_number(spark, grown: Lake) -> None:
     assert older.load(str(grown.root)).count() == count
     with pytest.raises(JournalProblem, match="does not keep version 7"):
         grown.version(7)
+
+
+def test_a_table_that_is_not_all_there_is_not_read_in_part(spark, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    jobs.run(spark, lake, make_stores(tmp_path / "stores", NODES))
+    (lost, *_) = OPEN["ledger"].entries(lake.current())
+    shutil.rmtree(lake.root / lost.path)
+    ledger = spark.read.format("oncewire").option("table", "ledger").load(str(lake.root))
+    with pytest.raises(JournalProblem, match=f"{lost.path} of version 1 is gone"), spoken():
+        ledger.count()
 
 
 def test_sql_sees_every_table_in_one_version(spark, grown: Lake) -> None:

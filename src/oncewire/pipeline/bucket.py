@@ -149,7 +149,7 @@ class Bucket:
         known: Files = {}
         if before.number:
             known = self._version(self._noted())[1]
-        paths = {entry.path for entries in version.tables.values() for entry in entries}
+        paths = version.paths
         files = {path: known[path] for path in paths if path in known}
         with _many() as pool:
             new = sorted(paths - set(known))

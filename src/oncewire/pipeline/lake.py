@@ -20,9 +20,10 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,9 @@ from oncewire.errors import JournalProblem
 from oncewire.pipeline import names
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.days import Days
-from oncewire.pipeline.files import count_rows, local_path, write_forced
+from oncewire.pipeline.files import count_rows, local_path, parquet_files, write_forced
 from oncewire.pipeline.folder import Folder
-from oncewire.pipeline.storage import VERSIONS, Storage
+from oncewire.pipeline.storage import VERSIONS, Storage, version_name
 from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ SIGNATURE = ".sig"
 """How the name of a version's signature ends, which stands beside it."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
+
+READABLE_FOR = 60.0
+"""So many seconds a version can be read after another took its place, however many follow: a read
+that loses its files begins anew, and one that takes longer than two publishes would never end."""
 
 ROW_GROUPS = {"parquet.block.row.count.limit": "50000"}
 """So that what is in order can be read in part."""
@@ -106,6 +111,28 @@ class Lake:
             for entry in version.tables.get(table, ())
             if key is None or entry.key == key
         ]
+
+    def files(self, version: Version, entries: Iterable[Entry]) -> list[Path]:
+        """The files of some directories of a version: all of them, or an error."""
+        found: list[Path] = []
+        for entry in entries:
+            files = parquet_files(self.root / entry.path)
+            if not files:
+                self._check_kept(version)
+                raise JournalProblem(
+                    f"{entry.path} of version {version.number} is gone from {self.name}",
+                    remedy="bring it back from a copy of the lake, or make the lake anew",
+                )
+            found += files
+        self._check_kept(version)
+        return found
+
+    def _check_kept(self, version: Version) -> None:
+        if not (self.root / VERSIONS / version_name(version)).is_file():
+            raise JournalProblem(
+                f"version {version.number} of the lake at {self.name} is not kept any more",
+                remedy="read again: others have taken its place meanwhile",
+            )
 
     def read(
         self, spark: SparkSession, version: Version, schema: StructType, *tables: str
@@ -204,28 +231,36 @@ class Lake:
             self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
-        """Remove directories that neither this version nor the one before refers to.
+        """Remove directories that no version refers to which somebody may still read.
 
-        A reader that began with the version before may still be at work. Returns how many
-        directories were removed.
+        That is this one, the one before, and each that lost its place a short while ago. Returns
+        how many directories were removed.
         """
-        kept = {entry.path for entries in version.tables.values() for entry in entries}
-        for file in sorted((self.root / VERSIONS).glob("*.json")):
-            number = int(file.stem)
-            if number == version.number - 1:
-                try:
-                    older = Version.of_text(file.read_text(encoding="utf-8"))
-                except (JournalProblem, ValueError, KeyError, TypeError):
-                    continue
-                kept |= {entry.path for entries in older.tables.values() for entry in entries}
-            elif number != version.number:
-                file.unlink(missing_ok=True)
-                file.with_suffix(SIGNATURE).unlink(missing_ok=True)
+        kept = version.paths
+        # A version's own file goes first: whoever finds it afterwards has listed all of it.
+        for file in self._outdated(version):
+            file.unlink(missing_ok=True)
+            file.with_suffix(SIGNATURE).unlink(missing_ok=True)
+        for file in (self.root / VERSIONS).glob("*.json"):
+            if int(file.stem) != version.number:
+                with suppress(JournalProblem, ValueError, KeyError, TypeError):
+                    kept |= Version.of_text(file.read_text(encoding="utf-8")).paths
         removed = 0
         for layer in LAYERS:
             removed += self._sweep_folder(self.root / layer, kept)
         self.storage.sweep(version)
         return removed
+
+    def _outdated(self, version: Version) -> list[Path]:
+        """The files of versions that nobody need read any more, or that never were published."""
+        files = sorted((self.root / VERSIONS).glob("*.json"))
+        found = [file for file in files if int(file.stem) > version.number]
+        now = time.time()
+        for file, following in pairwise(files):
+            lately = 0 <= now - following.stat().st_mtime < READABLE_FOR
+            if int(file.stem) < version.number - 1 and not lately:
+                found.append(file)
+        return found
 
     def _sweep_folder(self, folder: Path, kept: set[str]) -> int:
         if not folder.is_dir() or folder.relative_to(self.root).as_posix() in kept:

@@ -52,9 +52,7 @@ class Storage(Protocol):
 
 def made_since(version: Version, before: Version) -> set[str]:
     """The directories that a version has and the one before has not."""
-    known = {entry.path for entries in before.tables.values() for entry in entries}
-    made = {entry.path for entries in version.tables.values() for entry in entries}
-    return made - known
+    return version.paths - before.paths
 
 
 def version_name(version: Version) -> str:
