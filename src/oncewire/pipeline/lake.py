@@ -15,6 +15,7 @@ a bucket and worked on in a copy (`bucket`).
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -63,6 +64,7 @@ class Lake:
     def __init__(self, place: Path | str) -> None:
         self.storage = storage_of(place)
         self.root, self.name = self.storage.root, self.storage.name
+        self._paths: dict[tuple[str, int], set[str]] = {}
 
     # --- reading ---
 
@@ -236,18 +238,13 @@ class Lake:
         That is this one, the one before, and each that lost its place a short while ago. Returns
         how many directories were removed.
         """
-        kept = version.paths
         # A version's own file goes first: whoever finds it afterwards has listed all of it.
         for file in self._outdated(version):
             file.unlink(missing_ok=True)
             file.with_suffix(SIGNATURE).unlink(missing_ok=True)
-        for file in (self.root / VERSIONS).glob("*.json"):
-            if int(file.stem) != version.number:
-                with suppress(JournalProblem, ValueError, KeyError, TypeError):
-                    kept |= Version.of_text(file.read_text(encoding="utf-8")).paths
-        removed = 0
-        for layer in LAYERS:
-            removed += self._sweep_folder(self.root / layer, kept)
+        kept = version.paths.union(*self._paths_before(version))
+        above = {path[: end.start()] for path in kept for end in re.finditer("/", path)}
+        removed = sum(self._sweep_folder(layer, kept, above) for layer in LAYERS)
         self.storage.sweep(version)
         return removed
 
@@ -262,26 +259,41 @@ class Lake:
                 found.append(file)
         return found
 
-    def _sweep_folder(self, folder: Path, kept: set[str]) -> int:
-        if not folder.is_dir() or folder.relative_to(self.root).as_posix() in kept:
+    def _paths_before(self, version: Version) -> list[set[str]]:
+        """The directories of each version that is kept besides one."""
+        files = {
+            (file.name, file.stat().st_mtime_ns): file
+            for file in (self.root / VERSIONS).glob("*.json")
+            if int(file.stem) != version.number
+        }
+        # A stream sweeps with every batch: what it has read of them it need not read again.
+        self._paths = {key: paths for key, paths in self._paths.items() if key in files}
+        for key in files.keys() - self._paths.keys():
+            # Of one that cannot be read nobody reads anything.
+            with suppress(JournalProblem, ValueError, KeyError, TypeError):
+                self._paths[key] = Version.of_text(files[key].read_text(encoding="utf-8")).paths
+        return list(self._paths.values())
+
+    def _sweep_folder(self, path: str, kept: set[str], above: set[str]) -> int:
+        """`above` are the directories in which kept ones lie."""
+        folder = self.root / path
+        if path in kept or not folder.is_dir():
             return 0
         removed, has_data = 0, False
-        for each_path in list(folder.iterdir()):
-            if each_path.is_symlink() or each_path.name == NOT_DATA:
-                continue
-            if each_path.is_dir() and each_path.name != "_temporary":
-                removed += self._sweep_folder(each_path, kept)
-            elif each_path.suffix == ".parquet" or each_path.name in ("_temporary", "_SUCCESS"):
-                has_data = True
-        if has_data and not any(path.startswith(self._under(folder)) for path in kept):
+        with os.scandir(folder) as found:
+            for each in list(found):
+                if each.is_symlink() or each.name == NOT_DATA:
+                    continue
+                if each.is_dir() and each.name != "_temporary":
+                    removed += self._sweep_folder(f"{path}/{each.name}", kept, above)
+                elif each.name.endswith(".parquet") or each.name in ("_temporary", "_SUCCESS"):
+                    has_data = True
+        if has_data and path not in above:
             shutil.rmtree(folder, ignore_errors=True)
             return removed + 1
         if not any(folder.iterdir()):
             folder.rmdir()
         return removed
-
-    def _under(self, folder: Path) -> str:
-        return folder.relative_to(self.root).as_posix() + "/"
 
 
 def storage_of(place: Path | str) -> Storage:
