@@ -13,7 +13,8 @@ import pytest
 from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.files import count_rows, safe_name
-from oncewire.pipeline.lake import READABLE_FOR, Lake
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.storage import READABLE_FOR
 from oncewire.pipeline.version import Entry, NodeState, Version
 
 

@@ -34,7 +34,7 @@ from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.days import Days
 from oncewire.pipeline.files import count_rows, local_path, parquet_files, write_forced
 from oncewire.pipeline.folder import Folder
-from oncewire.pipeline.storage import VERSIONS, Storage, version_name
+from oncewire.pipeline.storage import LAYERS, READABLE_FOR, VERSIONS, Storage, version_name
 from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
@@ -42,17 +42,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-LAYERS = ("bronze", "silver", "gold")
 NOT_DATA = "_delta_log"
 """A folder of a table that is not its data."""
 SIGNATURE = ".sig"
 """How the name of a version's signature ends, which stands beside it."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
-
-READABLE_FOR = 60.0
-"""So many seconds a version can be read after another took its place, however many follow: a read
-that loses its files begins anew, and one that takes longer than two publishes would never end."""
 
 ROW_GROUPS = {"parquet.block.row.count.limit": "50000"}
 """So that what is in order can be read in part."""
