@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 
 import deltalake
@@ -146,16 +147,30 @@ def test_a_run_that_was_killed_before_it_showed_its_version_is_followed(
     assert len(pd.read_parquet(path)) == TOLD
 
 
+TOOLS = {"DuckDB", "pandas", "pandas through Delta", "Polars", "Spark"}
+
+
 def test_every_read_is_one_version_whole_while_runs_publish(spark, tmp_path: Path) -> None:
-    saw = read_meanwhile(spark, tmp_path, messages=100, steps=20, reads=25)
-    assert set(saw) == {"DuckDB", "pandas", "pandas through Delta", "Polars", "Spark"}
-    assert max(saw.values()) > 1
+    saw = read_meanwhile(spark, tmp_path, messages=200, steps=200, reads=25)
+    assert {read.tool for read in saw.reads} == TOOLS
+    assert saw.across()
 
 
 @pytest.mark.soak
 def test_a_thousand_reads_are_one_version_each(spark, tmp_path: Path) -> None:
-    saw = read_meanwhile(spark, tmp_path, messages=600, steps=600, reads=1_000)
-    assert min(saw.values()) > 5
+    began = time.monotonic()
+    saw = read_meanwhile(spark, tmp_path, messages=600, steps=800, reads=1_000)
+    told = {tool: len(saw.reads_of(tool)) for tool in sorted(TOOLS)}
+    print(
+        f"{told}, {saw.versions} versions published meanwhile, {saw.across()} reads across one, "
+        f"read again {dict(saw.gone)}, {time.monotonic() - began:.0f} s"
+    )
+    assert told == dict.fromkeys(TOOLS, 200)
+    assert saw.versions > 50
+    # One read at a time, so there are never more than versions; most must fall into one.
+    assert saw.across() > saw.versions // 2
+    for tool in TOOLS:
+        assert len({(read.table, read.content) for read in saw.reads_of(tool)}) > 50, tool
 
 
 # --- little and much --------------------------------------------------------------------------
