@@ -16,11 +16,12 @@ from typing import Any
 import obstore
 import pyarrow.dataset as ds
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from moto.server import ThreadedMotoServer
 
 from oncewire.entry.cli.lake_place import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
-from oncewire.pipeline import bucket, delta, jobs, proof
+from oncewire.pipeline import bucket, delta, jobs, proof, signed
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.intake import take_in
 from oncewire.pipeline.lake import Lake, storage_of
@@ -254,10 +255,23 @@ def test_what_no_version_names_goes_after_a_day(
     assert len([path for path in paths() if path.startswith("versions/")]) == 4
     rows = content(lake)
     monkeypatch.setattr(bucket, "LEFT_FOR", timedelta(seconds=-5))
+    before = paths()
     lake.sweep(lake.current())
-    assert "gold/ledger/left/part-0.parquet" not in paths()
+    # All others can be read for a while, however old their objects are.
+    assert paths() == before - {"gold/ledger/left/part-0.parquet"}
+    monkeypatch.setattr(bucket, "READABLE_FOR", -5.0)
+    lake.sweep(lake.current())
     assert len([path for path in paths() if path.startswith("versions/")]) == 2
     assert content(elsewhere(tmp_path, monkeypatch, "another machine")) == rows
+
+
+def test_a_version_that_was_signed_is_followed_by_others(store: Path) -> None:
+    lake = Lake(PLACE)
+    for start in (200, 220, 240):
+        taken_in(lake, store)
+        signed.sign_version(lake, lake.current(), ec.generate_private_key(ec.SECP256R1()))
+        make_store(store, "globex", ROWS[start : start + 20])
+    assert lake.current().number == 3
 
 
 def test_what_is_missing_or_out_of_reach_is_said(

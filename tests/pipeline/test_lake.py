@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.files import count_rows, safe_name
 from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.storage import READABLE_FOR
 from oncewire.pipeline.version import Entry, NodeState, Version
 
 
@@ -86,11 +89,20 @@ def test_everything_is_on_disk_before_the_pointer_is(
     assert any(path.endswith("v2/part=1/part-0.parquet") for path in forced)
 
 
+def replaced(lake: Lake, count: int, seconds_ago: float) -> Version:
+    """Versions of one directory each, the last of which was published that long ago."""
+    version = Version()
+    for number in range(1, count + 1):
+        version = lake.publish(version.with_table("t", [write(lake, f"gold/t/{number}")]))
+    then = time.time() - seconds_ago
+    for file in (lake.root / "versions").glob("*.json"):
+        os.utime(file, (then, then))
+    return version
+
+
 def test_sweeping_leaves_this_version_and_the_one_before(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    version = Version()
-    for number in (1, 2, 3):
-        version = lake.publish(version.with_table("t", [write(lake, f"gold/t/{number}")]))
+    replaced(lake, 3, READABLE_FOR + 1)
     orphan = lake.root / "bronze/journal/acme/1-5"
     (orphan / "_temporary/0").mkdir(parents=True)
     (orphan / "part-0.parquet").write_bytes(b"half")
@@ -106,6 +118,46 @@ def test_sweeping_leaves_this_version_and_the_one_before(tmp_path: Path) -> None
         "00000003",
     ]
     assert lake.current().number == 3
+
+
+def test_a_version_can_be_read_for_a_while_however_many_follow(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    version = replaced(lake, 5, READABLE_FOR + 1)
+    # The third lost its place a moment ago, the second long before.
+    for number in (4, 5):
+        os.utime(lake.root / f"versions/{number:08d}.json")
+    lake.sweep(version)
+    assert sorted(path.name for path in (lake.root / "gold/t").iterdir()) == ["3", "4", "5"]
+    assert lake.version(3).rows("t") == 3
+    with pytest.raises(JournalProblem, match="does not keep version 2"):
+        lake.version(2)
+
+
+def test_a_version_of_the_future_keeps_nothing(tmp_path: Path) -> None:
+    """A clock that was wrong for a while must not let a lake grow until that time comes."""
+    lake = Lake(tmp_path)
+    lake.sweep(replaced(lake, 3, -3_600))
+    assert sorted(path.name for path in (lake.root / "gold/t").iterdir()) == ["2", "3"]
+
+
+def test_what_is_not_all_there_is_told_and_not_read_in_part(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    entries = [write(lake, f"gold/t/{number}") for number in (1, 2)]
+    version = lake.publish(Version().with_table("t", entries))
+    assert len(lake.files(version, entries)) == 2
+    shutil.rmtree(lake.root / "gold/t/1")
+    with pytest.raises(JournalProblem, match="gold/t/1 of version 1 is gone"):
+        lake.files(version, entries)
+
+
+def test_a_version_that_is_swept_while_it_is_looked_at_is_told(tmp_path: Path) -> None:
+    """Half of a directory may have been gone when its files were listed."""
+    lake = Lake(tmp_path)
+    version = lake.publish(Version().with_table("t", [write(lake, "gold/t/1")]))
+    (lake.root / "versions/00000001.json").unlink()
+    with pytest.raises(JournalProblem, match=r"version 1 .* is not kept any more") as told:
+        lake.files(version, version.tables["t"])
+    assert "read again" in told.value.remedy
 
 
 def test_a_divided_table_is_kept_part_by_part(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import json
 import re
+import shutil
+import time
 from pathlib import Path
 
 import deltalake
@@ -79,6 +81,16 @@ def test_the_version_before_is_there_by_its_number(spark, grown: Lake) -> None:
         grown.version(7)
 
 
+def test_a_table_that_is_not_all_there_is_not_read_in_part(spark, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    jobs.run(spark, lake, make_stores(tmp_path / "stores", NODES))
+    (lost, *_) = OPEN["ledger"].entries(lake.current())
+    shutil.rmtree(lake.root / lost.path)
+    ledger = spark.read.format("oncewire").option("table", "ledger").load(str(lake.root))
+    with pytest.raises(JournalProblem, match=f"{lost.path} of version 1 is gone"), spoken():
+        ledger.count()
+
+
 def test_sql_sees_every_table_in_one_version(spark, grown: Lake) -> None:
     found = ask(spark, grown, "SELECT verdict, count(*) AS n FROM ledger GROUP BY ALL ORDER BY n")
     assert found.columns == ("verdict", "n")
@@ -135,16 +147,30 @@ def test_a_run_that_was_killed_before_it_showed_its_version_is_followed(
     assert len(pd.read_parquet(path)) == TOLD
 
 
+TOOLS = {"DuckDB", "pandas", "pandas through Delta", "Polars", "Spark"}
+
+
 def test_every_read_is_one_version_whole_while_runs_publish(spark, tmp_path: Path) -> None:
-    saw = read_meanwhile(spark, tmp_path, messages=100, steps=20, reads=25)
-    assert set(saw) == {"DuckDB", "pandas", "pandas through Delta", "Polars", "Spark"}
-    assert max(saw.values()) > 1
+    saw = read_meanwhile(spark, tmp_path, messages=200, steps=200, reads=25)
+    assert {read.tool for read in saw.reads} == TOOLS
+    assert saw.across()
 
 
 @pytest.mark.soak
 def test_a_thousand_reads_are_one_version_each(spark, tmp_path: Path) -> None:
-    saw = read_meanwhile(spark, tmp_path, messages=600, steps=600, reads=1_000)
-    assert min(saw.values()) > 5
+    began = time.monotonic()
+    saw = read_meanwhile(spark, tmp_path, messages=600, steps=800, reads=1_000)
+    told = {tool: len(saw.reads_of(tool)) for tool in sorted(TOOLS)}
+    print(
+        f"{told}, {saw.versions} versions published meanwhile, {saw.across()} reads across one, "
+        f"read again {dict(saw.gone)}, {time.monotonic() - began:.0f} s"
+    )
+    assert told == dict.fromkeys(TOOLS, 200)
+    assert saw.versions > 50
+    # One read at a time, so there are never more than versions; most must fall into one.
+    assert saw.across() > saw.versions // 2
+    for tool in TOOLS:
+        assert len({(read.table, read.content) for read in saw.reads_of(tool)}) > 50, tool
 
 
 # --- little and much --------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.delta import CHECKPOINT, LAST_CHECKPOINT, LOG
 from oncewire.pipeline.files import parquet_files, safe_name, write_forced
 from oncewire.pipeline.folder import Folder
-from oncewire.pipeline.storage import VERSIONS, version_name
+from oncewire.pipeline.storage import LAYERS, READABLE_FOR, VERSIONS, version_name
 from oncewire.pipeline.tables import OPEN
 from oncewire.pipeline.version import Version
 
@@ -49,7 +49,6 @@ FETCHED = "FETCHED"
 """Beside the versions of the copy: the object of the one that it is a copy of."""
 
 AT_ONCE = 8
-LAYERS = ("bronze", "silver", "gold")
 
 Files = dict[str, list[tuple[str, int]]]
 """The files of each directory, by their names below it, with their sizes."""
@@ -66,6 +65,8 @@ class Bucket:
         self._objects: S3Store = _opened(bucket, prefix)
         self._tag: str | None = None
         self._is_writer = False
+        self._objects_of: dict[str, set[str]] = {}
+        """Of each version that is kept; a stream sweeps with every batch and reads each once."""
 
     # --- reading ---
 
@@ -149,7 +150,7 @@ class Bucket:
         known: Files = {}
         if before.number:
             known = self._version(self._noted())[1]
-        paths = {entry.path for entries in version.tables.values() for entry in entries}
+        paths = version.paths
         files = {path: known[path] for path in paths if path in known}
         with _many() as pool:
             new = sorted(paths - set(known))
@@ -219,21 +220,13 @@ class Bucket:
             self._download(path, self.root / path)
 
     def sweep(self, version: Version) -> None:
-        kept, names = set[str](), set[str]()
-        for found in self._list(f"{VERSIONS}/"):
-            name = found["path"].rsplit("/", 1)[1]
-            if name.startswith(f"{version.number:08d}."):
-                names.add(found["path"])
-            elif name == self._noted() or int(name[:8]) == version.number - 1:
-                names.add(found["path"])
-                files = self._version(name)[1]
-                kept |= {f"{path}/{each}" for path in files for each, _ in files[path]}
+        kept = self._kept(version)
         before = datetime.now(UTC) - LEFT_FOR
         gone = [
             found["path"]
             for folder in (*LAYERS, VERSIONS)
             for found in self._list(f"{folder}/")
-            if found["path"] not in kept | names
+            if found["path"] not in kept
             and f"/{LOG}/" not in found["path"]
             and found["last_modified"] < before
         ]
@@ -242,6 +235,23 @@ class Bucket:
 
             with self._reached():
                 obstore.delete(self._objects, gone)
+
+    def _kept(self, version: Version) -> set[str]:
+        """The objects of this version, of the one before and of those that lost their place a short
+        while ago: themselves, their signatures, and their files."""
+        found = {each["path"]: each["last_modified"] for each in self._list(f"{VERSIONS}/")}
+        lately = datetime.now(UTC) - timedelta(seconds=READABLE_FOR)
+        numbers = {version.number, version.number - 1}
+        numbers |= {_number(path) - 1 for path, put_at in found.items() if put_at > lately}
+        kept = {path for path in found if _number(path) in numbers}
+        names = {path.rsplit("/", 1)[1] for path in kept if path.endswith(".json")}
+        self._objects_of = {name: self._objects_of.get(name) or self._named(name) for name in names}
+        return kept.union(*self._objects_of.values())
+
+    def _named(self, name: str) -> set[str]:
+        """The files that a version names, as objects."""
+        files = self._version(name)[1]
+        return {f"{path}/{each}" for path in files for each, _ in files[path]}
 
     # --- objects ---
 
@@ -304,6 +314,11 @@ def _unless(*errors: type[Exception]) -> Iterator[None]:
 
 def _many() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(AT_ONCE)
+
+
+def _number(path: str) -> int:
+    """Of the version that an object is, or is the signature of."""
+    return int(path.rsplit("/", 1)[1][:8])
 
 
 def _named_by(file: Path, content: bytes) -> Path:

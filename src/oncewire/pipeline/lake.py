@@ -15,14 +15,16 @@ a bucket and worked on in a copy (`bucket`).
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +32,9 @@ from oncewire.errors import JournalProblem
 from oncewire.pipeline import names
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.days import Days
-from oncewire.pipeline.files import count_rows, local_path, write_forced
+from oncewire.pipeline.files import count_rows, local_path, parquet_files, write_forced
 from oncewire.pipeline.folder import Folder
-from oncewire.pipeline.storage import VERSIONS, Storage
+from oncewire.pipeline.storage import LAYERS, READABLE_FOR, VERSIONS, Storage, version_name
 from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-LAYERS = ("bronze", "silver", "gold")
 NOT_DATA = "_delta_log"
 """A folder of a table that is not its data."""
 SIGNATURE = ".sig"
@@ -58,6 +59,7 @@ class Lake:
     def __init__(self, place: Path | str) -> None:
         self.storage = storage_of(place)
         self.root, self.name = self.storage.root, self.storage.name
+        self._paths: dict[tuple[str, int], set[str]] = {}
 
     # --- reading ---
 
@@ -106,6 +108,28 @@ class Lake:
             for entry in version.tables.get(table, ())
             if key is None or entry.key == key
         ]
+
+    def files(self, version: Version, entries: Iterable[Entry]) -> list[Path]:
+        """The files of some directories of a version: all of them, or an error."""
+        found: list[Path] = []
+        for entry in entries:
+            files = parquet_files(self.root / entry.path)
+            if not files:
+                self._check_kept(version)
+                raise JournalProblem(
+                    f"{entry.path} of version {version.number} is gone from {self.name}",
+                    remedy="bring it back from a copy of the lake, or make the lake anew",
+                )
+            found += files
+        self._check_kept(version)
+        return found
+
+    def _check_kept(self, version: Version) -> None:
+        if not (self.root / VERSIONS / version_name(version)).is_file():
+            raise JournalProblem(
+                f"version {version.number} of the lake at {self.name} is not kept any more",
+                remedy="read again: others have taken its place meanwhile",
+            )
 
     def read(
         self, spark: SparkSession, version: Version, schema: StructType, *tables: str
@@ -204,49 +228,67 @@ class Lake:
             self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
-        """Remove directories that neither this version nor the one before refers to.
+        """Remove directories that no version refers to which somebody may still read.
 
-        A reader that began with the version before may still be at work. Returns how many
-        directories were removed.
+        That is this one, the one before, and each that lost its place a short while ago. Returns
+        how many directories were removed.
         """
-        kept = {entry.path for entries in version.tables.values() for entry in entries}
-        for file in sorted((self.root / VERSIONS).glob("*.json")):
-            number = int(file.stem)
-            if number == version.number - 1:
-                try:
-                    older = Version.of_text(file.read_text(encoding="utf-8"))
-                except (JournalProblem, ValueError, KeyError, TypeError):
-                    continue
-                kept |= {entry.path for entries in older.tables.values() for entry in entries}
-            elif number != version.number:
-                file.unlink(missing_ok=True)
-                file.with_suffix(SIGNATURE).unlink(missing_ok=True)
-        removed = 0
-        for layer in LAYERS:
-            removed += self._sweep_folder(self.root / layer, kept)
+        # A version's own file goes first: whoever finds it afterwards has listed all of it.
+        for file in self._outdated(version):
+            file.unlink(missing_ok=True)
+            file.with_suffix(SIGNATURE).unlink(missing_ok=True)
+        kept = version.paths.union(*self._paths_before(version))
+        above = {path[: end.start()] for path in kept for end in re.finditer("/", path)}
+        removed = sum(self._sweep_folder(layer, kept, above) for layer in LAYERS)
         self.storage.sweep(version)
         return removed
 
-    def _sweep_folder(self, folder: Path, kept: set[str]) -> int:
-        if not folder.is_dir() or folder.relative_to(self.root).as_posix() in kept:
+    def _outdated(self, version: Version) -> list[Path]:
+        """The files of versions that nobody need read any more, or that never were published."""
+        files = sorted((self.root / VERSIONS).glob("*.json"))
+        found = [file for file in files if int(file.stem) > version.number]
+        now = time.time()
+        for file, following in pairwise(files):
+            lately = 0 <= now - following.stat().st_mtime < READABLE_FOR
+            if int(file.stem) < version.number - 1 and not lately:
+                found.append(file)
+        return found
+
+    def _paths_before(self, version: Version) -> list[set[str]]:
+        """The directories of each version that is kept besides one."""
+        files = {
+            (file.name, file.stat().st_mtime_ns): file
+            for file in (self.root / VERSIONS).glob("*.json")
+            if int(file.stem) != version.number
+        }
+        # A stream sweeps with every batch: what it has read of them it need not read again.
+        self._paths = {key: paths for key, paths in self._paths.items() if key in files}
+        for key in files.keys() - self._paths.keys():
+            # Of one that cannot be read nobody reads anything.
+            with suppress(JournalProblem, ValueError, KeyError, TypeError):
+                self._paths[key] = Version.of_text(files[key].read_text(encoding="utf-8")).paths
+        return list(self._paths.values())
+
+    def _sweep_folder(self, path: str, kept: set[str], above: set[str]) -> int:
+        """`above` are the directories in which kept ones lie."""
+        folder = self.root / path
+        if path in kept or not folder.is_dir():
             return 0
         removed, has_data = 0, False
-        for each_path in list(folder.iterdir()):
-            if each_path.is_symlink() or each_path.name == NOT_DATA:
-                continue
-            if each_path.is_dir() and each_path.name != "_temporary":
-                removed += self._sweep_folder(each_path, kept)
-            elif each_path.suffix == ".parquet" or each_path.name in ("_temporary", "_SUCCESS"):
-                has_data = True
-        if has_data and not any(path.startswith(self._under(folder)) for path in kept):
+        with os.scandir(folder) as found:
+            for each in list(found):
+                if each.is_symlink() or each.name == NOT_DATA:
+                    continue
+                if each.is_dir() and each.name != "_temporary":
+                    removed += self._sweep_folder(f"{path}/{each.name}", kept, above)
+                elif each.name.endswith(".parquet") or each.name in ("_temporary", "_SUCCESS"):
+                    has_data = True
+        if has_data and path not in above:
             shutil.rmtree(folder, ignore_errors=True)
             return removed + 1
         if not any(folder.iterdir()):
             folder.rmdir()
         return removed
-
-    def _under(self, folder: Path) -> str:
-        return folder.relative_to(self.root).as_posix() + "/"
 
 
 def storage_of(place: Path | str) -> Storage:

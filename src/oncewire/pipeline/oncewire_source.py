@@ -39,7 +39,6 @@ from oncewire.journal.row import COLUMNS
 from oncewire.pipeline import crash, filters
 from oncewire.pipeline.book import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.books import open_book
-from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.lake import Lake, input_at
 from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import (
@@ -220,9 +219,7 @@ class LakeTableReader(DataSourceReader):
         lake = Lake(request.path)
         version = lake.current() if request.version is None else lake.version(request.version)
         entries = EVERY[request.table].entries(version)
-        self._files = [
-            str(file) for entry in entries for file in parquet_files(lake.root / entry.path)
-        ]
+        self._files = [str(file) for file in lake.files(version, entries)]
 
     def partitions(self) -> list[InputPartition]:
         """Some files for each task."""

@@ -5,8 +5,8 @@
 `current` is a link that is replaced whole, so whoever lists it sees the files of one version.
 They are the lake's own files under second names; nothing is copied. A table without rows has one
 file without any, because no such tool takes a folder without files for an empty table. A reader
-that has listed the folder and is slower than two publishes finds files gone, and is told so: it
-never sees a mixture.
+that has listed the folder and opens a file after the link was replaced may find it gone, and is
+told so: it never sees a mixture, because no two files of a table ever have one name.
 """
 
 from __future__ import annotations

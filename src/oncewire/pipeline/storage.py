@@ -16,6 +16,13 @@ from oncewire.pipeline.version import Version
 VERSIONS = "versions"
 """The folder of the versions' own files."""
 
+LAYERS = ("bronze", "silver", "gold")
+"""The folders of the tables."""
+
+READABLE_FOR = 60.0
+"""So many seconds a version can be read after another took its place, however many follow: a read
+that loses its files begins anew, and one that takes longer than two publishes would never end."""
+
 
 class Storage(Protocol):
     """What keeps one lake."""
@@ -52,9 +59,7 @@ class Storage(Protocol):
 
 def made_since(version: Version, before: Version) -> set[str]:
     """The directories that a version has and the one before has not."""
-    known = {entry.path for entries in before.tables.values() for entry in entries}
-    made = {entry.path for entries in version.tables.values() for entry in entries}
-    return made - known
+    return version.paths - before.paths
 
 
 def version_name(version: Version) -> str:

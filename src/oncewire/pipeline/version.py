@@ -63,6 +63,11 @@ class Version:
         """The directories of the journal; an entry's key is its node."""
         return self.tables.get("journal", ())
 
+    @property
+    def paths(self) -> set[str]:
+        """All its directories."""
+        return {entry.path for entries in self.tables.values() for entry in entries}
+
     def rows(self, table: str) -> int:
         """How many rows a table has."""
         return sum(entry.rows for entry in self.tables.get(table, ()))
