@@ -1,10 +1,13 @@
 """Neighbouring days lie in one directory, as long as they are little."""
 
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from oncewire.errors import JournalProblem
 from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.days import Days, begins, divided
 from oncewire.pipeline.lake import Lake
@@ -94,3 +97,16 @@ def test_many_small_directories_of_days_become_few(tmp_path: Path) -> None:
     assert len(after.tables["partner_service"]) == 1
     assert days_in(lake, after) == days_in(lake, before)
     assert compacted(lake, after) == after
+
+
+def test_what_is_gone_from_a_lake_is_not_written_together_as_if_it_had_never_been(
+    tmp_path: Path,
+) -> None:
+    lake = Lake(tmp_path)
+    entries = [
+        lake.write_table(hours([number]), f"gold/partner_service/_data/{number}", key=str(number))
+        for number in range(20)
+    ]
+    shutil.rmtree(tmp_path / entries[7].path)
+    with pytest.raises(JournalProblem, match="19 of 20 rows"):
+        compacted(lake, Version(tables={"partner_service": tuple(entries)}))

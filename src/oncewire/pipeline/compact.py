@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from oncewire.errors import JournalProblem
 from oncewire.pipeline import days
 from oncewire.pipeline.days import Days
 from oncewire.pipeline.files import parquet_files
@@ -145,4 +146,16 @@ def _together(lake: Lake, entries: list[Entry], path: str) -> Entry:
             table = ds.dataset(file, format="parquet", schema=schema).to_table()
             writer.write_table(table)
             rows += table.num_rows
+    _check_whole(entries, rows)
     return Entry(path, rows)
+
+
+def _check_whole(entries: list[Entry], rows: int) -> None:
+    """What is gone from a lake must not be published as if it had never been there."""
+    published = sum(entry.rows for entry in entries)
+    if rows != published:
+        raise JournalProblem(
+            f"the directories from {entries[0].path} to {entries[-1].path} have {rows} of "
+            f"{published} rows that were published",
+            remedy="bring them back from a copy of the lake, or make the lake anew",
+        )
