@@ -21,6 +21,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal import chain
 from oncewire.journal.row import COLUMNS
 from oncewire.pipeline import compact, proof
+from oncewire.pipeline import lake as lakes
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import parquet_files
@@ -273,7 +274,10 @@ def test_a_signed_version_is_its_signers_word(lake: Lake, tmp_path: Path, kind: 
         is_signed_by(lake, version, certificate)
 
 
-def test_a_signature_goes_with_its_version(lake: Lake, store: Path, tmp_path: Path) -> None:
+def test_a_signature_goes_with_its_version(
+    lake: Lake, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lakes, "READABLE_FOR", 0.0)
     key = make_keys(tmp_path, "own", now=NOW, kind=KeyKind.EC).key
     secret = load_pem_private_key(key.read_bytes(), None)
     beside = sign_version(lake, lake.current(), cast(SigningKey, secret))
