@@ -14,12 +14,13 @@ from oncewire.journal.check import fold_ledger
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline import courses
-from oncewire.pipeline.courses import Courses, whole_messages
+from oncewire.pipeline.courses import Courses, divided, whole_messages
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.ledger import ledger_fold
 from oncewire.pipeline.page import FOLDED, Page
 from oncewire.pipeline.rows import batch_of, rows_of_batch
 from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
+from oncewire.protocol.terms import Terms
 from tests.pipeline.books import small_year
 
 _, NODES = small_year(400, 11)
@@ -70,8 +71,12 @@ def by_themselves(rows: list[Row], judge: Judging) -> dict[str, dict[str, Any]]:
     return ledger(iter([page.written(list(fold_ledger(rows, judge.context)))]))
 
 
+def by_courses(rows: list[Row], judge: Judging) -> dict[str, dict[str, Any]]:
+    return ledger(ledger_fold(judge)(iter(batches(rows))))
+
+
 def differences(rows: list[Row], judge: Judging) -> list[tuple[str, Any, Any]]:
-    alone, folded = by_themselves(rows, judge), ledger(ledger_fold(judge)(iter(batches(rows))))
+    alone, folded = by_themselves(rows, judge), by_courses(rows, judge)
     assert alone.keys() == folded.keys()
     return [(key, alone[key], folded[key]) for key in alone if alone[key] != folded[key]]
 
@@ -212,6 +217,180 @@ def test_what_waits_for_an_operator_is_judged_by_itself() -> None:
     taken = [found.divide(batch)[0] for batch in whole_messages(iter(batches(by_message(EVERY))))]
     assert sum(len(each.begins) for each in taken) > 100
     assert channel not in {each.outcome.channel for each in found.known}
+
+
+# --- what a course must not hide --------------------------------------------------------------
+
+AGREED = Terms()
+LOW = -(2**63)
+BEGIN = 1_745_000_000_000_000
+HOMES = {"A": {"a"}, "a": {"a"}, "B": {"b"}, "b": {"b"}}
+
+
+def message(number: int, terms: Terms = AGREED, **details: str) -> list[Row]:
+    """One that arrived and was confirmed."""
+    ids = {"message_id": f"m{number:02}", "terms_id": terms.terms_id}
+    content = {"digest": f"d{number}", "size": 5}
+    ack = {"ref_to": f"k{number}"}
+    sender = (
+        ("submitted", content), ("sent", {"attempt": 1, "transport": "http"}), ("acknowledged", ack)
+    )  # fmt: skip
+    receiver = (
+        ("received", content),
+        ("ack_sent", ack),
+        ("handed_over", content),
+        ("confirmed", {}),
+    )
+    rows = []
+    for node, peer, steps in (("a", "B", sender), ("b", "A", receiver)):
+        for seq, (kind, values) in enumerate(steps, start=10 * number):
+            at = BEGIN + seq * SECOND
+            rows.append(Row(seq, at, at, node, node, kind, **ids, peer=peer, **values))
+    return [row._replace(detail=details.get(row.kind)) for row in rows]
+
+
+def resent(number: int, **second: Any) -> list[Row]:
+    """The same, sent again a minute later."""
+    rows = message(number)
+    again = rows[1]._replace(
+        seq=rows[1].seq + 5, attempt=2, at=rows[1].at + 61 * SECOND, mono=rows[1].mono + 61 * SECOND
+    )
+    later = rows[2]._replace(seq=again.seq + 1, at=again.at + 1, mono=again.mono + 1)
+    return [*rows[:2], again._replace(**second), later, *rows[3:]]
+
+
+def only(rows: list[Row], *kinds: str) -> list[Row]:
+    return [row for row in rows if row.kind in kinds]
+
+
+def part(number: int, kinds: tuple[str, ...]) -> list[Row]:
+    """One whose SplitId is there twice, once escaped."""
+    names = f'"split_id":"doc{number}","split\\u005fid":"B"'
+    said = f'{{{names},"split_number":1,"split_total":2}}'
+    given = f'{{"split_id":"doc{number}"}}'
+    return only(message(number, submitted=said, received=said, handed_over=given), *kinds)
+
+
+def resumed(number: int, behind: int) -> list[Row]:
+    """One that an operator resumed, and that was sent again behind that."""
+    first, again, *rest = resent(number)[1:]
+    resume = first._replace(seq=again.seq - 1, kind="resumed", attempt=None)
+    again = again._replace(seq=resume.seq + behind, at=first.at + 3, mono=first.mono + 3)
+    return [resent(number)[0], first, resume, again, *rest]
+
+
+def paused(number: int) -> list[Row]:
+    """One whose receiver asked for a pause for ever, and that was sent beyond its TimeToLive."""
+    submitted, first, again, *rest = resent(number)
+    expires = first.at + 1_000 * SECOND
+    late = again._replace(at=expires + 5 * SECOND)
+    lines = [
+        submitted._replace(detail=f'{{"time_to_live":{expires}}}'),
+        first,
+        first._replace(kind="transient", attempt=None, detail=f'{{"until":{2**61}}}'),
+        late,
+        first._replace(kind="resumed", attempt=None),
+        again._replace(attempt=3, at=late.at - 9 * SECOND, mono=again.mono + 200 * SECOND),
+    ]
+    lines = [row._replace(seq=submitted.seq + at) for at, row in enumerate(lines)]
+    return [
+        *lines,
+        rest[0]._replace(seq=submitted.seq + 7, mono=again.mono + 900 * SECOND),
+        *rest[1:],
+    ]
+
+
+def unasked(number: int, ref_to: str) -> list[Row]:
+    """One whose acknowledgement names nobody."""
+    return [
+        row._replace(peer=None, ref_to=ref_to) if row.kind == "acknowledged" else row
+        for row in message(number)
+    ]
+
+
+SENDING, GIVEN = ("submitted", "sent", "acknowledged"), ("received", "handed_over")
+BEST_EFFORT = Terms(reliable=False)
+
+ODD: dict[str, list[list[Row]]] = {
+    "an instant so low that its distance is negative": [
+        *map(resent, range(5)), resent(9, mono=LOW),
+    ],
+    "a left out value that somebody looks for": [
+        only(message(at, BEST_EFFORT, handed_over=f'{{"action":"{word}"}}'), *SENDING[:2], *GIVEN)
+        for at, word in enumerate(("x", "y", "x", "x", "split_id", "x"))
+    ],
+    "a left out value before what cannot be read": [
+        only(message(at, submitted=f'{{"action":"{word}","best_effort":1}}'), *SENDING)
+        for at, word in enumerate(("x", "y", "x", "x", "notice", "x"))
+    ],
+    "a left out value of another type": [
+        message(at, submitted='{"action":5,"time_to_live":1745999999000000,"service":"x"}')
+        for at in range(6)
+    ],
+    "a SplitId that is there twice": [part(at, (*SENDING, *GIVEN, "ack_sent")) for at in range(6)],
+    "two rows with one position": [
+        *(resumed(number, 1) for number in range(5)), resumed(9, 0),
+    ],
+    "a pause until what stands for a TimeToLive": [paused(number) for number in range(6)],
+    "a row without an instant": [
+        *map(message, range(5)),
+        [row._replace(at=None) if row.kind == "confirmed" else row for row in message(9)],
+    ],
+    "somebody without a name": [unasked(number, "other") for number in range(6)],
+    "a node without a name": [
+        [row._replace(node="" if row.node == "a" else row.node) for row in message(number)]
+        for number in range(6)
+    ],
+}  # fmt: skip
+
+
+OTHER_HOMES = {
+    "somebody without a name": {**HOMES, "": {"b"}},
+    "a left out value before what cannot be read": {"A": {"a"}, "a": {"a"}},
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_is_odd_about_a_message_is_seen_beside_ordinary_ones(case: str) -> None:
+    rows = by_message([row for each in ODD[case] for row in each])
+    terms = {each.terms_id: each for each in (AGREED, BEST_EFFORT)}
+    homes = OTHER_HOMES.get(case, HOMES)
+    judge = Judging(Context(healed=True, terms=terms, homes=homes), ended=False)
+    both: list[Any] = []
+    for way in (by_themselves, by_courses):
+        try:
+            both.append(way(rows, judge))
+        except TypeError as error:
+            both.append(str(error))
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    "persist", [300_000 * 365 * 86_400 * SECOND, float("inf"), 86_400_000_000.25]
+)
+def test_a_duration_that_no_clock_can_measure_stops_nobody(persist: Any) -> None:
+    strange = Terms(persist_duration=persist)
+    rows = by_message([row for number in range(6) for row in message(number, strange)])
+    rows += by_message([row for number in range(6, 12) for row in resent(number)])
+    terms = {each.terms_id: each for each in (AGREED, strange)}
+    last = max(row.at for row in rows if row.terms_id == strange.terms_id)
+    for until in (BEGIN + 10**14, last + 2 * 86_400_000_000 + 1):
+        through = dict.fromkeys("ab", until)
+        known = Context(healed=False, terms=terms, homes=dict(HOMES), through=through)
+        assert not differences(rows, Judging(known, ended=False))
+    assert not differences(rows, Judging(replace(known, healed=True), ended=True))
+
+
+def test_a_task_forgets_when_it_knows_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courses, "ROWS_TOGETHER", 200)
+    rows, judge = by_message(EVERY), judging(EVERY, healed=True)
+    whole = by_themselves(rows, judge)
+    for name in ("KEPT", "VALUES_KEPT"):
+        with monkeypatch.context() as patched:
+            patched.setattr(courses, name, 20)
+            known = {id(ways) for _, ways, _ in list(divided(iter(batches(rows)), judge.context))}
+            assert len(known) > 3
+            assert ledger(ledger_fold(judge)(iter(batches(rows)))) == whole
 
 
 @pytest.mark.soak

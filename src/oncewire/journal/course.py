@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.outcome import MessageOutcome, outcome_of
-from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.context import ALWAYS, Context
 from oncewire.journal.predicates.message import find_violations
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
@@ -36,6 +36,12 @@ that the message is a part of."""
 DEADLINE: Instant = 2**61 - 1
 """What stands there for its TimeToLive."""
 
+FAR: Duration = 2**60
+"""Instants beyond are nobody's, and their differences might not fit where they are computed."""
+
+LEFT_OUT = '"left out":""'
+"""What stands there for facts that a course does not have: a name that no kind of row knows."""
+
 UNREAD = (
     "from_party",
     "to_party",
@@ -47,6 +53,16 @@ UNREAD = (
 )
 """What details say and no predicate about a message asks for, unless an operator is waited for: a
 course does not have it."""
+
+ASKED = (
+    "split_id",
+    "split_number",
+    "time_to_live",
+    "notice",
+    "signature_required",
+    "redelivered",
+)
+"""Words that predicates look for in a detail as a text, before they read it or instead."""
 
 EXACT = ("kind", "terms_id", "attempt", "hop", "transport", "detail")
 """The columns whose values belong to the course."""
@@ -254,15 +270,19 @@ class Cast:
     def horizon(self, course: Course) -> Instant | None:
         """Only messages of the course whose timers began before are wholly judged."""
         nodes = [self.names[role] for role in course.nodes]
-        return self._context.healed_until(nodes, course.terms)
+        until = self._context.healed_until(nodes, course.terms)
+        # What an agreement or a journal names as a duration may be anything.
+        return until if until == ALWAYS or (type(until) is int and abs(until) < FAR) else None
 
 
 def is_special(context: Context, roles: Mapping[str, Sequence[str]]) -> bool:
     """Whether something is known of who took part that concerns single messages: an operator is
-    waited for, or was; or rows are missing that may be anybody's."""
+    waited for, or was; or rows are missing that may be anybody's; or somebody has no name."""
     nodes, peers = roles["node"], roles["peer"]
     return (
-        any(channel in roles["channel"] for _, channel in context.suspended)
+        "" in context.homes
+        or any("" in names for names in roles.values())
+        or any(channel in roles["channel"] for _, channel in context.suspended)
         or any(node in nodes for node, _ in context.withheld)
         or any(node in nodes for node, _ in context.lifted)
         or (bool(context.holes) and any(peer not in context.homes for peer in peers))
@@ -297,6 +317,8 @@ def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> 
     except (Unanswerable, JournalProblem):
         return None
     if outcome is None or not isinstance(since, Measured):
+        return None
+    if any(abs(condition.most) > FAR for condition in conditions.found):
         return None
     return Course(outcome, since.row, nodes, terms, tuple(dict.fromkeys(conditions.found)))
 

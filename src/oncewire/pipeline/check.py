@@ -16,7 +16,7 @@ from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.predicates.violation import QUARANTINE, Violation
 from oncewire.pipeline import channels, silver
-from oncewire.pipeline.courses import Courses, whole_messages
+from oncewire.pipeline.courses import divided
 from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.extents import Extents, Way, row_of
 from oncewire.pipeline.intake import Progress, quiet
@@ -174,13 +174,12 @@ def _message_fold(
 
     def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         counts: Counter[tuple[str | bool | None, ...]] = Counter()
-        courses, peers = Courses(judging.context), Peers()
-        for batch in whole_messages(batches):
-            taken, rest = courses.divide(batch)
-            for way, count in Counter(taken.ways.tolist()).items():
-                known = courses.known[way]
-                going = way_of(known.outcome, known.from_peer, known.to_peer)
-                counts[_key(going, known.outcome, Extent.JUDGED)] += count
+        peers = Peers()
+        for taken, known, rest in divided(batches, judging.context):
+            for number, count in Counter(taken.ways.tolist()).items():
+                each = known[number]
+                way = way_of(each.outcome, each.from_peer, each.to_peer)
+                counts[_key(way, each.outcome, Extent.JUDGED)] += count
             peers.note(rest)
             for outcome, violations, extent, _ in fold_ledger(rows_of_batch(rest), judging.context):
                 counts[_key(peers.way(outcome), outcome, extent)] += 1

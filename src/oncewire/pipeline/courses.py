@@ -31,8 +31,11 @@ ROWS_TOGETHER = 40_000
 SEEN_BEFORE = 2
 """So often a way was seen before it is learned: to learn it costs as much as to judge a few."""
 
-KEPT = 50_000
-"""Of so many ways it is known how often they were seen; beyond, the count begins anew."""
+KEPT = 20_000
+"""So many casts, ways and ways that were only seen a task knows; beyond, all begins anew."""
+
+VALUES_KEPT = 200_000
+"""So many different values, mostly texts of details."""
 
 _NO_CONDITION = Condition("at", ORIGIN, ORIGIN, 0)
 
@@ -97,6 +100,19 @@ class Taken(NamedTuple):
     """Of each message the document that it is a part of."""
 
 
+def divided(
+    batches: Iterable[pa.RecordBatch], context: Context
+) -> Iterator[tuple[Taken, list[Known], pa.RecordBatch]]:
+    """The messages of sorted rows: those that went known ways, these ways, and the rows of those
+    that are to be judged by themselves."""
+    courses = Courses(context)
+    for batch in whole_messages(batches):
+        if courses.is_full:
+            courses = Courses(context)
+        taken, rest = courses.divide(batch)
+        yield taken, courses.known, rest
+
+
 class Courses:
     """The courses that a task has come upon."""
 
@@ -110,6 +126,12 @@ class Courses:
         self._seen: dict[tuple[int, bytes], int] = {}
         self._way_of: dict[tuple[bytes, bytes], int] = {}
         self.known: list[Known] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it knows more than it should keep."""
+        kept = (len(self._casts), len(self._way_of), len(self._seen), len(self._course_of))
+        return max(kept) > KEPT or self._numbering.size > VALUES_KEPT
 
     def divide(self, batch: pa.RecordBatch) -> tuple[Taken, pa.RecordBatch]:
         """The messages that went a known way, and the rows of those to be judged by themselves.
@@ -166,8 +188,6 @@ class Courses:
         if course is None:
             seen = self._seen[relation, rows] = self._seen.get((relation, rows), 0) + 1
             if seen <= SEEN_BEFORE:
-                if len(self._seen) > KEPT:
-                    self._seen.clear()
                 return -1
             del self._seen[relation, rows]
             course = self._course_of[relation, rows] = self._learn(look, number, cast)
@@ -185,6 +205,7 @@ class Courses:
         peers.note(pattern)
         role = {name: role for role, name in cast.names.items() if role.startswith("peer")}
         receiver = cast.names.get(course.outcome.receiver or "")
+        # Nobody's name is empty: a cast with such a name has no courses.
         of, to = peers.of(message_id, receiver), peers.to(message_id)
         self._courses.append((course, role.get(of or ""), role.get(to or "")))
         return len(self._courses) - 1

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType
 
 from oncewire.journal.check import fold_ledger
 from oncewire.journal.predicates.violation import QUARANTINE
-from oncewire.pipeline.courses import Courses, whole_messages
+from oncewire.pipeline.courses import divided
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.page import FOLDED, RANK, Page
 from oncewire.pipeline.rows import rows_of_batch
@@ -48,11 +48,10 @@ def ledger_fold(judging: Judging) -> Fold:
     """The fold that each task runs."""
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        page, courses = Page(judging), Courses(judging.context)
-        for batch in whole_messages(batches):
-            taken, rest = courses.divide(batch)
+        page = Page(judging)
+        for taken, known, rest in divided(batches, judging.context):
             if len(taken.begins):
-                yield page.taken(taken, courses.known)
+                yield page.taken(taken, known)
             page.note(rest)
             judged = fold_ledger(rows_of_batch(rest), judging.context)
             while some := list(islice(judged, MESSAGES_PER_BATCH)):

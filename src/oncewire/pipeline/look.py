@@ -7,9 +7,12 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from oncewire.journal.course import (
+    ASKED,
     DEADLINE,
     DOCUMENT,
     EXACT,
+    FAR,
+    LEFT_OUT,
     MESSAGE,
     ROLES,
     SAME,
@@ -27,15 +30,18 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+ALWAYS_THERE = ("seq", "at", "mono", "boot", "node", "kind")
+"""Columns that no row leaves empty."""
+
 MOST = 7
 """So many nodes, peers or digests the rows of one message may name; one number of three bits."""
-
-FAR = 2**60
-"""Instants beyond are nobody's, and their differences might not fit."""
 
 _PLAIN = r'[^"\\\x00-\x1f]*'
 _UNREAD = f'"(?:{"|".join(UNREAD)})":"{_PLAIN}"'
 _UNREAD_FACTS = f"{_UNREAD}(?:,{_UNREAD})*"
+_NEAR_DEADLINE = str(DEADLINE)[:-2]
+"""How a number begins that might be taken for what stands for a TimeToLive."""
+
 _SPLIT_ID = re.compile(f'"split_id":"({_PLAIN})"')
 _TIME_TO_LIVE = re.compile(r'"time_to_live":([1-9][0-9]{0,17})(?=[,}])')
 
@@ -43,47 +49,67 @@ _TIME_TO_LIVE = re.compile(r'"time_to_live":([1-9][0-9]{0,17})(?=[,}])')
 class Numbering:
     """Numbers for the values of columns, the same in every batch."""
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("_numbers", "_values", "size")
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[str | int | None, int]] = {}
+        self._values: dict[str, list[str | int | None]] = {}
+        self.size = 0
+        """How many values have a number."""
 
     def of(self, name: str, column: pa.Array) -> Numbers:
         """The number of each value of a column; that of none is 0."""
         import numpy as np
 
         numbers = self._numbers.setdefault(name, {None: 0})
+        values = self._values.setdefault(name, [None])
         encoded = column.dictionary_encode(null_encoding="encode")
         found = [
             numbers.setdefault(value, len(numbers)) for value in encoded.dictionary.to_pylist()
         ]
+        if len(values) < len(numbers):
+            self.size += len(numbers) - len(values)
+            values += list(numbers)[len(values) :]
         each: Numbers = np.array(found, np.int64)[encoded.indices.to_numpy()]
         return each
+
+    def name(self, column: str, number: int) -> str:
+        """The value that has a number."""
+        return str(self._values[column][number])
 
 
 class Look:
     """The rows of a batch that ends where a message ends."""
 
-    def __init__(self, batch: pa.RecordBatch, names: Numbering, doubted: Collection[str]) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, numbering: Numbering, doubted: Collection[str]
+    ) -> None:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        self._batch, ids = batch, batch["message_id"]
+        self._batch, self._numbering, ids = batch, numbering, batch["message_id"]
         self._changes = _changes(ids)
         self.begins = np.flatnonzero(self._changes)
         self._of = np.cumsum(self._changes) - 1
-        self.at, self._mono = batch["at"].to_numpy(), batch["mono"].to_numpy()
+        self.at, self._mono = (batch[name].fill_null(0).to_numpy() for name in ("at", "mono"))
         self.latest = np.maximum.reduceat(self.at, self.begins)
         self._strange = ~_flags(ids.is_valid()) | _flags(pc.starts_with(ids, TRIAL_MARK))
         if doubted:
             self._strange |= _flags(pc.is_in(ids, value_set=pa.array(sorted(doubted))))
-        self._strange |= (abs(self.at) > FAR) | (abs(self._mono) > FAR) | self._other_boots()
+        for instants in (self.at, self._mono):
+            self._strange |= (instants > FAR) | (instants < -FAR)
+        for name in ALWAYS_THERE:
+            self._strange |= _flags(batch[name].is_null())
+        self._strange |= self._out_of_order()
         self._details, self.documents = self._without_its_own()
         self._role_numbers: dict[str, Numbers] = {}
         columns = [
-            *(names.of(name, self._details if name == "detail" else batch[name]) for name in EXACT),
-            self._labels(names),
+            *(
+                numbering.of(name, self._details if name == "detail" else batch[name])
+                for name in EXACT
+            ),
+            self._labels(),
         ]
         looks = np.stack(columns, axis=1).astype(np.uint32)
         self._width, self._text = looks.shape[1] * looks.itemsize, looks.tobytes()
@@ -106,10 +132,14 @@ class Look:
 
     def roles(self, number: int) -> dict[str, list[str]]:
         """The names of who took part in a message, in the order of their roles."""
-        import pyarrow as pa
-
-        rows = self.slice_of(number)
-        return {role: pa.array(rows[role]).drop_null().unique().to_pylist() for role in ROLES}
+        return {
+            role: [
+                self._numbering.name(role, each)
+                for each in self._role_numbers[role][number].tolist()
+                if each
+            ]
+            for role in ROLES
+        }
 
     def slice_of(self, number: int) -> pa.RecordBatch:
         """The rows of a message."""
@@ -147,20 +177,26 @@ class Look:
 
     # --- of rows ---
 
-    def _other_boots(self) -> Flags:
+    def _out_of_order(self) -> Flags:
         """Which rows were written by another run of a process than the row before, of one node
-        and one message."""
-        other = _changes(self._batch["boot"]) & ~_changes(self._batch["node"])
-        differ: Flags = other & ~self._changes
-        return differ
+        and one message, or do not stand behind it."""
+        import numpy as np
 
-    def _labels(self, names: Numbering) -> Numbers:
+        seq = self._batch["seq"].fill_null(0).to_numpy()
+        odd = _changes(self._batch["boot"])
+        odd[1:] |= seq[1:] <= seq[:-1]
+        found: Flags = odd & ~_changes(self._batch["node"]) & ~self._changes
+        return np.asarray(found)
+
+    def _labels(self) -> Numbers:
         """Of each row which names of its message it has, and which other values, as one number."""
         import numpy as np
 
         found = _flags(self._batch["size"].is_valid()).astype(np.int64)
         for role in ROLES:
-            labels, self._role_numbers[role] = self._label(names.of(role, self._batch[role]))
+            labels, self._role_numbers[role] = self._label(
+                self._numbering.of(role, self._batch[role])
+            )
             found = found << 3 | labels
         for name in SAME:
             encoded = self._batch[name].dictionary_encode()
@@ -195,7 +231,15 @@ class Look:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        details = pc.replace_substring_regex(self._batch["detail"], _UNREAD_FACTS, '"action":""')
+        whole = self._batch["detail"]
+        details = pc.replace_substring_regex(whole, _UNREAD_FACTS, LEFT_OUT)
+        self._strange |= _flags(pc.match_substring(whole, _NEAR_DEADLINE))
+        # What is left out must not have said what somebody looks for.
+        asking = pa.array(np.flatnonzero(_flags(pc.match_substring_regex(whole, "|".join(ASKED)))))
+        before, after = whole.take(asking), details.take(asking)
+        for word in ASKED:
+            same = pc.equal(pc.count_substring(before, word), pc.count_substring(after, word))
+            self._strange[asking.to_numpy()[~_flags(same)]] = True
         found = _Own(len(self.begins))
         for name, taken_from in (("split_id", found.document), ("time_to_live", found.deadline)):
             mask = pc.match_substring(details, name).fill_null(False)
@@ -224,7 +268,7 @@ class _Own:
     def document(self, message: int, text: str, message_id: str) -> str:
         """A detail without the SplitId."""
         found = _SPLIT_ID.search(text)
-        if found is None or text.count("split_id") > 1:
+        if found is None or "\\" in text or text.count("split_id") > 1:
             self.strange.add(message)
             return text
         split_id, name = found[1], MESSAGE
@@ -239,7 +283,7 @@ class _Own:
     def deadline(self, message: int, text: str, _: str) -> str:
         """A detail without the TimeToLive."""
         found = _TIME_TO_LIVE.search(text)
-        if found is None or text.count("time_to_live") > 1:
+        if found is None or "\\" in text or text.count("time_to_live") > 1:
             self.strange.add(message)
             return text
         instant, known = int(found[1]), self.times_to_live[message]

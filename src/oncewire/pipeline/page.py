@@ -32,12 +32,13 @@ _NOTHING = (None,) * (len(OUTCOME.fields) - 1)
 class Page:
     """Ledger rows of messages, judged by themselves or by the known way that they went."""
 
-    __slots__ = ("_peers", "_said", "_suspended", "_waiting")
+    __slots__ = ("_known", "_peers", "_said", "_suspended", "_waiting")
 
     def __init__(self, judging: Judging) -> None:
         self._suspended = sorted({channel for _, channel in judging.context.suspended})
         self._peers = Peers()
         self._waiting: set[str] = set()
+        self._known: list[Known] = []
         self._said: dict[str, list[Any]] = {}
         """What the known ways say, by column."""
 
@@ -118,7 +119,9 @@ class Page:
         return _assembled(outcomes, ended, rest)
 
     def _hear(self, known: list[Known]) -> None:
-        """What was learned since."""
+        """What was learned since, or from the beginning."""
+        if known is not self._known:
+            self._known, self._said = known, {}
         for name in (*OUTCOME.fieldNames(), *_PEERS, "final"):
             said = self._said.setdefault(name, [])
             for each in known[len(said) :]:
