@@ -180,8 +180,28 @@ def test_a_time_to_live_is_a_condition() -> None:
     assert course_of(rows, 2_999, cast_of(context())) is None
 
 
-def test_a_cast_is_special_while_an_operator_is_waited_for() -> None:
+def test_a_cast_is_special_while_a_channel_waits_for_its_operator() -> None:
     known = context()
     assert cast_of(known).relation == (("node 2",), ("node 1",))
+    known.suspended.add(("b", "x"))
+    assert cast_of(known).relation is not None
+    assert Cast(known, {"node": ["a"], "peer": [], "channel": ["x"]}).relation is None
+
+
+def test_what_is_known_of_single_messages_no_course_can_say() -> None:
+    known = context()
+    course = course_of(sent_once(), None, cast_of(known))
     known.withheld["b", "m"] = sent_once()[3]
-    assert cast_of(known).relation is None
+    known.lifted["a", "urn:b"] = [3]
+    assert course_of(sent_once(), None, cast_of(known))._replace(outcome=None) == course._replace(
+        outcome=None
+    )
+    blinded = cast_of(known).context
+    for ask in (
+        lambda: not blinded.withheld,
+        lambda: blinded.withheld.values(),
+        lambda: ("b", "m") in blinded.withheld,
+        lambda: blinded.lifted.get(("a", "urn:b"), ()),
+    ):
+        with pytest.raises(Unanswerable):
+            ask()

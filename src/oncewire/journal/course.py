@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.outcome import MessageOutcome, outcome_of
@@ -221,6 +221,17 @@ class Measured(Blind):
         return self._conditions.is_at_most(self, other - less)
 
 
+class Unknown(dict[Any, Any]):
+    """What is known of single messages, so that a course cannot say it."""
+
+    def refuse(self, *_: object) -> NoReturn:
+        """There is no answer."""
+        raise Unanswerable("what is known of single messages")
+
+    __bool__ = __len__ = __iter__ = __contains__ = __getitem__ = refuse
+    get = keys = values = items = refuse
+
+
 class Cast:
     """Who took part in a message: what a course calls by its role.
 
@@ -264,6 +275,8 @@ class Cast:
                 if nodes is not None
             },
             declared=self._context.declared,
+            withheld=Unknown(),
+            lifted=Unknown(),
             calm=self._context.calm,
         )
 
@@ -276,15 +289,13 @@ class Cast:
 
 
 def is_special(context: Context, roles: Mapping[str, Sequence[str]]) -> bool:
-    """Whether something is known of who took part that concerns single messages: an operator is
-    waited for, or was; or rows are missing that may be anybody's; or somebody has no name."""
-    nodes, peers = roles["node"], roles["peer"]
+    """Whether something is known of who took part that concerns single messages: a channel waits
+    for its operator; or rows are missing that may be anybody's; or somebody has no name."""
+    peers = roles["peer"]
     return (
         "" in context.homes
         or any("" in names for names in roles.values())
         or any(channel in roles["channel"] for _, channel in context.suspended)
-        or any(node in nodes for node, _ in context.withheld)
-        or any(node in nodes for node, _ in context.lifted)
         or (bool(context.holes) and any(peer not in context.homes for peer in peers))
     )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROWS_TOGETHER = 40_000
 """So many rows are looked at together: a column costs something however short it is."""
 
-SEEN_BEFORE = 2
+SEEN_BEFORE = 4
 """So often a way was seen before it is learned: to learn it costs as much as to judge a few."""
 
 KEPT = 20_000

@@ -42,6 +42,9 @@ _UNREAD_FACTS = f"{_UNREAD}(?:,{_UNREAD})*"
 _NEAR_DEADLINE = str(DEADLINE)[:-2]
 """How a number begins that might be taken for what stands for a TimeToLive."""
 
+_ESCAPED = "\\u"
+"""How letters are written in JSON that are not as they look."""
+
 _SPLIT_ID = re.compile(f'"split_id":"({_PLAIN})"')
 _TIME_TO_LIVE = re.compile(r'"time_to_live":([1-9][0-9]{0,17})(?=[,}])')
 
@@ -233,7 +236,8 @@ class Look:
 
         whole = self._batch["detail"]
         details = pc.replace_substring_regex(whole, _UNREAD_FACTS, LEFT_OUT)
-        self._strange |= _flags(pc.match_substring(whole, _NEAR_DEADLINE))
+        for text in (_NEAR_DEADLINE, _ESCAPED):
+            self._strange |= _flags(pc.match_substring(details, text))
         # What is left out must not have said what somebody looks for.
         asking = pa.array(np.flatnonzero(_flags(pc.match_substring_regex(whole, "|".join(ASKED)))))
         before, after = whole.take(asking), details.take(asking)
