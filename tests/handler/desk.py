@@ -183,8 +183,12 @@ class Desk:
 
     def journal(self, kind: str) -> list[Row]:
         """The rows of one kind."""
+        return [row for row in self.every_row() if row.kind == kind]
+
+    def every_row(self) -> list[Row]:
+        """The journal."""
         with self.engine.node.store.reader() as reader:
-            return [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
+            return list(reader.journal_since(0, 1_000_000))
 
 
 # --- agreements --------------------------------------------------------------------------------

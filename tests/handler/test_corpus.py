@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.sending.submit import Submission
+from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service, Severity
 from oncewire.message.instant import DAY
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, parcel_of
@@ -139,6 +140,8 @@ def test_without_the_message_it_answers_it_changes_nothing(corpus: Path, name: s
     assert desk.notices == []
     assert desk.posted == []
     assert desk.refused == 1
+    # What nobody sent is not among the messages that were not delivered.
+    assert check_journal(desk.every_row(), healed=False).messages == 1
 
 
 def test_both_errors_of_one_report_are_heard(corpus: Path) -> None:

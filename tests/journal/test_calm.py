@@ -39,10 +39,25 @@ def test_whoever_is_told_of_a_failure_is_told_wrong(name: str) -> None:
 
 def test_an_acknowledgement_that_is_thrown_away_is_told() -> None:
     world = SCENARIOS["plain"]()
-    said = notes.Refused("ValueNotRecognized", problem="no such message was sent")
+    said = notes.Refused("ValueNotRecognized", signal="acknowledgement")
     world.node("acme").add(Kind.REFUSED, "ack-of-m1-by-globex", ref_to="m1", said=said)
     (found,) = judged(world.rows, healed=True, calm=True).violations
     assert (found.predicate, found.message_id, found.node) == ("L3", "ack-of-m1-by-globex", "acme")
+
+
+def test_a_signal_that_is_refused_is_no_message_that_was_not_delivered() -> None:
+    world = SCENARIOS["plain"]()
+    before = judged(world.rows, healed=True)
+    said = notes.Refused("ValueNotRecognized", signal="acknowledgement")
+    world.node("acme").add(Kind.REFUSED, "ack-of-m7-by-globex", ref_to="m7", said=said)
+    after = judged(world.rows, healed=True)
+    assert (after.messages, after.outcomes) == (before.messages, before.outcomes)
+    # What else is known of that id counts; and a message that was refused is one.
+    world.node("acme").add(Kind.REFUSED, "m8", said=notes.Refused("ValueNotRecognized"))
+    world.node("acme").add(Kind.REFUSED, "m8", said=said)
+    counted = judged(world.rows, healed=True)
+    assert counted.messages == before.messages + 1
+    assert counted.outcomes["not_delivered"] == before.outcomes["not_delivered"] + 1
 
 
 def test_best_effort_arrives_too() -> None:

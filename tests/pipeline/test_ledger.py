@@ -101,7 +101,7 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
         *fold_documents(_grouped(rows, document_key), context),
     ):
         told.setdefault(one.message_id, []).append(one)
-    for outcome, violations, extent, _ in fold_ledger(_grouped(rows, message_key), context):
+    for outcome, violations, extent, _, _ in fold_ledger(_grouped(rows, message_key), context):
         assert outcome is not None
         values = (*(getattr(outcome, name) for name in OUTCOME.fieldNames()), extent.value)
         every = [*violations, *told.get(outcome.message_id, [])]

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.outcome import MessageOutcome, outcome_of
+from oncewire.journal.outcome import MessageOutcome, is_signal, outcome_of
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.document import DocumentFold
@@ -94,6 +94,8 @@ class Judged(NamedTuple):
     violations: list[Violation]
     extent: Extent
     closed: bool = True
+    is_message: bool = True
+    """Or a signal that was refused: what is wrong with it is told, and nobody waits for it."""
 
 
 def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
@@ -105,7 +107,8 @@ def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
         traces = gather(group)
         violations, extent, closed = judge_subject(traces, context)
         try:
-            yield Judged(outcome_of(traces, context.terms), violations, extent, closed)
+            outcome, is_message = outcome_of(traces, context.terms), not is_signal(traces)
+            yield Judged(outcome, violations, extent, closed, is_message)
         except JournalProblem as problem:
             found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
             told = violations if found in violations else [*violations, found]
@@ -195,8 +198,12 @@ def check_journal(
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
     messages = parts = 0
-    for outcome, violations, extent, _ in fold_ledger(_grouped(ordered, message_key), context):
+    for outcome, violations, extent, _, is_message in fold_ledger(
+        _grouped(ordered, message_key), context
+    ):
         findings += violations
+        if not is_message:
+            continue
         if outcome is not None and outcome.part_of is not None:
             parts += 1
             continue

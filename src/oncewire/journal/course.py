@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.outcome import MessageOutcome, outcome_of
+from oncewire.journal.outcome import MessageOutcome, is_signal, outcome_of
 from oncewire.journal.predicates.context import ALWAYS, Context
 from oncewire.journal.predicates.message import find_violations
 from oncewire.journal.predicates.subject import Subject
@@ -61,6 +61,7 @@ ASKED = (
     "notice",
     "signature_required",
     "redelivered",
+    "signal",
 )
 """Words that predicates look for in a detail as a text, before they read it or instead."""
 
@@ -322,7 +323,7 @@ def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> 
         subject = Subject(MESSAGE, traces, cast.context, healed=True)
         if find_violations(subject) or subject.violations:
             return None
-        outcome = outcome_of(traces, subject.context.terms)
+        outcome = None if is_signal(traces) else outcome_of(traces, subject.context.terms)
         since: object = subject.since.at
         nodes, terms = tuple(sorted(subject.nodes)), subject.terms
     except (Unanswerable, JournalProblem):

@@ -152,6 +152,20 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     )
 
 
+def is_signal(traces: Sequence[Trace]) -> bool:
+    """Whether this is no message at all: all that is known of it is that it said something about
+    one, and was refused."""
+    return all(
+        len(each.kinds) == 1
+        and all(
+            "signal" in (row.detail or "") and notes.Refused.read(row.detail).signal is not None
+            for row in each.kinds.get(trace.REFUSED, (_NO_ROW,))
+        )
+        for each in traces
+    )
+
+
+_NO_ROW = Row(0, 0, 0, "", "", "")
 _NOBODY = Trace("")
 
 

@@ -181,9 +181,11 @@ def _message_fold(
                 way = way_of(each.outcome, each.from_peer, each.to_peer)
                 counts[_key(way, each.outcome, Extent.JUDGED)] += count
             peers.note(rest)
-            for outcome, violations, extent, _ in fold_ledger(rows_of_batch(rest), judging.context):
-                counts[_key(peers.way(outcome), outcome, extent)] += 1
-                for violation in violations:
+            for judged in fold_ledger(rows_of_batch(rest), judging.context):
+                way = peers.way(judged.outcome)
+                if judged.is_message:
+                    counts[_key(way, judged.outcome, judged.extent)] += 1
+                for violation in judged.violations:
                     yield *violation, None
         for key, count in counts.items():
             yield *_NO_FINDING, (*key, count)

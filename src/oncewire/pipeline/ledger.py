@@ -53,7 +53,11 @@ def ledger_fold(judging: Judging) -> Fold:
             if len(taken.begins):
                 yield page.taken(taken, known)
             page.note(rest)
-            judged = fold_ledger(rows_of_batch(rest), judging.context)
+            judged = (
+                each
+                for each in fold_ledger(rows_of_batch(rest), judging.context)
+                if each.is_message or each.violations
+            )
             while some := list(islice(judged, MESSAGES_PER_BATCH)):
                 yield page.written(some)
 

@@ -66,7 +66,7 @@ class Page:
         ]
         ids = [outcome[0] or "" for outcome in values]
         outcomes = batch_of(list(zip(*values, strict=True)), arrow(OUTCOME))
-        told = [found for _, found, _, _ in judged]
+        told = [each_verdict.violations for each_verdict in judged]
         ended = _ended(outcomes)
         rest = {
             "verdict": _verdicts(judged, outcomes["outcome"]),
@@ -188,8 +188,10 @@ def _verdicts(judged: list[Judged], outcomes: pa.Array) -> list[str]:
     """The words of all outcomes, except where a promise is broken or nothing can be read."""
     found: list[str | None] = outcomes.to_pylist()
     return [
-        (word or _UNREADABLE) if not violations else verdict(word or _UNREADABLE, violations)
-        for word, (_, violations, _, _) in zip(found, judged, strict=True)
+        verdict(word or _UNREADABLE, each_verdict.violations)
+        if each_verdict.violations
+        else word or _UNREADABLE
+        for word, each_verdict in zip(found, judged, strict=True)
     ]
 
 

@@ -305,6 +305,9 @@ class Refused(Detail):
     problem: str | None = None
     split_id: str | None = None
     """Of a document that was given up: its own SplitId, equal to the row's message_id."""
+    signal: str | None = None
+    """Of what is no message but says something about one: acknowledgement, error, status and so
+    on. Nobody waits for it to be delivered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,11 @@ class Claim:
 
 def word_for(kind: MessageKind | None) -> str:
     """A kind of signal as people call it."""
-    return _WORDS.get(kind, "message")
+    return _WORDS.get(kind, MESSAGE)
 
+
+MESSAGE = "message"
+"""What is no signal."""
 
 _WORDS: dict[MessageKind | None, str] = {
     MessageKind.ACKNOWLEDGMENT: "acknowledgement",
@@ -77,7 +80,8 @@ def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None
         what = Ignored(claim.kind, claim.code, claim.problem, count)
         note = Note(what, about, claim.signal_id, transport=claim.transport)
     else:
-        refused = Refused(claim.code, problem=claim.problem)
+        signal = None if claim.kind == MESSAGE else claim.kind
+        refused = Refused(claim.code, problem=claim.problem, signal=signal)
         note = Note(refused, claim.signal_id, about, transport=claim.transport)
     node.write(tx, [note], peer=claim.peer)
 

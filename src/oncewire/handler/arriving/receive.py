@@ -25,7 +25,13 @@ from oncewire.handler.answering.answer import (
     answer_unread,
     post_signal,
 )
-from oncewire.handler.answering.ignored import Claim, ignore, ignore_unbacked, word_for
+from oncewire.handler.answering.ignored import (
+    MESSAGE,
+    Claim,
+    ignore,
+    ignore_unbacked,
+    word_for,
+)
 from oncewire.handler.arriving.arrive import Arriving
 from oncewire.handler.arriving.conform import refusal_by_schema
 from oncewire.handler.arriving.fresh import Standing, is_news, standing
@@ -294,7 +300,8 @@ def _journal_refused(
             return
     if not _names_agreement(node, known) or not node.refusals.may_journal(now):
         return
-    what = Refused(code, problem=error.problem)
+    word = word_for(known.kind)
+    what = Refused(code, problem=error.problem, signal=None if word == MESSAGE else word)
     if isinstance(error, EbxmlError):
         what = replace(what, severity=error.severity, location=error.location or None)
     note = Note(what, known.message_id, known.ref_to_message_id, transport=source.transport)
