@@ -57,6 +57,15 @@ def test_lists_begin_with_the_newest(filled: Store) -> None:
         assert all(stored.parcel is None for stored in reader.incoming_list())
 
 
+def test_a_reader_knows_the_terms_of_a_message(filled: Store) -> None:
+    with filled.reader() as reader:
+        (stored, *_) = reader.outgoing_list()
+        terms = reader.terms(stored.outgoing.terms_id)
+        assert terms is not None
+        assert terms.terms_id == stored.outgoing.terms_id
+        assert reader.terms("no such terms") is None
+
+
 def test_lists_can_be_of_some_states(filled: Store) -> None:
     with filled.reader() as reader:
         found = reader.outgoing_list(states=[DELIVERED, WAITING, DELIVERED], limit=4)

@@ -291,6 +291,9 @@ class Reader(Protocol):
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""
 
+    def terms(self, terms_id: str) -> Terms | None:
+        """See `Transaction.terms`."""
+
     def agreement(self, agreement_id: str) -> str | None:
         """See `Transaction.agreement`."""
 

@@ -16,6 +16,7 @@ from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.terms import Terms
 from oncewire.store.memory.tables import Tables
 from oncewire.store.records import (
     Incident,
@@ -62,6 +63,9 @@ class MemoryReader:
     def journal_of(self, message_id: str) -> list[Row]:
         row = self._tables.journal.row
         return [row(seq) for _, seq in self._tables.journal.by_message.of(message_id)]
+
+    def terms(self, terms_id: str) -> Terms | None:
+        return self._tables.terms.get(terms_id)
 
     def agreement(self, agreement_id: str) -> str | None:
         return self._tables.agreements.get(agreement_id)

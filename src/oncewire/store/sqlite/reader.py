@@ -17,6 +17,7 @@ from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader
 from oncewire.store.records import (
     Incident,
@@ -42,8 +43,10 @@ from oncewire.store.sqlite.loading import (
     INCOMING_VALUES,
     OUTGOING_VALUES,
     REMOVED,
+    TERMS,
     WHOLE_INCOMING,
     read_removed,
+    read_terms,
 )
 from oncewire.store.sqlite.migrate import check_origin, known_migrations
 from oncewire.store.sqlite.rows import (
@@ -134,6 +137,10 @@ class SqliteReader:
     def journal_of(self, message_id: str) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
         return [Row(*row) for row in self._run(statement, (message_id,))]
+
+    def terms(self, terms_id: str) -> Terms | None:
+        rows = self._run(TERMS, (terms_id,))
+        return read_terms(terms_id, str(rows[0][0])) if rows else None
 
     def agreement(self, agreement_id: str) -> str | None:
         select = "SELECT content FROM agreement WHERE agreement_id = ?"
