@@ -208,9 +208,9 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
 
     from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.composing import as_file
-    from oncewire.entry.messages.stored import stored_parcel
+    from oncewire.entry.messages.stored import intact_parcel
 
-    parcel = stored_parcel(settings, reader, found)
+    parcel = intact_parcel(settings, reader, found)
     data = as_file(parcel)
     facts: dict[str, Any] = {
         "message_id": found,

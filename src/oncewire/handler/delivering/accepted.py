@@ -9,7 +9,6 @@ become of certificates and agreements since.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,9 +16,9 @@ from functools import partial
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
-from oncewire.errors import EbxmlError, MimeProblem, OncewireError, StoreProblem
+from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.delivering.part_content import JoinedContent, PartContent
-from oncewire.handler.delivering.view import View, read_view
+from oncewire.handler.delivering.view import View, part_data, read_view
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.confide import Opening
@@ -33,7 +32,7 @@ from oncewire.message.payload import Content, Payload, distant
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
-from oncewire.wire.mime.transfer import decoded, is_identity
+from oncewire.wire.mime.transfer import is_identity
 from oncewire.wire.received import PartPlace
 from oncewire.wire.security import signature
 from oncewire.wire.security.verified import read_verified
@@ -73,11 +72,8 @@ def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: Vie
             continue
         room -= payload.size
         travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
-        try:
-            data = decoded(place.encoding, travelled, lenient=True)
-        except MimeProblem:
-            raise _changed(stored, "put its bytes back from a backup") from None
-        if len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest:
+        data = part_data(payload, place, travelled)
+        if data is None:
             raise _changed(stored, "put its bytes back from a backup")
         payloads.append(replace(payload, data=data))
     message = replace(view.message, payloads=tuple(payloads))
