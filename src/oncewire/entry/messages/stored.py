@@ -40,7 +40,8 @@ def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
 
 
 def _has_documents(parcel: Parcel, view: bytes) -> bool:
-    from oncewire.handler.delivering.view import part_data, read_view
+    from oncewire.handler.delivering.accepted import part_data
+    from oncewire.handler.delivering.view import read_view
 
     return all(
         part_data(payload, place, parcel.body[place.offset : place.offset + place.length])

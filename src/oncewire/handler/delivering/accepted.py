@@ -9,6 +9,7 @@ become of certificates and agreements since.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,9 @@ from functools import partial
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
-from oncewire.errors import EbxmlError, OncewireError, StoreProblem
+from oncewire.errors import EbxmlError, MimeProblem, OncewireError, StoreProblem
 from oncewire.handler.delivering.part_content import JoinedContent, PartContent
-from oncewire.handler.delivering.view import View, part_data, read_view
+from oncewire.handler.delivering.view import View, read_view
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.confide import Opening
@@ -32,7 +33,7 @@ from oncewire.message.payload import Content, Payload, distant
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
-from oncewire.wire.mime.transfer import is_identity
+from oncewire.wire.mime.transfer import decoded, is_identity
 from oncewire.wire.received import PartPlace
 from oncewire.wire.security import signature
 from oncewire.wire.security.verified import read_verified
@@ -80,6 +81,16 @@ def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: Vie
     if not _is_accepted(message, stored):
         raise _changed(stored, "put its row back from a backup")
     return message
+
+
+def part_data(payload: Payload, place: PartPlace, travelled: bytes) -> bytes | None:
+    """What a part carries, of what lies in its place; None: it is not what was accepted."""
+    try:
+        data = decoded(place.encoding, travelled, lenient=True)
+    except MimeProblem:
+        return None
+    same = len(data) == payload.size and hashlib.sha256(data).hexdigest() == payload.digest
+    return data if same else None
 
 
 def _is_proved(node: Node, parcel: StoredParcel, *, at_once: bool) -> bool:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from oncewire.errors import InvalidValue, MimeProblem, StoreProblem
+from oncewire.errors import InvalidValue, StoreProblem
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.payload import Compression, Payload, Reference, Stretch
-from oncewire.wire.mime.transfer import decoded
 from oncewire.wire.received import PartPlace, Received
 
 _FORMAT = 1
@@ -56,16 +55,6 @@ class View:
     def parts(self) -> Iterator[tuple[Payload, PartPlace]]:
         """Each payload, and where it lies."""
         return zip(self.message.payloads, self.places, strict=True)
-
-
-def part_data(payload: Payload, place: PartPlace, travelled: bytes) -> bytes | None:
-    """What a part carries, of what lies in its place; None: it is not what was accepted."""
-    try:
-        data = decoded(place.encoding, travelled, lenient=True)
-    except MimeProblem:
-        return None
-    same = len(data) == payload.size and hashlib.sha256(data).hexdigest() == payload.digest
-    return data if same else None
 
 
 def view_of(message: Message, received: Received) -> bytes | None:
