@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncewire.message.trial import TRIAL_MARK
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
@@ -25,6 +26,7 @@ from tests.store.samples import (
     answer,
     facts,
     received,
+    row,
     sent,
 )
 
@@ -55,6 +57,37 @@ def test_lists_begin_with_the_newest(filled: Store) -> None:
         assert [stored.row for stored in reader.incoming_list(limit=3, before=8)] == [7, 6, 5]
         assert len(reader.incoming_list()) == 9
         assert all(stored.parcel is None for stored in reader.incoming_list())
+
+
+def test_a_reader_knows_the_terms_of_a_message(filled: Store) -> None:
+    with filled.reader() as reader:
+        (stored, *_) = reader.outgoing_list()
+        terms = reader.terms(stored.outgoing.terms_id)
+        assert terms is not None
+        assert terms.terms_id == stored.outgoing.terms_id
+        assert reader.terms("no such terms") is None
+
+
+def test_what_was_refused_is_found_by_a_part_of_its_id(filled: Store) -> None:
+    with filled.transition() as transaction:
+        transaction.journal(
+            [
+                row("refused", "early@buyer"),
+                row("received", "i1"),
+                row("refused", f"{TRIAL_MARK}1@buyer"),
+                row("refused", "late@buyer"),
+                row("refused", "early@buyer"),
+                row("refused"),
+            ]
+        )
+    filled.commit()
+    with filled.reader() as reader:
+        assert reader.refused_ids("@buyer", 100) == ["late@buyer", "early@buyer"]
+        assert reader.refused_ids("rly@", 100) == ["early@buyer"]
+        # Only so many of the newest ids are looked at, however long the journal is.
+        assert reader.refused_ids("@buyer", 1) == ["late@buyer"]
+        assert reader.refused_ids("i1", 100) == []
+        assert reader.refused_ids("%", 100) == []
 
 
 def test_lists_can_be_of_some_states(filled: Store) -> None:

@@ -248,7 +248,7 @@ def deadline_passed(
     deadline = outgoing.deadline(terms)
     if outgoing.state in FINAL_OUTGOING or deadline is None or now < deadline:
         return SenderStep(outgoing, channel)
-    by = "TimeToLive" if outgoing.expires_at == deadline else "persistDuration"
+    by = outgoing.ended_by(terms)
     note = note_of(notes.Expired(by), outgoing)
     step = fail(
         outgoing, channel, terms, OutgoingEvent.DEADLINE_PASSED, f"{by} has passed", (note,)

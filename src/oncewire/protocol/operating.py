@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from oncewire.errors import NotAllowed
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Instant, format_instant
 from oncewire.protocol import notes
 from oncewire.protocol.attempts import deadline_passed
 from oncewire.protocol.effects import Effect, Resolve
@@ -26,15 +28,7 @@ def resume(
     past = deadline is not None and now >= deadline
     if outgoing.state not in FINAL_OUTGOING and past:
         return deadline_passed(outgoing, channel, terms, now)
-    # On a channel only a message that still has its number can be sent again in its place.
-    given_up = channel is not None and not channel.is_unsettled(
-        outgoing.epoch, outgoing.number, terms
-    )
-    if past or given_up or (outgoing.state, OutgoingEvent.RESUMED) not in OUTGOING:
-        raise NotAllowed(
-            f"message {outgoing.message_id} is {outgoing.state.value} and cannot be resent",
-            remedy="abandon it, or send its content as a new message",
-        )
+    check_resendable(outgoing, channel, terms, now)
     resumed = outgoing.moved(
         OutgoingEvent.RESUMED,
         attempts_here=0,
@@ -47,6 +41,35 @@ def resume(
     )
     effects = (note_of(notes.Resumed(), resumed), Resolve(resumed.message_id, resumed.channel))
     return go_on(resumed, channel, terms, effects, Fate.KEPT)
+
+
+def check_resendable(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> None:
+    """Raise NotAllowed, with the reason, if the same id must not be sent again."""
+    why = _why_not_resent(outgoing, channel, terms, now)
+    if why:
+        message_id = outgoing.message_id
+        raise NotAllowed(
+            f"message {message_id} is {outgoing.state.value} and cannot be resent: {why}",
+            remedy="send its content as a new message; `oncewire abandon "
+            f"{quote(message_id)}` closes its incident, if one is open",
+        )
+
+
+def _why_not_resent(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> str:
+    deadline = outgoing.deadline(terms)
+    if deadline is not None and now >= deadline:
+        ended = f"its {outgoing.ended_by(terms)} has passed, at {format_instant(deadline)}"
+        return f"{ended}, and its receiver need not know its id any more"
+    if (outgoing.state, OutgoingEvent.RESUMED) not in OUTGOING:
+        return "it is done with"
+    # On a channel only a message that still has its number can be sent again in its place.
+    if channel is not None and not channel.is_unsettled(outgoing.epoch, outgoing.number, terms):
+        return "its place in the order of its channel was given up"
+    return ""
 
 
 def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> SenderStep:

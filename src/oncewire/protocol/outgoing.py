@@ -109,3 +109,7 @@ class Outgoing:
         if self.first_sent_at is not None and terms.reliable:
             ends.append(self.first_sent_at + terms.persist_duration)
         return min(ends) if ends else None
+
+    def ended_by(self, terms: Terms) -> str:
+        """Which of the two the deadline is, by its name in the drafts."""
+        return "TimeToLive" if self.expires_at == self.deadline(terms) else "persistDuration"

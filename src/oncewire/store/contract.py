@@ -291,6 +291,9 @@ class Reader(Protocol):
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""
 
+    def terms(self, terms_id: str) -> Terms | None:
+        """See `Transaction.terms`."""
+
     def agreement(self, agreement_id: str) -> str | None:
         """See `Transaction.agreement`."""
 
@@ -351,6 +354,10 @@ class Reader(Protocol):
 
     def refusals(self, limit: int = 100) -> list[Refusal]:
         """Refused messages of strangers, the latest first."""
+
+    def refused_ids(self, part: str, limit: int) -> list[str]:
+        """MessageIds with `part` in them, but for trials, that the journal calls refused, newest
+        first; only the newest `limit` ids of all that are known here are looked at."""
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         """Every stream's state, by key."""

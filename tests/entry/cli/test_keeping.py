@@ -1,14 +1,17 @@
 """Legal holds, what is kept and what was removed, from the command line."""
 
 import base64
+import contextlib
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import store_path
 from oncewire.handler.upkeep import retain
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.served import Served
@@ -118,6 +121,51 @@ def test_a_large_message_is_read_from_the_spool(served: Served, tmp_path: Path) 
         file = tmp_path / f"{folder.name}.eml"
         run("show", message_id, "--raw", "-o", file, "-c", folder)
         assert large.read_bytes() in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "digest"),
+    [("acme", "outgoing", True), ("globex", "incoming", True), ("globex", "incoming", False)],
+)
+def test_bytes_that_have_changed_are_not_handed_out(
+    served: Served, delivered: str, tmp_path: Path, name: str, table: str, digest: bool
+) -> None:
+    folder, file = served.folder / name, tmp_path / "message.eml"
+    served.stop(name)
+    database = store_path(load(folder).settings)
+    with contextlib.closing(apsw.Connection(str(database))) as connection:
+        if not digest:
+            # As of a partner who sends none.
+            connection.execute(f"UPDATE {table}_bytes SET headers = '[]'")
+        connection.execute(
+            f"UPDATE {table}_bytes SET body = CAST(replace(body, 'id=\"7\"', 'id=\"8\"') AS BLOB)"
+        )
+    words = ("show", delivered, "--raw", "--out", file, "-c", folder)
+    (said,) = run_json(*words, exit_code=output.TROUBLE)["problems"]
+    assert said["problem"] == f"the stored bytes of message {delivered} have changed"
+    assert not file.exists()
+
+
+def test_a_file_of_the_spool_that_has_changed_is_not_handed_out(
+    served: Served, tmp_path: Path
+) -> None:
+    large = tmp_path / "drawing.bin"
+    large.write_bytes(bytes(range(256)) * 8_000)
+    found = run_json("send", large, "--to", "globex", "--wait", "--timeout", "60")
+    message_id = found["messages"][0]["message_id"]
+    for name in ("acme", "globex"):
+        settings = load(served.folder / name).settings
+        for spooled in settings.path(settings.store.spool).iterdir():
+            content = bytearray(spooled.read_bytes())
+            content[len(content) // 2] ^= 1
+            spooled.chmod(0o600)
+            spooled.write_bytes(content)
+        file = tmp_path / f"{name}.eml"
+        words = ("show", message_id, "--raw", "--out", file, "-c", served.folder / name)
+        (said,) = run_json(*words, exit_code=output.TROUBLE)["problems"]
+        assert said["problem"].startswith("spool file ")
+        assert said["problem"].endswith(" has changed")
+        assert not file.exists()
 
 
 @pytest.mark.process

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreement
+from oncewire.entry.cli import output
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
@@ -106,6 +107,22 @@ def test_verify_counts_what_others_sent_us(pair: Path, document: Path, tmp_path:
     assert (alone["submitted"], alone["confirmed_once"]) == (0, 1)
     both = run_json("verify", pair / "acme", pair / "globex")
     assert (both["submitted"], both["confirmed_once"]) == (1, 1)
+
+
+def test_verify_judges_the_others_where_a_party_has_nothing_yet(pair: Path, document: Path) -> None:
+    fresh = pair / "initech"
+    run("init", fresh)
+    run("send", document, "--to", "globex", "-c", pair / "acme")
+    found = run_json("verify", pair / "acme", fresh)
+    assert (found["journals"], found["nothing_yet"], found["submitted"]) == (
+        ["acme"],
+        ["initech"],
+        1,
+    )
+    assert found["summary"].endswith(" initech has sent and received nothing yet.")
+    assert run_json("verify", pair / "acme")["nothing_yet"] == []
+    # Where nobody has anything there is nothing to judge.
+    run("verify", fresh, exit_code=output.NOT_FOUND)
 
 
 @pytest.mark.long

@@ -465,6 +465,28 @@ def test_what_expired_is_to_be_abandoned(pair: Path, document: Path) -> None:
     assert "next" not in run_json("incidents")
 
 
+def test_what_failed_is_resumed_only_while_it_can_be(pair: Path, document: Path) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    short = {
+        "delivery.retries": "0",
+        "delivery.timeout": '"PT1S"',
+        "delivery.persist_duration": '"PT6S"',
+    }
+    agreement.write_text(with_values(agreement.read_text(), short))
+    found = run_json("send", document, "--to", "globex", "--wait", exit_code=output.WRONG)
+    message_id = found["messages"][0]["message_id"]
+    story, advised = f"oncewire why {message_id}", f"oncewire abandon {message_id}"
+    steps = run_json("incidents", exit_code=output.WRONG)["next"]
+    assert steps == [story, f"oncewire resume {message_id}"]
+    time.sleep(6)
+    assert run_json("incidents", exit_code=output.WRONG)["next"] == [story, advised]
+    refused = " ".join(run("resume", message_id, exit_code=output.NOT_ALLOWED).stderr.split())
+    assert "is not_delivered and cannot be resent: its persistDuration has passed, at 20" in refused
+    assert f"`{advised}`" in refused
+    run("abandon", message_id)
+    assert "next" not in run_json("incidents")
+
+
 def test_bad_orders_are_refused_in_words(pair: Path, document: Path) -> None:
     run("send", document, "--to", "nobody", exit_code=output.NOT_FOUND)
     run("send", document, "--cpa", "nothing", exit_code=output.NOT_FOUND)

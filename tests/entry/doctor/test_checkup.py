@@ -11,6 +11,7 @@ import pytest
 from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
+from oncewire.entry.number import size_of
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld
@@ -38,6 +39,21 @@ def test_a_sound_store(settings: Settings) -> None:
     assert "not the loss of its disk" in found["resilience"].finding
     assert re.search(r", [1-9][0-9]* kB, SQLite", found["database"].finding)
     assert not list(settings.path(settings.store.path).parent.glob(".fsync*"))
+
+
+def test_what_is_still_in_its_log_counts_as_the_database(settings: Settings) -> None:
+    path = settings.path(settings.store.path)
+    store = SqliteStore.open(path, node="acme")
+    try:
+        with store.transition() as transaction:
+            transaction.remember_agreement("large", "x" * 3_000_000)
+        store.commit()
+        on_disk = path.stat().st_size + Path(f"{path}-wal").stat().st_size
+        assert on_disk > 3_000_000
+        found = by_name(checkup.check_store(settings))["database"].finding
+        assert found.startswith(f"whole, {size_of(on_disk)} with its log, SQLite ")
+    finally:
+        store.close()
 
 
 def test_an_fsync_that_does_nothing_is_noticed(

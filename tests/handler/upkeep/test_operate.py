@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncewire.errors import NotAllowed, NotHere
+from oncewire.handler.engine import Engine
+from oncewire.handler.upkeep.resumable import can_resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
 from tests.handler.chain import Chain, options
@@ -27,6 +29,14 @@ def refused(pair: Pair, why: str, key: str = CHANNEL) -> None:
         pair.alpha.restart(key)
     assert channel_of(pair, key) == before
     assert "epoch_ended" not in pair.kinds("alpha")
+
+
+def advised(engine: Engine, message_id: str) -> bool:
+    """Whether an operator is told to resume it."""
+    with engine.node.store.reader() as reader:
+        stored = reader.outgoing(message_id)
+        assert stored is not None
+        return can_resume(reader, stored, engine.node.now())
 
 
 @pytest.mark.requirement("SEQ-4")
@@ -136,11 +146,13 @@ def test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back(
     ((_, post),) = chain.posts
     chain.carry("buyer", post)
     hub = chain.engines["hub1"]
+    assert advised(hub, order)
     hub.abandon(order)
     hub.commit()
     with pytest.raises(NotAllowed, match="was reported to urn:sim:buyer"):
         hub.resume(message_id=order)
     assert chain.state(order, "hub1") is OutgoingState.UNKNOWN
+    assert not advised(hub, order)
 
 
 def test_what_was_delivered_is_not_sent_again() -> None:
@@ -148,3 +160,4 @@ def test_what_was_delivered_is_not_sent_again() -> None:
     sent = pair.send()
     with pytest.raises(NotAllowed, match="its receiver acknowledged it"):
         pair.alpha.resume(message_id=sent.message_id)
+    assert not advised(pair.alpha, sent.message_id)

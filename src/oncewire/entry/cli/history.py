@@ -1,4 +1,4 @@
-"""`oncewire show`, `why` and `verify`: what is known of a message, why, and whether all is well."""
+"""`oncewire show` and `why`: what is known of a message, and why it is where it is."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
 from oncewire.entry.cli.outlook import outlook
-from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
+from oncewire.entry.cli.output import Json, Listing, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 from oncewire.entry.cli.placed import placed
-from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
-    from oncewire.entry.doctor.judging import Verdict
     from oncewire.entry.party.settings import Settings
     from oncewire.journal.outcome import MessageOutcome
     from oncewire.journal.parts import Parts
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from oncewire.store.contract import Reader
     from oncewire.store.records import MessageFacts
 
-SHOWN_MAX = 50
 MessageId = Annotated[str, typer.Argument(help="The MessageId, or any part of it that is unique.")]
 Others = Annotated[
     list[Path] | None,
@@ -39,7 +36,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("show")(show)
     app.command("why")(why)
-    app.command("verify")(verify)
 
 
 # --- show --------------------------------------------------------------------------------------
@@ -208,9 +204,9 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
 
     from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.composing import as_file
-    from oncewire.entry.messages.stored import stored_parcel
+    from oncewire.entry.messages.stored import intact_parcel
 
-    parcel = stored_parcel(settings, reader, found)
+    parcel = intact_parcel(settings, reader, found)
     data = as_file(parcel)
     facts: dict[str, Any] = {
         "message_id": found,
@@ -318,130 +314,3 @@ def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
         with open_readers(load(folder, environ={}).settings).reader() as reader:
             rows += reader.journal_of(message_id)
     return rows
-
-
-# --- verify ------------------------------------------------------------------------------------
-
-
-def verify(
-    parties: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders of parties, whose journals are joined; none: this party."),
-    ] = None,
-    ended: Annotated[
-        bool, typer.Option("--ended", help="Nothing more will come: what is under way is lost.")
-    ] = False,
-    config: Config = None,
-    json: Json = False,
-) -> None:
-    """Check every promise against the journal: nothing lost, nothing twice, nothing out of order.
-
-    With several parties' folders both ends are compared. Ends with status 1 if a promise is
-    broken. `messages` are all that the journals tell of, those that retention removed too; one
-    that two journals tell of is one. What is still here `oncewire status` counts as `kept`.
-    """
-
-    def work() -> Report:
-        from oncewire.entry.doctor.judging import journal_rows, judge, with_inboxes
-        from oncewire.entry.party.settings import load
-
-        if parties:
-            chosen = [load(folder, environ={}).settings for folder in parties]
-        else:
-            chosen = [loaded(config).settings]
-        with output.progress("reading journals", None, quiet=json) as advance:
-            rows = [row for party in chosen for row in journal_rows(party, advance)]
-        verdict = with_inboxes(judge(rows, ended=ended, now=now()), chosen)
-        hints = _steps(verdict, chosen, "".join(f" {typed(folder)}" for folder in parties or ()))
-        return verdict_report(verdict, ended=ended, hints=hints)
-
-    output.answer(work, json=json)
-
-
-def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, ...]:
-    """What to run so that more is judged: somebody takes what waits, or says that all is over."""
-    if verdict.waiting:
-        return tuple(
-            f"oncewire inbox take --out FOLDER{at_party(settings)}"
-            for settings in parties
-            if verdict.inboxes.get(settings.party.name)
-        )
-    if verdict.not_yet and verdict.through is not None:
-        place = "" if named else at_party(parties[0])
-        return (f"oncewire verify{named} --ended{place}",)
-    return ()
-
-
-def verdict_report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...] = ()) -> Report:
-    """The checker's word for people and programs."""
-    from oncewire.journal.outcome import Outcome
-
-    report, totals = verdict.report, verdict.totals
-    found = [*report.violations, *report.quarantined]
-    facts: dict[str, Any] = {
-        "journals": list(verdict.nodes),
-        "rows": report.rows,
-        "messages": report.messages,
-        "parts": report.parts,
-        "submitted": totals.sent,
-        **{name.value: verdict.outcomes.get(name.value, 0) for name in Outcome},
-        "confirmed_once": totals.delivered_once,
-        "resends": totals.resends,
-        "duplicates_stopped": totals.duplicates_stopped,
-        "redelivered": totals.redelivered,
-        "restarts": totals.restarts,
-        "lost": verdict.count("lost"),
-        "twice": verdict.count("twice"),
-        "out_of_order": verdict.count("out_of_order"),
-        "violations": len(report.violations),
-        "unreadable": len(report.quarantined),
-        "ended": ended,
-        "judged_through": moment(verdict.through),
-        "not_judged_yet": verdict.not_yet,
-        "open_until": moment(verdict.until) if verdict.not_yet else "",
-        "waiting_in_inbox": verdict.waiting,
-        "in_doubt": verdict.in_doubt,
-    }
-    columns = ("predicate", "kind", "node", "message_id", "sentence")
-    rows = [
-        (
-            violation.predicate,
-            violation.kind,
-            violation.node,
-            violation.message_id or "",
-            violation.sentence,
-        )
-        for violation in found[:SHOWN_MAX]
-    ]
-    problems: tuple[Problem, ...] = ()
-    if len(found) > SHOWN_MAX:
-        step = "`oncewire pipeline` lists all of them: docs/pipeline.md, the table violations"
-        problems = (Problem(f"{len(found) - SHOWN_MAX} more are not shown", next=step),)
-    return Report(
-        facts,
-        (Listing("found", columns, rows),),
-        problems=problems,
-        summary=_summary(verdict),
-        hints=hints,
-        exit_code=output.OK if verdict.clean else output.WRONG,
-    )
-
-
-def _summary(verdict: Verdict) -> str:
-    """What was found, and of how much it was not judged whether something is missing."""
-    report, waiting = verdict.report, verdict.waiting
-    parts = f" and {number_of(report.parts, 'part')} of documents" if report.parts else ""
-    violations = number_of(len(report.violations), "violation")
-    said = f"{violations} in {number_of(report.messages, 'message')}{parts}."
-    if verdict.not_yet and verdict.until is not None:
-        whose = "its agreement" if verdict.not_yet == 1 else "their agreements"
-        said += (
-            f" Of {verdict.not_yet:,} it is too early to say that something is missing: by {whose} "
-            f"it may still come until {moment(verdict.until)}. Run it again when each journal has "
-            "a row after that, or with --ended if nothing more will come."
-        )
-    if waiting:
-        said += f" {number_of(waiting, 'message', 'waits')} in the inbox for the application."
-    if verdict.in_doubt:
-        said += f" {verdict.in_doubt} are in doubt, for rows are missing."
-    return said

@@ -178,15 +178,20 @@ def find_id(reader: Reader, wanted: str) -> str:
             f"document {wanted} is not whole here: {there}",
             remedy="`oncewire inbox --parts` lists them; its sender's handler sends the others",
         )
-    found = {
-        stored.outgoing.message_id: stored.facts.split_number is not None
-        for stored in reader.outgoing_list(limit=LOOKED_AT)
-        if wanted in stored.outgoing.message_id
-    } | {
-        stored.incoming.message_id: stored.facts.split_number is not None
-        for stored in received
-        if wanted in stored.incoming.message_id
-    }
+    # What was refused is in the journal alone.
+    found = (
+        dict.fromkeys(reader.refused_ids(wanted, LOOKED_AT), False)
+        | {
+            stored.outgoing.message_id: stored.facts.split_number is not None
+            for stored in reader.outgoing_list(limit=LOOKED_AT)
+            if wanted in stored.outgoing.message_id
+        }
+        | {
+            stored.incoming.message_id: stored.facts.split_number is not None
+            for stored in received
+            if wanted in stored.incoming.message_id
+        }
+    )
     # The id of a document is in those of its parts, and then it is meant, not they.
     ids = [name for name, is_part in found.items() if not is_part] or list(found)
     if len(ids) == 1:
@@ -199,5 +204,6 @@ def find_id(reader: Reader, wanted: str) -> str:
         )
     raise UnknownMessage(
         f"there is no message {wanted}",
-        remedy="`oncewire outbox` and `oncewire inbox` list them, with `--parts` parts too",
+        remedy="`oncewire outbox` and `oncewire inbox` list them, with `--parts` parts too; one "
+        f"that is not among the newest {LOOKED_AT:,} is found by its whole id",
     )

@@ -25,6 +25,7 @@ GROUPS = (
     "boxes",
     "notices",
     "history",
+    "verdict",
     "evidence",
     "operator",
     "verbs",

@@ -171,9 +171,9 @@ def _of_channel(channel: str, place: str) -> tuple[str, str]:
 
 def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     """What an operator may do about a message. What arrived is the application's to take, unless
-    it stands here because its way on is gone; what has had its time can never be sent again
-    under its id (C37)."""
-    from oncewire.protocol.kinds import Kind
+    it stands here because its way on is gone; what cannot be sent again under its id (C37) can
+    only be given up."""
+    from oncewire.handler.upkeep.resumable import can_resume
     from oncewire.protocol.states import IncomingState
 
     stored = reader.outgoing(message_id)
@@ -182,8 +182,4 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
         return "resume"
     if arrived:
         return "inbox confirm"
-    ends = None if stored is None else stored.outgoing.expires_at
-    expired = ends is not None and ends <= now
-    if expired or any(row.kind == Kind.EXPIRED for row in reader.journal_of(message_id)):
-        return "abandon"
-    return "resume"
+    return "resume" if stored is None or can_resume(reader, stored, now) else "abandon"

@@ -161,7 +161,8 @@ def _database(path: Path) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("database", Grade.GOOD, "not made yet; the first use makes it")
         return
-    size = path.stat().st_size
+    logged = _logged(path)
+    size = path.stat().st_size + logged
     large = size > CHECKED_MAX
     try:
         connection = connect_reader(path, None)
@@ -178,7 +179,8 @@ def _database(path: Path) -> Iterator[Finding]:
         yield Finding("database", Grade.BAD, f"damaged: {verdict}", "restore it from a backup")
     else:
         state, version = "readable" if large else "whole", apsw.sqlite_lib_version()
-        said = f"{state}, {size_of(size)}, SQLite {version}, log mode {mode}"
+        with_log = " with its log" if logged else ""
+        said = f"{state}, {size_of(size)}{with_log}, SQLite {version}, log mode {mode}"
         yield Finding("database", Grade.GOOD, said)
     if path.stat().st_mode & 0o077:
         yield Finding(
@@ -190,6 +192,14 @@ def _database(path: Path) -> Iterator[Finding]:
         "one copy: survives crashes and power cuts, not the loss of its disk",
         "`oncewire backup DIR` takes a copy while it runs",
     )
+
+
+def _logged(path: Path) -> int:
+    """How much is in the write-ahead log beside a database: most of a young one may be there."""
+    try:
+        return Path(f"{path}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _space(folder: Path) -> Finding:

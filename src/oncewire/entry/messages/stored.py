@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
-from oncewire.errors import NotAllowed, NotHere
+from oncewire.errors import NotAllowed, NotHere, StoreDamaged
 from oncewire.handler.documents.original import Original, is_whole
-from oncewire.handler.sealing.intact import is_of_pieces, with_digest
+from oncewire.handler.sealing.intact import (
+    changed,
+    check_kept,
+    is_intact,
+    is_of_pieces,
+    with_digest,
+)
 from oncewire.message.file_name import name_in
 from oncewire.message.instant import format_instant
 from oncewire.store.records import SpoolSlice
@@ -21,11 +28,38 @@ if TYPE_CHECKING:
     from oncewire.store.records import StoredParcel
 
 
+def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel:
+    """The same as `stored_parcel`, or StoreDamaged if they have another digest by now. Of what
+    came without one, each document still has its own."""
+    found, view = _found(reader, message_id)
+    check_kept(found, message_id)
+    parcel = whole(settings, found)
+    if not is_intact(parcel) or (view is not None and not _has_documents(parcel, view)):
+        raise changed(message_id)
+    return parcel
+
+
+def _has_documents(parcel: Parcel, view: bytes) -> bool:
+    from oncewire.handler.delivering.accepted import part_data
+    from oncewire.handler.delivering.view import read_view
+
+    return all(
+        part_data(payload, place, parcel.body[place.offset : place.offset + place.length])
+        is not None
+        for payload, place in read_view(view).parts()
+    )
+
+
 def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel:
-    """The exact bytes that were sent under that id or, if none were, that arrived.
+    """The bytes that were sent under that id or, if none were, that arrived, as they are now.
 
     Raises NotHere or NotAllowed, which say why there are none.
     """
+    return whole(settings, _found(reader, message_id)[0])
+
+
+def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]:
+    """What is stored, and the view of it if it arrived."""
     found = reader.outgoing_parcel(message_id)
     if found is not None:
         _check_is_message(
@@ -34,7 +68,7 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
             f"`oncewire outbox --parts` lists its parts; "
             f"`oncewire show --raw 1-of-N.{message_id}` has the first",
         )
-        return whole(settings, found)
+        return found, None
     if reader.outgoing(message_id) is not None:
         raise NotAllowed(
             f"message {message_id} waits for its number: its bytes are made when it gets one",
@@ -47,7 +81,7 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
                 "`oncewire inbox --parts` lists its parts; `oncewire inbox take` gives it whole"
             )
             _check_is_message(stored.parcel, message_id, remedy)
-            return whole(settings, stored.parcel)
+            return stored.parcel, stored.view
     raise _reason(reader, message_id, refused=bool(arrived))
 
 
@@ -134,7 +168,7 @@ def _reason(reader: Reader, message_id: str, *, refused: bool) -> NotHere:
 
 def whole(settings: Settings, stored: StoredParcel) -> Parcel:
     """A stored parcel with all its bytes, those in the spool too; NotAllowed where they are more
-    than anybody should have in memory."""
+    than anybody should have in memory, StoreDamaged where the spool has others."""
     if stored.size > WHOLE_FILE_MAX:
         raise NotAllowed(
             f"its {stored.size:,} bytes are too many to be shown whole",
@@ -149,6 +183,11 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
         # Only looked at: opening the spool as its owner does would clear away what is half
         # written by the handler that runs.
         content = read_bytes(folder / check_name(part.name), "spool file")
+        if sha256(content).hexdigest() != part.name:
+            raise StoreDamaged(
+                f"spool file {part.name} has changed",
+                remedy="put it back from a copy of the spool directory",
+            )
         pieces.append(content[part.offset : part.offset + part.length])
     parcel = Parcel(stored.content_type, b"".join(pieces), stored.headers)
     return with_digest(parcel) if is_of_pieces(stored) else parcel

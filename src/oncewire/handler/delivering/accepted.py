@@ -73,17 +73,24 @@ def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: Vie
             continue
         room -= payload.size
         travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
-        try:
-            data = decoded(place.encoding, travelled, lenient=True)
-        except MimeProblem:
-            raise _changed(stored, "put its bytes back from a backup") from None
-        if len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest:
+        data = part_data(payload, place, travelled)
+        if data is None:
             raise _changed(stored, "put its bytes back from a backup")
         payloads.append(replace(payload, data=data))
     message = replace(view.message, payloads=tuple(payloads))
     if not _is_accepted(message, stored):
         raise _changed(stored, "put its row back from a backup")
     return message
+
+
+def part_data(payload: Payload, place: PartPlace, travelled: bytes) -> bytes | None:
+    """What a part carries, of what lies in its place; None: it is not what was accepted."""
+    try:
+        data = decoded(place.encoding, travelled, lenient=True)
+    except MimeProblem:
+        return None
+    same = len(data) == payload.size and hashlib.sha256(data).hexdigest() == payload.digest
+    return data if same else None
 
 
 def _is_proved(node: Node, parcel: StoredParcel, *, at_once: bool) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from shlex import quote
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
@@ -16,7 +15,7 @@ from oncewire.handler.arriving.poison import (
     last_terms,
     mend_channel,
 )
-from oncewire.handler.documents.original import has_parts, is_whole
+from oncewire.handler.documents.original import is_whole
 from oncewire.handler.documents.outcome import abandon_document, parts_sent
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
@@ -28,6 +27,7 @@ from oncewire.handler.perform import (
     receiver_of,
     resolve_incidents,
 )
+from oncewire.handler.upkeep.resumable import check_resumable
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import format_instant
 from oncewire.protocol.effects import Note, Raise, Resolve
@@ -88,15 +88,7 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     _check_not_received(tx, message_id)
     stored = find_outgoing(tx, message_id)
     channel = load_channel(tx, stored.outgoing)
-    stands = channel is not None and channel.suspended_by == message_id
-    if stored.outgoing.state is OutgoingState.DELIVERED and not stands:
-        raise NotAllowed(
-            f"message {message_id} was delivered: its receiver acknowledged it",
-            remedy="a receiver that has it drops a copy under the same id; `oncewire ask "
-            f"{quote(message_id)}` asks whether it still has it. If it has lost it since, as when "
-            "an older backup was restored there, or is to process the document once more, send "
-            "the document as a new message",
-        )
+    check_resumable(tx, stored, channel)
     if channel is not None and channel.suspended:
         resume_channel(node, tx, channel.key)
         return
@@ -110,15 +102,7 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     if is_whole(stored):
         _resume_parts(node, tx, stored)
         return
-    _refuse_part_of_ended(tx, stored)
     _lift_pause(node, tx, stored.peer, {message_id})
-    told = stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL
-    if told and stored.outgoing.state in FINAL_OUTGOING:
-        # A delivery behind the back of a party that acts on the failure would be a second one.
-        raise NotAllowed(
-            f"the failure of {message_id} was reported to {stored.relayed_from}",
-            remedy="its From Party decides whether to send it again",
-        )
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     step = resume(stored.outgoing, channel, terms, node.now())
     perform(node, tx, stored, channel, step, terms)
@@ -126,31 +110,9 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
 
 def _resume_parts(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
     """Of a document what is under way are its parts: each of them is sent again."""
-    _refuse_ended(whole)
     for part in parts_sent(tx, tx.document("", whole.outgoing.message_id)):
         if part.outgoing.state not in FINAL_OUTGOING:
             resume_message(node, tx, part.outgoing.message_id)
-
-
-def _refuse_ended(whole: StoredOutgoing) -> None:
-    message_id, state = whole.outgoing.message_id, whole.outgoing.state
-    if state in FINAL_OUTGOING:
-        raise NotAllowed(
-            f"document {message_id} ended as {state.value}, which its application was told",
-            remedy="send the document anew, under an id of its own",
-        )
-
-
-def _refuse_part_of_ended(tx: Transaction, part: StoredOutgoing) -> None:
-    """A part that ended took its document with it, and joins it to nothing any more; nor does the
-    message that names parts of which one did not arrive."""
-    split_id, ended = part.facts.split_id, part.outgoing.state in FINAL_OUTGOING
-    whole = tx.outgoing(split_id) if split_id is not None and ended else None
-    if split_id is None or whole is None or not has_parts(whole):
-        return
-    document = tx.document("", split_id)
-    if part.facts.split_number is not None or document is None or not document.complete:
-        _refuse_ended(whole)
 
 
 def resume_channel(node: Node, tx: Transaction, key: str) -> None:

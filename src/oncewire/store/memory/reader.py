@@ -13,9 +13,11 @@ from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
 from oncewire.message.trial import is_trial
 from oncewire.protocol.documents import SplitDocument
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.terms import Terms
 from oncewire.store.memory.tables import Tables
 from oncewire.store.records import (
     Incident,
@@ -62,6 +64,9 @@ class MemoryReader:
     def journal_of(self, message_id: str) -> list[Row]:
         row = self._tables.journal.row
         return [row(seq) for _, seq in self._tables.journal.by_message.of(message_id)]
+
+    def terms(self, terms_id: str) -> Terms | None:
+        return self._tables.terms.get(terms_id)
 
     def agreement(self, agreement_id: str) -> str | None:
         return self._tables.agreements.get(agreement_id)
@@ -165,6 +170,14 @@ class MemoryReader:
         return sorted(found, key=lambda refusal: (-refusal.last_at, refusal.code, refusal.address))[
             :limit
         ]
+
+    def refused_ids(self, part: str, limit: int) -> list[str]:
+        journal = self._tables.journal
+        rows = [journal.row(seq) for (seq,) in journal.by_seq.keys]
+        known = list(dict.fromkeys(row.message_id for row in rows if row.message_id is not None))
+        refused = {row.message_id for row in rows if row.kind == Kind.REFUSED}
+        newest = reversed(known[-limit:])
+        return [one for one in newest if part in one and one in refused and not is_trial(one)]
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending, receiving = self._tables.sending, self._tables.receiving

@@ -71,6 +71,8 @@ WHOLE_INCOMING = (
     f"{FROM_INCOMING} LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
 )
 """The same with parcel, answer and view."""
+TERMS = "SELECT content FROM terms WHERE terms_id = ?"
+"""What `read_terms` reads."""
 REMOVED = (
     "SELECT message_id, sender, digest, state, at, removed_at, agreement_id "
     "FROM removed JOIN message ON message.id = removed.message "
@@ -166,8 +168,8 @@ class Loading(Statements):
         return dict(zip(COUNTERS, self.run(select)[0], strict=True))
 
     def terms(self, terms_id: str) -> Terms | None:
-        rows = self.run("SELECT content FROM terms WHERE terms_id = ?", (terms_id,))
-        return _read_terms(terms_id, rows[0][0]) if rows else None
+        rows = self.run(TERMS, (terms_id,))
+        return read_terms(terms_id, rows[0][0]) if rows else None
 
     def agreement(self, agreement_id: str) -> str | None:
         select = "SELECT content FROM agreement WHERE agreement_id = ?"
@@ -319,7 +321,8 @@ def _answer_bytes(key: IncomingKey, row: Values) -> AnswerBytes:
         return AnswerBytes(None, problem)
 
 
-def _read_terms(terms_id: str, content: str) -> Terms:
+def read_terms(terms_id: str, content: str) -> Terms:
+    """The kept terms, or StoreDamaged where they are not those that were kept."""
     try:
         terms = Terms.from_dict(json.loads(content))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

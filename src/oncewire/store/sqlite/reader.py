@@ -14,9 +14,11 @@ from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import Instant
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.documents import SplitDocument
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader
 from oncewire.store.records import (
     Incident,
@@ -42,8 +44,10 @@ from oncewire.store.sqlite.loading import (
     INCOMING_VALUES,
     OUTGOING_VALUES,
     REMOVED,
+    TERMS,
     WHOLE_INCOMING,
     read_removed,
+    read_terms,
 )
 from oncewire.store.sqlite.migrate import check_origin, known_migrations
 from oncewire.store.sqlite.rows import (
@@ -93,6 +97,13 @@ _TRIALS = (
     f"WHERE message_id >= '{TRIAL_MARK}' AND message_id < '{TRIAL_MARK}~' GROUP BY state"
 )
 """They are few, and the index of ids finds them."""
+_REFUSED_IDS = (
+    "SELECT message_id FROM (SELECT id, message_id FROM message ORDER BY id DESC LIMIT ?) newest "  # noqa: S608
+    f"WHERE instr(message_id, ?) AND instr(message_id, '{TRIAL_MARK}') <> 1 AND EXISTS "
+    f"(SELECT 1 FROM journal_row WHERE message = newest.id AND kind = '{Kind.REFUSED.value}') "
+    "ORDER BY newest.id DESC"
+)
+"""Ids are numbered as they come; only those with the text in them are looked up in the journal."""
 _PARTS = {
     "outgoing": "SELECT state, count(*) FROM outgoing "
     "WHERE split_number IS NOT NULL AND relayed_from IS NULL GROUP BY state",
@@ -134,6 +145,10 @@ class SqliteReader:
     def journal_of(self, message_id: str) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
         return [Row(*row) for row in self._run(statement, (message_id,))]
+
+    def terms(self, terms_id: str) -> Terms | None:
+        rows = self._run(TERMS, (terms_id,))
+        return read_terms(terms_id, str(rows[0][0])) if rows else None
 
     def agreement(self, agreement_id: str) -> str | None:
         select = "SELECT content FROM agreement WHERE agreement_id = ?"
@@ -250,6 +265,9 @@ class SqliteReader:
             "FROM refusal ORDER BY last_at DESC, code, address LIMIT ?"
         )
         return [Refusal(*row) for row in self._run(statement, (limit,))]
+
+    def refused_ids(self, part: str, limit: int) -> list[str]:
+        return [str(row[0]) for row in self._run(_REFUSED_IDS, (limit, part))]
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending = f"SELECT {', '.join(SENDING)} FROM sending_channel ORDER BY key"  # noqa: S608
