@@ -1,5 +1,6 @@
 """Messages that are judged by their course are judged as by themselves, whatever their rows say."""
 
+import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -392,9 +393,27 @@ def test_a_task_forgets_when_it_knows_too_much(monkeypatch: pytest.MonkeyPatch) 
     for name in ("KEPT", "VALUES_KEPT"):
         with monkeypatch.context() as patched:
             patched.setattr(courses, name, 20)
-            known = {id(ways) for _, ways, _ in list(divided(iter(batches(rows)), judge.context))}
+            known = {id(ways) for _, ways, _ in list(divided(iter(batches(rows)), judge))}
             assert len(known) > 3
             assert ledger(ledger_fold(judge)(iter(batches(rows)))) == whole
+
+
+def test_what_one_task_learns_the_next_of_the_same_run_knows_and_no_other() -> None:
+    rows = by_message([row for number in range(5) for row in message(number)])
+    terms = {AGREED.terms_id: AGREED}
+    known = Context(healed=True, terms=terms, homes=dict(HOMES))
+    first = Judging(known, ended=False, run="one")
+
+    def taken(judge: Judging) -> int:
+        return sum(len(each.begins) for each, _, _ in divided(iter(batches(rows)), judge))
+
+    assert taken(first) == 1
+    assert taken(pickle.loads(pickle.dumps(first))) == 5
+    # By another context the same messages are judged anew, even where nobody gave it a name.
+    other = replace(known, terms={})
+    assert taken(replace(first, context=other, run="two")) == 0
+    assert taken(replace(first, run=None)) == 1
+    assert taken(replace(first, context=other, run=None)) == 0
 
 
 @pytest.mark.soak

@@ -175,7 +175,7 @@ def _message_fold(
     def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         counts: Counter[tuple[str | bool | None, ...]] = Counter()
         peers = Peers()
-        for taken, known, rest in divided(batches, judging.context):
+        for taken, known, rest in divided(batches, judging):
             for number, count in Counter(taken.ways.tolist()).items():
                 each = known[number]
                 way = way_of(each.outcome, each.from_peer, each.to_peer)

@@ -13,6 +13,7 @@ from oncewire.journal.course import ORIGIN, Cast, Condition, Course, course_of
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.context import Context
 from oncewire.message.instant import Instant
+from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.look import Look, Numbering
 from oncewire.pipeline.peers import Peers
 from oncewire.pipeline.rows import rows_of_batch
@@ -101,16 +102,36 @@ class Taken(NamedTuple):
 
 
 def divided(
-    batches: Iterable[pa.RecordBatch], context: Context
+    batches: Iterable[pa.RecordBatch], judging: Judging
 ) -> Iterator[tuple[Taken, list[Known], pa.RecordBatch]]:
     """The messages of sorted rows: those that went known ways, these ways, and the rows of those
     that are to be judged by themselves."""
-    courses = Courses(context)
     for batch in whole_messages(batches):
-        if courses.is_full:
-            courses = Courses(context)
+        courses = _LEARNED.of(judging)
         taken, rest = courses.divide(batch)
         yield taken, courses.known, rest
+
+
+class _Learned:
+    """The courses of the run that this process last worked for: Spark's workers do one task after
+    another."""
+
+    def __init__(self) -> None:
+        self._judging: Judging | None = None
+        self._courses: Courses | None = None
+
+    def of(self, judging: Judging) -> Courses:
+        """What is known by this context, unless it is too much."""
+        before = self._judging
+        same = before is judging or (
+            before is not None and judging.run is not None and before.run == judging.run
+        )
+        if self._courses is None or not same or self._courses.is_full:
+            self._judging, self._courses = judging, Courses(judging.context)
+        return self._courses
+
+
+_LEARNED = _Learned()
 
 
 class Courses:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,8 @@ class Judging:
     """Nodes whose journals are copies of others': their rows are left out."""
     clocks: dict[str, str] = field(default_factory=dict)
     """For each node by which clock it is known how far its journal goes."""
+    run: str | None = None
+    """The same in all tasks that judge by this very context: what one learns the next knows."""
 
     def horizon(self, node: str) -> Instant | None:
         """Rows of a node before this instant are settled; None: all of them are."""
@@ -106,7 +109,7 @@ def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
     if not ended:
         reached = {name: _reached(state) for name, state in version.nodes.items()}
         found.through = {name: at for name, (at, _) in reached.items() if name not in copies}
-    return Judging(found, ended, frozenset(copies), _clocks(version))
+    return Judging(found, ended, frozenset(copies), _clocks(version), uuid.uuid4().hex)
 
 
 def _reached(state: NodeState) -> tuple[Instant, str]:

@@ -49,7 +49,7 @@ def ledger_fold(judging: Judging) -> Fold:
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         page = Page(judging)
-        for taken, known, rest in divided(batches, judging.context):
+        for taken, known, rest in divided(batches, judging):
             if len(taken.begins):
                 yield page.taken(taken, known)
             page.note(rest)
