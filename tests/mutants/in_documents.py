@@ -26,8 +26,8 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a part is sent again when its document has ended",
-        "oncewire.handler.upkeep.operate",
-        "    _refuse_part_of_ended(tx, stored)\n",
+        "oncewire.handler.upkeep.resumable",
+        "    _refuse_part_of_ended(known, stored)\n",
         "",
         tests=(
             f"{_LIFE}::test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_closed",

@@ -153,8 +153,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub sends what it reported as failed",
-        "oncewire.handler.upkeep.operate",
-        "    if told and stored.outgoing.state in FINAL_OUTGOING:\n",
+        "oncewire.handler.upkeep.resumable",
+        "    if stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL:\n",
         "    if False:\n",
         requirement="HOP-9",
         tests=(
@@ -163,8 +163,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was delivered may be resumed",
-        "oncewire.handler.upkeep.operate",
-        "    if stored.outgoing.state is OutgoingState.DELIVERED and not stands:\n",
+        "oncewire.handler.upkeep.resumable",
+        "    if state is OutgoingState.DELIVERED and not stands:\n",
         "    if False:\n",
         tests=(f"{_OPERATE}::test_what_was_delivered_is_not_sent_again",),
     ),

@@ -43,8 +43,8 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "give the parts of a view whatever has become of them",
         _ACCEPTED,
-        "len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest",
-        "len(data) != payload.size",
+        "len(data) == payload.size and hashlib.sha256(data).hexdigest() == payload.digest",
+        "len(data) == payload.size",
         tests=(f"{_GIVEN}::test_changed_bytes_are_given_to_nobody_and_delay_nobody",),
     ),
     Mutant(
