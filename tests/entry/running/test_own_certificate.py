@@ -33,7 +33,8 @@ def made(folder: Path, now: Instant) -> Settings:
 
 
 def test_it_is_said_once_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    start = time.time_ns() // 1000
+    # At noon, so that the half hour below lies in one day.
+    start = time.time_ns() // 1000 // DAY * DAY + DAY // 2
     clock = [start]
     certificate = OwnCertificate(made(tmp_path, start), lambda: clock[0])
     certificate.look()
