@@ -21,6 +21,7 @@ from oncewire.journal.course import (
 )
 from oncewire.message.instant import Instant
 from oncewire.message.trial import TRIAL_MARK
+from oncewire.pipeline.rows import ALWAYS_THERE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
-
-ALWAYS_THERE = ("seq", "at", "mono", "boot", "node", "kind")
-"""Columns that no row leaves empty."""
 
 MOST = 7
 """So many nodes, peers or digests the rows of one message may name; one number of three bits."""

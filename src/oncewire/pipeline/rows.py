@@ -50,13 +50,14 @@ def with_problems(batches: Iterable[pa.RecordBatch], node: str) -> Iterator[pa.R
 
 def _problem(row: Row, node: str) -> str | None:
     """A row's own problem; types are the reader's matter, but not what is empty."""
-    for name, value in zip(_ALWAYS, row, strict=False):
+    for name, value in zip(ALWAYS_THERE, row, strict=False):
         if value is None:
             return f"{name} is missing"
     return f"it is a row of node {row.node}" if row.node != node else problem_of(row)
 
 
-_ALWAYS = tuple(column.name for column in SCHEMA if not column.nullable)
+ALWAYS_THERE = tuple(column.name for column in SCHEMA if not column.nullable)
+"""Columns that no row leaves empty."""
 
 
 def batch_of(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
