@@ -47,8 +47,10 @@ class Walk:
 
     name: str
     files: list[str] = field(default_factory=list)
+    calls: int = 0
 
     def step(self, file: str) -> None:
+        self.calls += 1
         if not self.files or self.files[-1] != file:
             self.files.append(file)
 
@@ -191,12 +193,20 @@ def main() -> None:
     said = parser.parse_args()
     found = walks()
     if said.json:
-        counts = {w.name: {"files": len(set(w.files)), "turns": len(w.turns)} for w in found}
+        counts = {
+            walk.name: {
+                "files": len(set(walk.files)),
+                "calls": walk.calls,
+                "turns": len(walk.turns),
+            }
+            for walk in found
+        }
         print(json.dumps(counts))
         return
-    print(f"{'walk':<10}{'files':>6}{'steps':>7}{'turns':>7}")
+    print(f"{'walk':<10}{'files':>6}{'calls':>7}{'steps':>7}{'turns':>7}")
     for walk in found:
-        print(f"{walk.name:<10}{len(set(walk.files)):>6}{len(walk.files):>7}{len(walk.turns):>7}")
+        files, steps, turns = len(set(walk.files)), len(walk.files), len(walk.turns)
+        print(f"{walk.name:<10}{files:>6}{walk.calls:>7}{steps:>7}{turns:>7}")
         if said.list:
             for (home, between), count in Counter(walk.turns).most_common():
                 print(f"{count:>12}  {home} -> {between} -> {home}")
