@@ -237,4 +237,12 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "a parcel that takes long to store is handed in again meanwhile",
+        "oncewire.transport.broker.transport",
+        "                    await message.in_progress()\n",
+        "                    pass\n",
+        requirement="RM-7",
+        tests=(f"{_BROKER}::test_a_parcel_that_is_worked_on_for_long_is_not_handed_in_again",),
+    ),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import TransportProblem
+from oncewire.transport.broker import stream as streams
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
 from tests.transport.brokers import Broker, broker
@@ -90,6 +91,58 @@ def test_a_parcel_that_is_never_taken_is_reported(tmp_path: Path) -> None:
                 outcome = await sending.send(cargo(b"junk"), address, timeout=30)
                 assert outcome.kind is OutcomeKind.UNKNOWN
                 assert "gave up after 3" in outcome.reason
+
+    run(work())
+
+
+@pytest.mark.requirement("RM-7")
+def test_a_parcel_handed_to_one_that_died_is_soon_handed_in_again(tmp_path: Path) -> None:
+    """A delivery is lost with its connection: when the broker dies, or the handler that took it.
+    Nobody acknowledges it, so the broker waits; a sender's attempt lasts longer than that."""
+
+    async def work() -> None:
+        import nats
+
+        receiver = Receiver()
+        with broker(tmp_path) as server:
+            # The receiver's handler has run once, so that its stream is there.
+            async with started(server, receiver):
+                pass
+            sending = BrokerTransport(server.settings())
+            await sending.start(Receiver())
+            sent = asyncio.create_task(
+                sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=50)
+            )
+            died = await nats.connect(f"nats://127.0.0.1:{server.port}")
+            pull = await died.jetstream().pull_subscribe_bind(streams.CONSUMER, NAME)
+            await pull.fetch(1, timeout=20)
+            await died.close()
+            taking = BrokerTransport(server.settings("oncewire.beta"))
+            await taking.start(receiver)
+            assert (await sent).kind is OutcomeKind.SENT
+            assert [taken.body for taken in receiver.taken] == [b"<a/>"]
+            await sending.stop()
+            await taking.stop()
+
+    run(work(), 100)
+
+
+def test_a_parcel_that_is_worked_on_for_long_is_not_handed_in_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ACK_WAIT", 1.5)
+
+    async def work() -> None:
+        async def slow(_taken: object) -> Reply:
+            await asyncio.sleep(6)
+            return Reply(204)
+
+        receiver = Receiver(slow)
+        with broker(tmp_path) as server:
+            async with started(server, receiver) as (sending, _, address):
+                outcome = await sending.send(cargo(b"<a/>"), address, timeout=30)
+                assert outcome.kind is OutcomeKind.SENT
+                assert len(receiver.taken) == 1
 
     run(work())
 

@@ -70,6 +70,8 @@ class BrokerTransport:
         self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
         self._heard: set[str] = set()
         self._sends: set[asyncio.Task[Any]] = set()
+        # Parcels that our handler is storing, by the subject that each is acknowledged at.
+        self._in_work: dict[str, Any] = {}
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Connect, and begin to take; TransportProblem if the broker is not one to be trusted. One
@@ -81,6 +83,7 @@ class BrokerTransport:
             raise
         if self.settings.subject:
             self._keep(self._take_all(self.settings.subject, on_delivery))
+            self._keep(self._say_in_work())
 
     def _keep(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -314,10 +317,13 @@ class BrokerTransport:
             Peer(address=message.subject),
         )
         verdict = Verdict.LATER
+        self._in_work[message.reply] = message
         try:
             verdict = verdict_of(await on_delivery(delivery))
         except OncewireError as problem:
             logger.warning("a parcel was not taken", extra={"problem": str(problem)})
+        finally:
+            del self._in_work[message.reply]
         with contextlib.suppress(Error, OSError):
             if verdict is Verdict.TAKEN:
                 await message.ack()
@@ -325,6 +331,17 @@ class BrokerTransport:
                 # To let it go would look as if it had been taken. Handed in often enough in vain,
                 # the broker reports that it was not delivered.
                 await message.nak(delay=self.settings.later if verdict is Verdict.LATER else 0.1)
+
+    async def _say_in_work(self) -> None:
+        """Tell the broker of parcels that take long to store, so that it does not hand them in
+        again."""
+        from nats.errors import Error
+
+        while True:
+            await asyncio.sleep(streams.ACK_WAIT / 3)
+            for message in tuple(self._in_work.values()):
+                with contextlib.suppress(Error, OSError):
+                    await message.in_progress()
 
     async def stop(self) -> None:
         """Take no more; who waits for a report waits again after the next start."""
