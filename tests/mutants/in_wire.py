@@ -219,8 +219,7 @@ IN_WIRE: tuple[Mutant, ...] = (
         "    return True\n",
         requirement="TRN-2",
         tests=(
-            "tests/handler/test_http.py"
-            "::test_a_response_to_v0_078_has_no_body_whatever_was_posted",
+            "tests/handler/test_http.py::test_a_response_to_v0_078_has_no_body_whatever_was_posted",
         ),
     ),
 )

@@ -101,11 +101,12 @@ class BrokerTransport:
         published = False
         try:
             async with asyncio.timeout(timeout):
-                js, subject = await self._ready(address)
-                body = b"".join([piece async for piece in cargo.chunks()])
-                headers = self._headers(cargo, body)
-                stream = await self._stream_of(js, subject)
-                await self._hear(stream.name)
+                async with asyncio.timeout(cargo.begin_within):
+                    js, subject = await self._ready(address)
+                    body = b"".join([piece async for piece in cargo.chunks()])
+                    headers = self._headers(cargo, body)
+                    stream = await self._stream_of(js, subject)
+                    await self._hear(stream.name)
                 published = True
                 place = await self._publish(js, subject, body, headers)
                 del body
