@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import TransportProblem
+from oncewire.transport.broker import connection
 from oncewire.transport.broker import stream as streams
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
@@ -170,6 +172,54 @@ def test_a_broker_that_dies_loses_nothing_and_delivers_once(tmp_path: Path) -> N
                 )
                 assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
                 assert {taken.body for taken in receiver.taken} == set(bodies)
+
+    run(work(), 100)
+
+
+def test_an_absent_broker_is_one_line_when_it_goes_and_one_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="oncewire.broker")
+
+    async def work() -> None:
+        receiver = Receiver()
+        with broker(tmp_path) as server:
+            async with started(server, receiver) as (sending, _, address):
+                assert caplog.records == []
+                for outages in (1, 2):
+                    server.kill()
+                    # Both wait for the broker, and so does a parcel.
+                    sent = asyncio.create_task(sending.send(cargo(b"<a/>"), address, timeout=60))
+                    await asyncio.sleep(4)
+                    await asyncio.to_thread(server.start)
+                    assert (await sent).kind is OutcomeKind.SENT
+                    told = [record.getMessage() for record in caplog.records]
+                    # Of the sender, and of the receiver.
+                    assert len([one for one in told if "is away" in one]) == 2 * outages
+                    assert len([one for one in told if "is back" in one]) == 2 * outages
+                    assert len(told) == 4 * outages
+
+    run(work(), 100)
+
+
+def test_a_broker_that_is_away_at_the_start_is_one_line_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "WAITED_FOR", 0.2)
+    caplog.set_level(logging.INFO, logger="oncewire.broker")
+
+    async def work() -> None:
+        with broker(tmp_path) as server:
+            server.kill()
+            transport = BrokerTransport(server.settings("oncewire.beta"))
+            await transport.start(Receiver())
+            await asyncio.sleep(3)
+            (line,) = caplog.records
+            assert "the broker is away" in line.getMessage()
+            await asyncio.to_thread(server.start)
+            await until(lambda: len(caplog.records) > 1)
+            assert "the broker is back" in caplog.records[1].getMessage()
+            await transport.stop()
 
     run(work(), 100)
 

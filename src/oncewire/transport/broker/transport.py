@@ -149,16 +149,24 @@ class BrokerTransport:
 
     async def _stream_of(self, js: JetStreamContext, subject: str) -> _Stream:
         from nats.errors import Error
-        from nats.js.errors import NotFoundError
+        from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-        try:
-            info = await js.stream_info(streams.stream_name(subject))
-        except NotFoundError as error:
-            raise TransportProblem(
-                f"nobody takes {subject} at the broker", remedy="start the receiver's handler once"
-            ) from error
-        except Error as error:
-            raise TransportProblem(f"the broker does not answer: {_words(error)}") from error
+        while True:
+            try:
+                info = await js.stream_info(streams.stream_name(subject))
+                break
+            except NotFoundError as error:
+                raise TransportProblem(
+                    f"nobody takes {subject} at the broker",
+                    remedy="start the receiver's handler once",
+                ) from error
+            except (Error, OSError, TimeoutError) as error:
+                if isinstance(error, APIError) and not isinstance(error, ServiceUnavailableError):
+                    problem = f"the broker does not answer: {_words(error)}"
+                    raise TransportProblem(problem) from error
+                # It went away just now, or is not all there yet: nothing has left.
+                await asyncio.sleep(0.2)
+                js = await self._connection.until_ready()
         streams.check_stream(info.config, subject)
         return _Stream(str(info.config.name), subject, info.created)
 
@@ -175,7 +183,7 @@ class BrokerTransport:
                 raise TransportProblem(f"the broker refused it: {_words(error)}") from error
             except (Error, OSError, TimeoutError) as error:
                 # It may have it: published again, it is still one.
-                logger.info("published again", extra={"problem": _words(error)})
+                logger.debug("published again", extra={"problem": _words(error)})
                 await asyncio.sleep(0.5)
             else:
                 return taken.seq
@@ -282,7 +290,7 @@ class BrokerTransport:
             try:
                 pull = await js.pull_subscribe_bind(streams.CONSUMER, name)
             except (Error, OSError, TimeoutError) as error:
-                logger.info("the broker is asked again", extra={"problem": _words(error)})
+                logger.debug("the broker is asked again", extra={"problem": _words(error)})
                 await asyncio.sleep(1)
 
         async def each(message: Any) -> None:
