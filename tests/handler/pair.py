@@ -9,7 +9,16 @@ from functools import cache
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Action, Join, Notice, Ponged, Post, PostAnswer, Settled
+from oncewire.handler.actions import (
+    Action,
+    Join,
+    Notice,
+    Ponged,
+    Post,
+    PostAnswer,
+    Settled,
+    StatusTold,
+)
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.joining import join_at_once
@@ -85,6 +94,7 @@ class Pair:
     hears: bool = True
     settled: list[Settled] = field(default_factory=list)
     ponged: list[Ponged] = field(default_factory=list)
+    told: list[StatusTold] = field(default_factory=list)
     # How each party's store is opened.
     store: Callable[[str], Store] = MemoryStore
     # Bodies of every acknowledgement or other answer that beta let go, in order.
@@ -169,6 +179,8 @@ class Pair:
             self.settled.append(action)
         elif isinstance(action, Ponged):
             self.ponged.append(action)
+        elif isinstance(action, StatusTold):
+            self.told.append(action)
         elif isinstance(action, Join):
             join_at_once(engine, action)
             self.settle(name)

@@ -20,6 +20,8 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.keys import Keys
 from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.message import Payload, Service
 from oncewire.message.form import Security
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
@@ -251,6 +253,66 @@ def test_a_document_in_an_envelope_arrives_as_it_was_meant(order: str) -> None:
     assert pair.verify().clean
 
 
+# --- names ----------------------------------------------------------------------------------------
+
+
+def send_named(pair: Pair, name: str) -> str:
+    """alpha sends a document that is called so; returns what beta's application calls it."""
+    named = Payload.of("order-1", "text/plain", b"order 1", name)
+    pair.alpha.submit(
+        Submission("alpha-beta", Service("urn:test:orders"), "New", (named,), message_id="n@alpha")
+    )
+    pair.settle("alpha")
+    (offer,) = pair.beta.hand_over(10, 60_000_000)
+    (payload,) = offer.payloads
+    assert payload.data == b"order 1"
+    return payload.file_name
+
+
+@pytest.mark.parametrize("order", ["sign_first", "encrypt_first"])
+@pytest.mark.parametrize("syntax", ["xml", "smime"])
+@pytest.mark.parametrize("name", ["order-1.xml", "Größe 7.xml"])
+def test_an_encrypted_document_keeps_its_name(name: str, syntax: str, order: str) -> None:
+    says = f'encryption_syntax = "{syntax}"\norder = "{order}"'
+    assert send_named(closed_pair(says, says), name) == name
+
+
+def test_the_name_of_encrypted_xml_stands_on_its_part_as_other_handlers_write_it() -> None:
+    """XML Encryption has no place for it; a handler that knows no filename* reads the other."""
+    pair = closed_pair()
+    pair.lose_request = lambda attempt: True
+    named = Payload.of("order-1", "text/plain", b"order 1", "Größe.xml")
+    sent = pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (named,)))
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    (payload,) = codec.read(whole_parcel(pair.alpha.node, stored)).message.payloads
+    assert payload.mime_headers == (
+        (
+            "Content-Disposition",
+            "attachment; filename=\"Gr__e.xml\"; filename*=UTF-8''Gr%C3%B6%C3%9Fe.xml",
+        ),
+    )
+
+
+def test_the_name_of_an_envelope_is_inside_and_one_outside_is_read_too() -> None:
+    """Inside nobody on the way sees it; older handlers write it outside."""
+    owner = people()["beta"]
+    inside = smime.envelop(b"x", "text/plain", owner.certificate, "order-1.xml")
+    assert smime.open_envelope(inside, owner.certificate, owner.key).file_name == "order-1.xml"
+    pair = closed_pair(SMIME, SMIME)
+    parcel = on_its_way(pair)
+    assert b"Content-Disposition" not in parcel.body
+    head = b"smime-type=enveloped-data\r\n"
+    named = parcel.body.replace(
+        head, head + b'Content-Disposition: attachment; filename="order-1.xml"\r\n'
+    )
+    kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
+    pair.deliver("beta", replace(parcel, body=named, headers=kept))
+    (offer,) = pair.beta.hand_over(10, 60_000_000)
+    assert [payload.file_name for payload in offer.payloads] == ["order-1.xml"]
+
+
 @pytest.mark.parametrize("harm", ["no envelope", "changed", "for somebody else"])
 def test_what_is_not_in_the_agreed_envelope_is_refused(harm: str) -> None:
     pair = closed_pair("" if harm == "no envelope" else SMIME, SMIME)
@@ -277,7 +339,7 @@ def test_an_envelope_of_an_old_handler_is_read_and_one_of_a_strange_kind_ends_no
     """As Norway's handlers close it: triple DES, in pieces."""
     pair = closed_pair(SMIME, SMIME)
 
-    def others(content: bytes, media_type: str, recipient: Certificate) -> bytes:
+    def others(content: bytes, media_type: str, recipient: Certificate, _name: str) -> bytes:
         (tmp_path / "crt").write_text(pem(recipient))
         part = f"Content-Type: {media_type}\r\n\r\n".encode() + content
         tool = ["openssl", "cms", "-encrypt", "-binary", *how, "-outform", "DER", "crt"]

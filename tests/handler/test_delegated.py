@@ -10,8 +10,10 @@ from oncewire.agreement.check.checks import check
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.handler import Handler
 from oncewire.journal.check import check_journal
+from oncewire.message.fault import Severity
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import OutgoingState
+from oncewire.transport.broker import connection
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, Reply
 from tests.handler.serving import journal
@@ -110,6 +112,30 @@ def test_what_the_broker_gives_up_is_told_like_any_failure(tmp_path: Path) -> No
                 assert "gave up after 3" in notice.reason
                 assert not check_journal(journal(alpha), healed=False).violations
             await theirs.stop()
+
+    run(work(), 100)
+
+
+@pytest.mark.requirement("ERR-9", "RTY-17")
+def test_what_never_left_for_want_of_a_broker_is_not_delivered_for_certain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "WAITED_FOR", 0.2)
+
+    async def work() -> None:
+        with broker(tmp_path / "broker") as server:
+            server.kill()
+            at = {name: {"broker": f"nats:oncewire.{name}"} for name in ("alpha", "beta")}
+            ours = {"broker": BrokerTransport(server.settings("oncewire.alpha"))}
+            short = TERMS.replace("PT1H", "PT5S")
+            world = delegating(World(tmp_path, at, {"alpha": ours}, short))  # type: ignore[dict-item]
+            async with world.handler("alpha") as alpha:
+                sent = await alpha.send(document(1))
+                assert await alpha.wait(sent.message_id, 30) is OutgoingState.NOT_DELIVERED
+                (notice,) = await alpha.notices()
+                assert notice.severity is Severity.ERROR
+                assert "broker" in notice.reason
+                assert not check_journal(journal(alpha), healed=False).violations
 
     run(work(), 100)
 

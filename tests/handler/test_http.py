@@ -10,6 +10,7 @@ import pytest
 
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message import (
     AckRequested,
     DeliverySemantics,
@@ -26,7 +27,7 @@ from oncewire.message.form import Form
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
-from tests.handler.pair import agreement_text
+from tests.handler.pair import Pair, agreement_text
 from tests.handler.serving import FAST, free_port, journal, order, post, serving
 from tests.store.faulty_vfs import FaultyVfs
 
@@ -109,6 +110,38 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
             assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
         (taken,) = await beta.take()
         assert taken.payloads[0].data == b"order 1"
+
+
+@pytest.mark.requirement("TRN-2")
+async def test_a_response_to_v0_078_has_no_body_whatever_was_posted(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    good = Pair("rm-0.78")
+    good.lose_request = lambda attempt: True
+    sent = good.send()
+    with good.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    whole = whole_parcel(good.alpha.node, stored)
+    kind, body = whole.content_type, whole.body
+    posted = [
+        ("garbage", b"\x00\xff not a message at all", 400),
+        ("empty", b"", 400),
+        ("cut off in its header", body[: len(body) // 3], 400),
+        ("no XML", body.replace(b"</ebXMLHeader>", b"</ebXML>"), 400),
+        ("without a MessageId", body.replace(b"MessageId", b"MessageIt"), 400),
+        ("of a stranger", body.replace(b"urn:test:alpha", b"urn:test:mallory"), 400),
+        # Its sender is known, who is told by a POST of our own.
+        ("without its payload", body.replace(b"<order-1>", b"<redro-1>"), 204),
+    ]
+    async with serving(tmp_path, "beta", "alpha", ports, profile="rm-0.78") as beta:
+        for name, cut, wanted in posted:
+            status, _, answer = await post(ports["beta"], cut, kind)
+            assert (status, answer) == (wanted, b""), name
+        # Where only the header tells what it is, too.
+        for header in (b'<ebXMLHeader version="0.21" MessageType="Normal">', b"<ebXMLHeader/>"):
+            status, _, answer = await post(ports["beta"], header, "text/xml")
+            assert (status, answer) == (400, b""), header
+        assert await beta.take() == []
 
 
 async def test_unsigned_where_a_signature_is_agreed(tmp_path: Path) -> None:

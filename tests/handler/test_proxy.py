@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement.agreements import Agreements
+from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
+from tests.handler.pair import TestWorld
 
 PROFILES = pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window", "rm-0.78"])
 MODES = pytest.mark.parametrize("mode", ["by_request", "transparent"])
@@ -119,6 +121,19 @@ def test_a_copy_that_asks_for_more_is_passed_on_too(profile: str) -> None:
 @pytest.mark.requirement("ERR-3", "HOP-7")
 @PROFILES
 def test_an_error_comes_back_the_same_way(profile: str) -> None:
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"))
+    world = chain.engines["seller"].node.world
+    assert isinstance(world, TestWorld)
+    world.time += HOUR
+    order = chain.send(time_to_live=SECOND)
+    assert chain.state(order) is OutgoingState.NOT_DELIVERED
+    assert [one.message_id for one in chain.notices] == [order]
+
+
+@pytest.mark.requirement("ERR-3", "HOP-7")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window"])
+def test_so_does_one_of_a_to_party_that_knows_no_agreement(profile: str) -> None:
+    """It answers on the connection, for it knows nobody to post to. v0-078 has no such answers."""
     chain = Chain(options(profile, hops=2, hop_mode="transparent"))
     chain.start("seller", chain.engines["buyer"].node.agreements)
     order = chain.send()

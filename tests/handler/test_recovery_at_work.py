@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from oncewire.handler.actions import Post
+from oncewire.handler.sending.transmit import Transmission
+from oncewire.journal.check import check_journal
 from oncewire.message.fault import COMMUNICATION_CODE, Error, Severity
-from oncewire.message.instant import SECOND
+from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
 from tests.handler.desk import Desk, toml
+from tests.handler.pair import Pair
 from tests.handler.test_exchange import OTHER, state_of
 from tests.handler.wiretap import Tapped, error_about
 
@@ -170,3 +174,41 @@ def test_the_retries_of_each_transport_are_counted_apart() -> None:
         desk.pass_time(SECOND)
     assert [post.transport for post in desk.posts] == ["http"] * 4 + ["smtp"] * 4
     assert {desk.parcel(post).body for post in desk.posts} == {desk.parcel(desk.posts[0]).body}
+
+
+# --- a transport that answers for the delivery ----------------------------------------------------
+
+DELEGATED = '[delivery]\nmethod = "Transport"\ntransports = ["http"]\npersist_duration = "PT1H"\n'
+
+
+@pytest.mark.requirement("ERR-9", "RM-7")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_whether_a_transport_was_given_it_before_a_restart_nobody_knows(restarted: bool) -> None:
+    """The transport answers for the delivery. It says that it got nothing, which is certain of
+    this run alone."""
+    pair = Pair("ms-0.9x", DELEGATED)
+    pair.hears = False
+    posts: list[Post] = []
+    pair._post = lambda name, engine, post: posts.append(post)  # type: ignore[method-assign]
+    sent = pair.send()
+    if restarted:
+        pair.crash("alpha")
+    assert len(posts) == 1 + restarted
+    gone = Transmission(sent.message_id, 1, sent=False, certain=True, reason="nobody is there")
+    pair.alpha.transmission_over(gone)
+    pair.settle("alpha")
+    (notice,) = pair.alpha.notices(10)
+    assert notice.severity is (Severity.WARNING if restarted else Severity.ERROR)
+    with pair.alpha.node.store.reader() as reader:
+        assert not check_journal(reader.journal_since(0, 1_000), healed=False).violations
+
+
+@pytest.mark.requirement("RTY-17")
+def test_a_transport_that_answers_for_a_message_is_given_it_before_its_time_is_over() -> None:
+    pair = Pair("ms-0.9x", DELEGATED)
+    posts: list[Post] = []
+    pair._post = lambda name, engine, post: posts.append(post)  # type: ignore[method-assign]
+    pair.send()
+    (post,) = posts
+    assert post.begin_within is not None
+    assert HOUR - 2 * SECOND < post.begin_within < HOUR

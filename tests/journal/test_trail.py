@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oncewire.journal.history import explain, ladder
 from oncewire.journal.trail import trail
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld
@@ -50,3 +51,23 @@ def test_what_failed_and_what_waits_is_said() -> None:
     chain.settle("buyer")
     (hop,) = trail(chain.rows("buyer", order))
     assert hop.standing.startswith("unknown: ")
+
+
+@pytest.mark.requirement("HOP-7", "OPS-3")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_hub_that_promises_nothing_tells_each_time_that_it_passed_a_message_on(
+    profile: str,
+) -> None:
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"))
+    order = chain.send()
+    copy = next(parcel for _, receiver, parcel in chain.carried if receiver == "hub1")
+    for _ in range(6):
+        chain.deliver("hub1", copy)
+    rows = chain.rows("hub1", order)
+    assert [row.kind for row in rows] == ["passed_on"] * 7
+    (hop,) = trail(rows)
+    assert (hop.attempts, hop.sent_at) == (7, rows[0].at)
+    nothing = "and nothing promised: what became of it is known at its ends."
+    assert explain(rows) == f"Passed on 7 times, {nothing}"
+    assert explain(rows[:1]) == f"Passed on, {nothing}"
+    assert sum("passed on" in step.text for step in ladder(rows)) == 7

@@ -23,6 +23,7 @@ _HOSTILE_MAILBOX = "tests/transport/test_hostile_mailbox.py"
 _SWEEPING = "tests/transport/test_sweeping.py"
 _FAULTS = "tests/transport/test_server_faults.py"
 _FILES = "tests/transport/test_file_transport.py"
+_RECOVERY = "tests/handler/test_recovery_at_work.py"
 
 IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
@@ -235,6 +236,34 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
                 f"{_HOSTILE_MAILBOX}::"
                 "test_the_mails_of_others_are_taken_whatever_the_server_says_of_one"
             ),
+        ),
+    ),
+    Mutant(
+        "a parcel that takes long to store is handed in again meanwhile",
+        "oncewire.transport.broker.transport",
+        "                    await message.in_progress()\n",
+        "                    pass\n",
+        requirement="RM-7",
+        tests=(f"{_BROKER}::test_a_parcel_that_is_worked_on_for_long_is_not_handed_in_again",),
+    ),
+    Mutant(
+        "what was given to a broker before a restart is called not delivered",
+        "oncewire.handler.sending.transmit",
+        "            certain=ended.certain and ended.message_id not in node.taken_up,\n",
+        "            certain=ended.certain,\n",
+        requirement="ERR-9",
+        tests=(
+            f"{_RECOVERY}::test_whether_a_transport_was_given_it_before_a_restart_nobody_knows",
+        ),
+    ),
+    Mutant(
+        "a broker is given a message whose time is over",
+        "oncewire.handler.perform",
+        "        begin_within = _time_to_begin(node, outgoing, terms)\n",
+        "        begin_within = None\n",
+        requirement="RTY-17 ERR-9",
+        tests=(
+            f"{_RECOVERY}::test_a_transport_that_answers_for_a_message_is_given_it_before_its_time_is_over",
         ),
     ),
 )

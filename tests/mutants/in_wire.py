@@ -212,4 +212,14 @@ IN_WIRE: tuple[Mutant, ...] = (
         requirement="HDR-7",
         tests=(f"{_HEADERS}::test_a_foreign_element_is_taken_without_knowing_it",),
     ),
+    Mutant(
+        "a sender of v0-078 gets a body in the response",
+        "oncewire.wire.answers",
+        "    return dialect is not Dialect.RM_078\n",
+        "    return True\n",
+        requirement="TRN-2",
+        tests=(
+            "tests/handler/test_http.py::test_a_response_to_v0_078_has_no_body_whatever_was_posted",
+        ),
+    ),
 )

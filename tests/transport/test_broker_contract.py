@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import TransportProblem
+from oncewire.transport.broker import connection
+from oncewire.transport.broker import stream as streams
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
 from tests.transport.brokers import Broker, broker
@@ -94,6 +97,58 @@ def test_a_parcel_that_is_never_taken_is_reported(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.requirement("RM-7")
+def test_a_parcel_handed_to_one_that_died_is_soon_handed_in_again(tmp_path: Path) -> None:
+    """A delivery is lost with its connection: when the broker dies, or the handler that took it.
+    Nobody acknowledges it, so the broker waits; a sender's attempt lasts longer than that."""
+
+    async def work() -> None:
+        import nats
+
+        receiver = Receiver()
+        with broker(tmp_path) as server:
+            # The receiver's handler has run once, so that its stream is there.
+            async with started(server, receiver):
+                pass
+            sending = BrokerTransport(server.settings())
+            await sending.start(Receiver())
+            sent = asyncio.create_task(
+                sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=50)
+            )
+            died = await nats.connect(f"nats://127.0.0.1:{server.port}")
+            pull = await died.jetstream().pull_subscribe_bind(streams.CONSUMER, NAME)
+            await pull.fetch(1, timeout=20)
+            await died.close()
+            taking = BrokerTransport(server.settings("oncewire.beta"))
+            await taking.start(receiver)
+            assert (await sent).kind is OutcomeKind.SENT
+            assert [taken.body for taken in receiver.taken] == [b"<a/>"]
+            await sending.stop()
+            await taking.stop()
+
+    run(work(), 100)
+
+
+def test_a_parcel_that_is_worked_on_for_long_is_not_handed_in_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ACK_WAIT", 1.5)
+
+    async def work() -> None:
+        async def slow(_taken: object) -> Reply:
+            await asyncio.sleep(6)
+            return Reply(204)
+
+        receiver = Receiver(slow)
+        with broker(tmp_path) as server:
+            async with started(server, receiver) as (sending, _, address):
+                outcome = await sending.send(cargo(b"<a/>"), address, timeout=30)
+                assert outcome.kind is OutcomeKind.SENT
+                assert len(receiver.taken) == 1
+
+    run(work())
+
+
 @pytest.mark.long
 def test_a_broker_that_dies_loses_nothing_and_delivers_once(tmp_path: Path) -> None:
     async def work() -> None:
@@ -117,6 +172,54 @@ def test_a_broker_that_dies_loses_nothing_and_delivers_once(tmp_path: Path) -> N
                 )
                 assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
                 assert {taken.body for taken in receiver.taken} == set(bodies)
+
+    run(work(), 100)
+
+
+def test_an_absent_broker_is_one_line_when_it_goes_and_one_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="oncewire.broker")
+
+    async def work() -> None:
+        receiver = Receiver()
+        with broker(tmp_path) as server:
+            async with started(server, receiver) as (sending, _, address):
+                assert caplog.records == []
+                for outages in (1, 2):
+                    server.kill()
+                    # Both wait for the broker, and so does a parcel.
+                    sent = asyncio.create_task(sending.send(cargo(b"<a/>"), address, timeout=60))
+                    await asyncio.sleep(4)
+                    await asyncio.to_thread(server.start)
+                    assert (await sent).kind is OutcomeKind.SENT
+                    told = [record.getMessage() for record in caplog.records]
+                    # Of the sender, and of the receiver.
+                    assert len([one for one in told if "is away" in one]) == 2 * outages
+                    assert len([one for one in told if "is back" in one]) == 2 * outages
+                    assert len(told) == 4 * outages
+
+    run(work(), 100)
+
+
+def test_a_broker_that_is_away_at_the_start_is_one_line_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "WAITED_FOR", 0.2)
+    caplog.set_level(logging.INFO, logger="oncewire.broker")
+
+    async def work() -> None:
+        with broker(tmp_path) as server:
+            server.kill()
+            transport = BrokerTransport(server.settings("oncewire.beta"))
+            await transport.start(Receiver())
+            await asyncio.sleep(3)
+            (line,) = caplog.records
+            assert "the broker is away" in line.getMessage()
+            await asyncio.to_thread(server.start)
+            await until(lambda: len(caplog.records) > 1)
+            assert "the broker is back" in caplog.records[1].getMessage()
+            await transport.stop()
 
     run(work(), 100)
 

@@ -33,6 +33,8 @@ class Post:
     # The transport answers for the delivery (RM-7): it may take as long as the message lives, and
     # takes nobody's place meanwhile.
     delegated: bool = False
+    # Then it must have begun within so many microseconds: later the message's time is over.
+    begin_within: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,6 +356,7 @@ class Handler:
                     post.timeout / SECOND,
                     post.message_id if post.delegated else "",
                     post.message_id,
+                    None if post.begin_within is None else post.begin_within / SECOND,
                 )
             except StoreDamaged as problem:
                 damaged, outcome = problem, AttemptOutcome(OutcomeKind.REFUSED, str(problem))

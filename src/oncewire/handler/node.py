@@ -107,6 +107,8 @@ class Node:
         self.spooled: list[str] = []
         # Pings that left and were not answered yet, by their MessageId.
         self.pings: set[str] = set()
+        # Messages that a transport answers for and was asked about again after a restart.
+        self.taken_up: set[str] = set()
         # Messages whose transmission is under way in this process.
         self.in_flight: set[str] = set()
         # Where a test wants this process to die; nowhere, unless its handler says so.

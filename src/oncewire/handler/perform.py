@@ -10,7 +10,7 @@ from oncewire.handler.actions import Post, Settled
 from oncewire.handler.node import Node
 from oncewire.handler.route import addresses_for
 from oncewire.handler.sealing.intact import check_kept
-from oncewire.message.instant import Instant
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.detail import Detail
 from oncewire.protocol.effects import (
     Admit,
@@ -115,7 +115,7 @@ def perform_effects(
         node.write(tx, notes, terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer)
     for effect in effects:
         if isinstance(effect, Transmit):
-            _post(node, tx, stored, effect, terms, parcel, addresses)
+            _post(node, tx, stored, outgoing, effect, terms, parcel, addresses)
         elif isinstance(effect, Raise):
             open_incident(node, tx, effect)
         elif isinstance(effect, Resolve):
@@ -132,6 +132,7 @@ def _post(
     node: Node,
     tx: Transaction,
     stored: StoredOutgoing,
+    outgoing: Outgoing,
     effect: Transmit,
     terms: Terms,
     parcel: StoredParcel | None,
@@ -153,9 +154,11 @@ def _post(
     relieve(node, tx, effect.message_id)
     delegated = terms.reliable and not terms.runs_protocol
     timeout = max(terms.sync_timeout, 1)
+    begin_within = None
     if delegated:
         # Beyond its deadline, at which it is called unknown whatever the transport says later.
         timeout += terms.persist_duration
+        begin_within = _time_to_begin(node, outgoing, terms)
     else:
         node.in_flight.add(effect.message_id)
     node.actions.append(
@@ -167,8 +170,19 @@ def _post(
             parcel,
             timeout,
             delegated,
+            begin_within,
         )
     )
+
+
+def _time_to_begin(node: Node, outgoing: Outgoing, terms: Terms) -> Duration | None:
+    """How long a transport that answers for a message may wait before it begins. A moment before
+    the deadline, so that what never left is known by then to have never left (ERR-9)."""
+    deadline = outgoing.deadline(terms)
+    if deadline is None:
+        return None
+    left = max(deadline - node.now(), 0)
+    return left - min(SECOND, left // 10)
 
 
 def relieve(node: Node, tx: Transaction, message_id: str) -> None:

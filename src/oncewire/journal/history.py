@@ -13,7 +13,7 @@ from enum import StrEnum
 from shlex import quote
 
 from oncewire.journal import trace
-from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
+from oncewire.journal.outcome import PROXIED, MessageOutcome, Outcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol import notes
@@ -187,6 +187,10 @@ def explain(
     if outcome is None:
         return "Nothing is known of this message."
     why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
+    if outcome.reason == PROXIED:
+        passes = passes_of(told)
+        times = f" {passes} times" if passes > 1 else ""
+        why = f"Passed on{times}, and nothing promised: what became of it is known at its ends."
     if outcome.outcome is Outcome.NOT_DELIVERED and _id_is_taken(told, outcome.sender):
         why = (
             f"{why} Its receiver has a message of this id with other content; "
@@ -199,6 +203,11 @@ def explain(
     if warnings:
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
     return f"{why}{_changed_way(told, outcome.sender)}{_ignored(told)}"
+
+
+def passes_of(rows: Iterable[Row]) -> int:
+    """How often hubs let the message through without a promise of their own."""
+    return sum(row.kind == trace.PASSED_ON for row in rows)
 
 
 def _id_is_taken(rows: Iterable[Row], sender: str | None) -> bool:

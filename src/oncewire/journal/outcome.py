@@ -18,6 +18,9 @@ from oncewire.protocol import notes
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.protocol.terms import Terms
 
+PROXIED = trace.PASSED_ON
+"""The reason of what hubs let through whose two ends' journals are not among those read."""
+
 
 class Outcome(StrEnum):
     """How a message ended, at its sender.
@@ -113,9 +116,7 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     # A hub that promised nothing knows no more of it than that it left.
     proxied = source is None and any(trace.PASSED_ON in each.kinds for each in traces)
     reliable = not proxied and (source is None or _is_reliable(source, terms))
-    outcome, reason = (
-        (Outcome.SENT, "passed_on") if proxied else _verdict(sender, receiver, reliable)
-    )
+    outcome, reason = (Outcome.SENT, PROXIED) if proxied else _verdict(sender, receiver, reliable)
     submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
     confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))

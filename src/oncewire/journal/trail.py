@@ -97,7 +97,8 @@ def _hop(number: int, each: Trace, beyond: Sequence[Trace]) -> Hop:
         each.node,
         peer,
         None if sent is None else sent.at,
-        len(each.kinds.get(trace.SENT, ())) or int(sent is not None),
+        # A hub passes on what it keeps no place for, and each copy of it that comes.
+        len(each.kinds.get(trace.SENT, ())) + len(each.kinds.get(trace.PASSED_ON, ())),
         None if stored is None else stored.at,
         None if acknowledged is None else acknowledged.at,
         _standing(each),

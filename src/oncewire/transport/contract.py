@@ -36,6 +36,9 @@ class Cargo:
     once: str = ""
     # All of the bytes, where they are at hand; a transport may take these instead of the chunks.
     whole: bytes | None = None
+    # Seconds after which nothing of it may leave any more that has not begun to; None: the timeout
+    # of the attempt alone counts.
+    begin_within: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,17 @@ class Envelope:
     hop: RoutingHeader | None = None
 
 
+def knows_faults(dialect: Dialect | None) -> bool:
+    """Whether the sender of what is no message can be told so by a SOAP Fault: the drafts have no
+    SOAP. Who sends something that claims to be nothing is answered as ebMS 2.0 has it."""
+    return dialect in (None, Dialect.EBMS2)
+
+
+def has_replies(dialect: Dialect | None) -> bool:
+    """Whether a response may have a body at all: in v0-078 it has none (TRN-2)."""
+    return dialect is not Dialect.RM_078
+
+
 def _facts(about: Message | PartialHeader) -> PartialHeader:
     return about if isinstance(about, PartialHeader) else PartialHeader.of(about)
 

@@ -22,7 +22,7 @@ from oncewire.message.form import Form, Validation
 from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
 from oncewire.wire.differential.moulds import Moulds
-from oncewire.wire.drafts.names import MS_VERSION, RM_VERSION
+from oncewire.wire.drafts.names import DRAFT_TYPE, MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import dialect as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.mime import writer as mime_writer
@@ -350,8 +350,8 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
 # Their own media type, with the version beside it.
 _DRAFT_TYPES = {
     dialect: (
-        f'application/vnd.eb+xml; version="{version}"; charset="utf-8"',
-        f'type="application/vnd.eb+xml"; version="{version}"',
+        f'{DRAFT_TYPE}; version="{version}"; charset="utf-8"',
+        f'type="{DRAFT_TYPE}"; version="{version}"',
     )
     for dialect, version in ((Dialect.MS_09X, MS_VERSION), (Dialect.RM_078, RM_VERSION))
 }

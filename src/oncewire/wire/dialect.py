@@ -8,13 +8,14 @@ from typing import TypeAlias
 
 from lxml import etree
 
-from oncewire.errors import OtherXml, SoapFault
+from oncewire.errors import EbxmlError, OtherXml, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Form
 from oncewire.wire.drafts import ms09x, rm078
-from oncewire.wire.drafts.names import lower_name
+from oncewire.wire.drafts.names import DRAFT_TYPE, RM_VERSION, lower_name
 from oncewire.wire.ebms2 import dialect as ebms2
 from oncewire.wire.ebms2.names import ENVELOPE, SOAP12
+from oncewire.wire.mime.headers import parameters
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.tree import Element, children, local_name, namespace
 
@@ -54,6 +55,23 @@ def detect(root: etree._Element) -> Dialect:
         return Dialect.RM_078
     return Dialect.MS_09X
 
+
+def named_by(content_type: str, envelope: bytes) -> Dialect | None:
+    """The draft that a body claims to be which could not be read: by the media type of its
+    packaging, else by the first words of its header. None: neither says so."""
+    try:
+        media_type, said = parameters(content_type)
+    except EbxmlError:
+        media_type, said = "", {}
+    if DRAFT_TYPE in (media_type, said.get("type", "").lower()):
+        return Dialect.RM_078 if said.get("version") == RM_VERSION else Dialect.MS_09X
+    start = envelope[:_START].lower()
+    if b"ebxmlheader" not in start:
+        return None
+    return Dialect.RM_078 if b"messagetype" in start else Dialect.MS_09X
+
+
+_START = 1024
 
 # Words that 0.9x dropped: TPA became CPA (C18), MessageType a Service and an Action (C8).
 _ONLY_RM078 = frozenset({"messagetype", "tpainfo", "tpaid"})

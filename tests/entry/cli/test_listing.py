@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
 from oncewire.entry.cli.listing import find_id
 from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.handler.node import Node
+from oncewire.handler.world import RealWorld
+from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import PassedOn
 from oncewire.store.contract import Reader
 from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
+from tests.entry.terminal import run_json
 from tests.store.samples import add, prepare, row, sent
 
 
@@ -43,3 +51,20 @@ def test_who_finds_nothing_hears_that_an_old_message_needs_its_whole_id(reader: 
     with pytest.raises(UnknownMessage, match="there is no message 20") as caught:
         find_id(reader, "20")
     assert "the newest 20,000" in caught.value.remedy
+
+
+def test_a_hub_shows_how_often_it_passed_a_message_on(pair: Path) -> None:
+    store = SqliteStore.open(pair / "acme" / "data" / "oncewire.db", node="acme")
+    node = Node("acme", store, Agreements([]), RealWorld())
+    with node.transition() as tx:
+        for _ in range(7):
+            node.write(tx, [Note(PassedOn(), "order@buyer")], peer="seller", hop=2)
+    store.commit()
+    store.close()
+    shown = run_json("show", "order@buyer")
+    assert shown["attempts"] == 7
+    (hop,) = shown["trail"]
+    assert (hop["node"], hop["to"], hop["attempts"]) == ("acme", "seller", 7)
+    told = run_json("why", "order@buyer")
+    assert told["why"].startswith("Passed on 7 times, and nothing promised")
+    assert len(told["ladder"]) == 7

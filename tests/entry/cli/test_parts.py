@@ -112,8 +112,11 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     assert received["identity_digest"] is None
     assert any("outbox --parts" in hint for hint in shown["next"])
     assert "parts" not in run_json("show", f"2-of-{PARTS}.{name}")
-    # What has no message to show or to ask about says where to look.
-    for command in (("show", "--raw", name), ("show", "--raw", name, "-c", there), ("ask", name)):
+    # Its receiver has it whole, and says so.
+    (asked,) = run_json("ask", name)["done"]
+    assert (asked["what"], asked["answer"]) == (name, "Received")
+    # What has no message to show says where to look.
+    for command in (("show", "--raw", name), ("show", "--raw", name, "-c", there)):
         refused = run(*command, exit_code=None)
         assert refused.exit_code != 0
         said = refused.stdout + refused.stderr

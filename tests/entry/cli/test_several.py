@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreement
 from oncewire.entry.cli import output
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.handler.answering.answer import envelope_for, signal_route
-from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
 from oncewire.journal.outcome import Outcome
-from oncewire.message import Header, Message, MessageKind, Payload
+from oncewire.message import Payload
 from oncewire.message.instant import DAY, format_instant
-from oncewire.wire.answers import ping_like
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
@@ -167,13 +163,8 @@ def test_a_profile_keeps_its_own_patience(parties: Path) -> None:
     assert find_agreement(readable, "globex").sending.terms.retries == 2
 
 
-def test_ping_waits_for_the_pong_and_says_what_came(
-    pair: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A partner that heeds no SyncReply answers on a connection of its own, to our handler."""
-    monkeypatch.setattr(
-        "oncewire.entry.doctor.ping._ping_message", lambda node, agreement: unasked(node, agreement)
-    )
+def test_ping_waits_for_the_pong_and_says_what_came(pair: Path) -> None:
+    """Without synchronous replies a partner answers on a connection of its own, to our handler."""
     served = Served(pair)
     try:
         served.start("globex")
@@ -183,6 +174,8 @@ def test_ping_waits_for_the_pong_and_says_what_came(
             found = run_json("ping", "globex")
             assert found["reached"] == "answered"
             assert found["finding"] == "it answered, on a connection of its own"
+        checks = {row["what"]: row for row in run_json("doctor", exit_code=None)["checks"]}
+        assert checks["partner globex"]["finding"].startswith("it answered, on a connection of its")
     finally:
         served.close()
 
@@ -203,14 +196,3 @@ def test_doctor_knows_the_dates_of_agreements(pair: Path) -> None:
     soon = format_instant(RealWorld().now() + 5 * DAY)
     file.write_text(f'end = "{soon}"\n' + text)
     assert f"it ends at {soon}" in found()
-
-
-def unasked(node: Node, agreement: Agreement) -> Message:
-    """A Ping that asks for nothing on its connection."""
-    like = Header(
-        from_party=agreement.own.party, to_party=agreement.partner.party, cpa_id=agreement.cpa_id,
-        conversation_id=node.world.new_id(), service=None, action=None,
-        message_id=node.new_message_id(), timestamp=node.now(),
-    )  # fmt: skip
-    envelope = envelope_for(node, signal_route(agreement, MessageKind.PING))
-    return ping_like(Message(agreement.form.dialect, MessageKind.NORMAL, like), envelope)

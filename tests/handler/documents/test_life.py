@@ -16,7 +16,7 @@ from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
-from oncewire.message import Payload, Service
+from oncewire.message import MessageStatus, Payload, Service
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState
@@ -356,3 +356,27 @@ def test_what_is_whole_stays_whole_whatever_comes_after_it() -> None:
         document = reader.document("urn:test:alpha", "doc@alpha")
     assert document is not None
     assert document.state is DocumentState.WHOLE
+
+
+@pytest.mark.requirement("OPS-2", "BIG-6")
+@pytest.mark.parametrize(("profile", "extra"), [way for way in WAYS if way[0] != "rm-0.78"])
+def test_its_receiver_says_what_became_of_a_document_that_is_whole(
+    profile: str, extra: str
+) -> None:
+    pair = Pair(profile, extra)
+    pair.lose_request = lambda attempt: True  # type: ignore[method-assign]
+    submit(pair, DATA[:2_500])
+    with pytest.raises(InvalidValue, match="until it is whole") as refused:
+        pair.alpha.ask_status("doc@alpha")
+    assert "oncewire ask 1-of-3.doc@alpha" in refused.value.remedy
+    pair.lose_request = lambda attempt: False  # type: ignore[method-assign]
+    pair.pass_time()
+    assert sent(pair)["doc@alpha"].outgoing.state is OutgoingState.DELIVERED
+    for status in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
+        pair.alpha.ask_status("doc@alpha")
+        pair.settle("alpha")
+        told = pair.told.pop().response
+        assert (told.ref_to_message_id, told.status) == ("doc@alpha", status)
+        assert told.timestamp is not None
+        taken(pair)
+    assert pair.verify().clean

@@ -15,7 +15,6 @@ from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.checkup import Finding
-    from oncewire.entry.doctor.ping import Echo
     from oncewire.entry.party.settings import Settings
 
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
@@ -66,10 +65,11 @@ def doctor(
 def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list[Finding]:
     import asyncio
 
+    from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.agreed import check_agreed
+    from oncewire.entry.doctor.ping import hear_pongs, probe_ways
     from oncewire.entry.doctor.ping import ping as ping_all
-    from oncewire.entry.doctor.ping import probe_ways
 
     with output.progress("looking", 5, quiet=quiet) as advance:
         found = [_handler(settings)]
@@ -90,6 +90,11 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
             found += _inboxes(settings, timeout)
         if timeout is not None and kept:
             echoes = asyncio.run(ping_all(settings, kept, timeout))
+            if asyncio.run(running(settings)) is not None:
+                # What goes by mail or by file takes longer than a look at everything may.
+                slow = [echo for echo in echoes if echo.milliseconds is None]
+                quick = [echo for echo in echoes if echo.milliseconds is not None]
+                echoes = asyncio.run(hear_pongs(settings, quick, timeout)) + slow
             echoes += asyncio.run(probe_ways(settings, kept, timeout))
             for echo in echoes:
                 found += checkup.judged(echo)
@@ -171,7 +176,7 @@ def ping(
         import asyncio
 
         from oncewire.entry.doctor.inboxes import probe_inboxes
-        from oncewire.entry.doctor.ping import Reached, probe_ways
+        from oncewire.entry.doctor.ping import Reached, hear_pongs, probe_ways
         from oncewire.entry.doctor.ping import ping as ping_all
         from oncewire.entry.messages.submitting import find_kept
         from oncewire.entry.party.agreements import load_readable
@@ -183,8 +188,7 @@ def ping(
         # What a partner answers on those ways lies there.
         agreed = kept[0].agreement.receiving.terms.transports
         inboxes = asyncio.run(probe_inboxes(settings, timeout, agreed))
-        if echo.reached is Reached.TAKEN:
-            echo = asyncio.run(_ponged(settings, echo, timeout))
+        (echo,) = asyncio.run(hear_pongs(settings, [echo], timeout))
         good = echo.reached is Reached.ANSWERED
         closed = [way.next_step for way in others if way.reached is Reached.UNREACHABLE]
         skew = None if echo.skew is None else echo.skew // 1000
@@ -209,22 +213,3 @@ def ping(
         )
 
     output.answer(work, json=json)
-
-
-async def _ponged(settings: Settings, echo: Echo, timeout: float) -> Echo:
-    """What came of a Ping whose answer is to come to our own endpoint."""
-    from dataclasses import replace
-
-    from oncewire.entry.doctor.ping import Reached
-    from oncewire.entry.running.reach import reach_running
-    from oncewire.errors import OncewireError
-
-    try:
-        async with reach_running(settings) as verbs:
-            if await verbs.ping(echo.cpa_id, timeout):
-                said = "it answered, on a connection of its own"
-                return replace(echo, reached=Reached.ANSWERED, finding=said)
-    except OncewireError as error:
-        return replace(echo, finding=f"it took the Ping; its Pong was not heard: {error.problem}")
-    said = f"it took the Ping, and no Pong came within {timeout:g} s"
-    return replace(echo, finding=said)

@@ -94,7 +94,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         "reason": _reason(outcome, parts),
         **_stored(reader, found),
         **_parts(rows, parts),
-        "attempts": _tried(outcome, parts),
+        "attempts": _tried(rows, outcome, parts),
         "duplicates_stopped": outcome.duplicates_stopped,
         "channel": outcome.channel,
         "epoch": outcome.epoch,
@@ -147,8 +147,14 @@ def _reason(outcome: MessageOutcome, parts: Parts | None) -> str:
     return "waiting" if left and outcome.reason == "queued" else outcome.reason
 
 
-def _tried(outcome: MessageOutcome, parts: Parts | None) -> int | None:
-    """How often it was sent, by its parts where those travel; only its sender knows."""
+def _tried(rows: list[Row], outcome: MessageOutcome, parts: Parts | None) -> int | None:
+    """How often it was sent, by its parts where those travel; only its sender knows. A hub that
+    promised nothing knows how often it passed it on."""
+    from oncewire.journal.history import passes_of
+    from oncewire.journal.outcome import PROXIED
+
+    if outcome.reason == PROXIED:
+        return passes_of(rows)
     if outcome.sender is None:
         return None
     return outcome.attempts + (0 if parts is None else parts.attempts)

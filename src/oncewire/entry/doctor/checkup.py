@@ -357,6 +357,8 @@ def judged(echo: Echo) -> Iterator[Finding]:
     if echo.reached in (Reached.ANSWERED, Reached.TAKEN):
         took = "" if echo.milliseconds is None else f" in {echo.milliseconds} ms"
         yield Finding(what, Grade.GOOD, f"{echo.finding}{took}")
+    elif echo.reached is Reached.UNHEARD:
+        yield Finding(what, Grade.WARNING, echo.finding, echo.next_step)
     elif echo.reached is Reached.REFUSED:
         said = f"it is there, but refuses us: {echo.finding}"
         yield Finding(what, Grade.BAD, said, echo.next_step)

@@ -1,15 +1,18 @@
 """Ping: ask a partner's handler whether it is there, without touching our store.
 
-A Ping of ebMS 2.0 (section 8) needs no handler of ours to run: the answer is asked for on the
-same connection. What comes back tells more than whether the port is open: a partner that does
-not know the agreement says so, and its clock can be compared with ours.
+A Ping of ebMS 2.0 (section 8) needs no handler of ours to run. Where synchronous replies are
+agreed its answer comes on the same connection; else it goes to our own endpoint, where a handler
+hears it. What comes back tells more than whether the port is open: a partner that does not know the
+agreement says so, and its clock can be compared with ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement
@@ -26,9 +29,16 @@ from oncewire.handler.sealing.seal import seal
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
-from oncewire.message.instant import Duration
+from oncewire.message.instant import SECOND, Duration
 from oncewire.store.memory.store import MemoryStore
-from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OutcomeKind, Reply
+from oncewire.transport.contract import (
+    AttemptOutcome,
+    Cargo,
+    Delivery,
+    OutcomeKind,
+    Reply,
+    Transport,
+)
 from oncewire.wire import answers, codec
 from oncewire.wire.parcel import Parcel
 
@@ -42,6 +52,7 @@ class Reached(StrEnum):
 
     ANSWERED = "answered"  # the partner's handler works and knows us
     TAKEN = "taken"  # it took the Ping; its answer comes on another connection
+    UNHEARD = "unheard"  # it took the Ping, and our handler heard no answer
     REFUSED = "refused"  # it is there, and does not want us
     UNREACHABLE = "unreachable"
 
@@ -64,7 +75,7 @@ class Echo:
         """What to do about it; empty if all is well."""
         if self.reached is Reached.ANSWERED:
             return ""
-        if self.reached is Reached.TAKEN:
+        if self.reached in (Reached.TAKEN, Reached.UNHEARD):
             return "see that it can reach our endpoint, and that `oncewire serve` runs here"
         for words, step in _NEXT_STEPS:
             if words in self.finding and self.address.startswith("https:"):
@@ -107,9 +118,13 @@ _OUR_SETTINGS = (
 )
 
 
+_AT_ONCE = 8
+"""Partners that are asked at the same time: what our own machine does for one of them must not
+make it late for another, whose time runs."""
+
+
 async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) -> list[Echo]:
-    """Ping the partner of each agreement, all at once."""
-    import asyncio
+    """Ping the partner of each agreement, a few at a time."""
 
     chosen = list(kept)
     node = Node(
@@ -123,11 +138,70 @@ async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) 
     transport = http_transport(settings, chosen, listen=False)
     await transport.start(_nobody_home)
     try:
-        return list(
-            await asyncio.gather(*(_ping(node, transport, known, timeout) for known in chosen))
+        return await _few_at_a_time(
+            [partial(_ping, node, transport, known, timeout) for known in chosen]
         )
     finally:
         await transport.stop()
+
+
+async def hear_pongs(settings: Settings, echoes: Iterable[Echo], timeout: float) -> list[Echo]:
+    """The echoes, with what came of Pings whose answers go to our own endpoint: the handler that
+    runs there asks again, or one that runs for as long."""
+    from oncewire.entry.running.reach import reach_running
+
+    found = list(echoes)
+    open_ones = [number for number, echo in enumerate(found) if echo.reached is Reached.TAKEN]
+    if not open_ones:
+        return found
+    try:
+        async with reach_running(settings) as verbs:
+            heard = await _few_at_a_time(
+                [partial(_pong, verbs.ping, found[number], timeout) for number in open_ones]
+            )
+    except OncewireError as error:
+        why = f"its Pong was not heard: {error.problem}"
+        heard = [_unheard(found[number], why) for number in open_ones]
+    for number, echo in zip(open_ones, heard, strict=True):
+        found[number] = echo
+    return found
+
+
+async def _pong(ask: Callable[[str, float], Awaitable[bool]], echo: Echo, timeout: float) -> Echo:
+    try:
+        if await ask(echo.cpa_id, timeout):
+            said = "it answered, on a connection of its own"
+            return replace(echo, reached=Reached.ANSWERED, finding=said)
+    except OncewireError as error:
+        return _unheard(echo, f"its Pong was not heard: {error.problem}")
+    return _unheard(echo, f"no Pong came within {timeout:g} s")
+
+
+def _unheard(echo: Echo, why: str) -> Echo:
+    return replace(echo, reached=Reached.UNHEARD, finding=f"it took the Ping; {why}")
+
+
+async def _few_at_a_time(asking: Sequence[Callable[[], Awaitable[Echo]]]) -> list[Echo]:
+    import asyncio
+
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def in_turn(ask: Callable[[], Awaitable[Echo]]) -> Echo:
+        async with places:
+            return await ask()
+
+    return list(await asyncio.gather(*(in_turn(ask) for ask in asking)))
+
+
+async def _patiently(
+    attempt: Callable[[float], Awaitable[AttemptOutcome]], timeout: float
+) -> AttemptOutcome:
+    """What an attempt came to, or where it reached nobody the next one, which has twice as long:
+    the time is taken by a machine that may itself be late."""
+    outcome = await attempt(timeout)
+    if outcome.kind is not OutcomeKind.SENT and outcome.reply is None:
+        outcome = await attempt(2 * timeout)
+    return outcome
 
 
 async def probe_ways(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) -> list[Echo]:
@@ -147,7 +221,7 @@ async def probe_ways(settings: Settings, kept: Iterable[Kept], timeout: float = 
         except OncewireError as error:
             outcomes = [AttemptOutcome(OutcomeKind.REFUSED, str(error))] * len(ends)
         else:
-            outcomes = [await transport.probe(at, timeout=timeout) for _, at in ends]
+            outcomes = [await _probe(transport, address, timeout) for _, address in ends]
         finally:
             await transport.stop()
         for (known, address), outcome in zip(ends, outcomes, strict=True):
@@ -156,6 +230,10 @@ async def probe_ways(settings: Settings, kept: Iterable[Kept], timeout: float = 
             said = f"the way over {name} is open" if opened else f"{name}: {outcome.reason}"
             found.append(Echo(known.file.stem, known.agreement.cpa_id, address, reached, said))
     return found
+
+
+async def _probe(transport: Transport, address: str, timeout: float) -> AttemptOutcome:
+    return await _patiently(lambda wait: transport.probe(address, timeout=wait), timeout)
 
 
 async def _nobody_home(_delivery: Delivery) -> Reply:
@@ -188,10 +266,16 @@ async def _ping(node: Node, transport: HttpTransport, kept: Kept, timeout: float
                 yield part
 
     cargo = Cargo(parcel.content_type, parcel.headers, parcel.size, chunks)
-    started, began = node.world.mono(), node.now()
-    outcome = await transport.send(cargo, address, timeout=timeout)
-    took = node.world.mono() - started
-    reached, finding, theirs = _judged(outcome)
+    took = began = 0
+
+    async def attempt(wait: float) -> AttemptOutcome:
+        nonlocal took, began
+        started, began = node.world.mono(), node.now()
+        outcome = await transport.send(cargo, address, timeout=wait)
+        took = node.world.mono() - started
+        return outcome
+
+    reached, finding, theirs = _judged(await _patiently(attempt, timeout))
     skew = None if theirs is None else theirs - (began + took // 2)
     return Echo(name, agreement.cpa_id, address, reached, finding, took // 1000, skew)
 
@@ -207,10 +291,11 @@ def _ping_message(node: Node, agreement: Agreement) -> Message:
         message_id=node.new_message_id(),
         timestamp=node.now(),
     )
-    envelope = envelope_for(node, signal_route(agreement, MessageKind.PING))
+    route = signal_route(agreement, MessageKind.PING)
     about = Message(agreement.form.dialect, MessageKind.NORMAL, like)
-    asked = answers.ping_like(about, envelope)
-    return replace(asked, header=replace(asked.header, sync_reply_as_agreed=True))
+    asked = answers.ping_like(about, envelope_for(node, route))
+    agreed = route.terms.synchronous
+    return replace(asked, header=replace(asked.header, sync_reply_as_agreed=agreed))
 
 
 def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:
@@ -229,7 +314,19 @@ def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:
             return Reached.REFUSED, f"{first.code}: {first.description}", stamp
         return Reached.REFUSED, f"it answered with {message.kind.value}", stamp
     if outcome.kind is OutcomeKind.SENT:
-        return Reached.TAKEN, "it took the Ping and answers on another connection", None
+        said = "it took the Ping and answers on another connection"
+        return Reached.TAKEN, said, None if reply is None else _date_of(reply)
     if reply is not None:
         return Reached.REFUSED, outcome.reason or f"HTTP {reply.status}", None
     return Reached.UNREACHABLE, outcome.reason, None
+
+
+def _date_of(reply: Reply) -> int | None:
+    """When an answer was given by the clock over there, to the second."""
+    for name, value in reply.headers:
+        if name.lower() == "date":
+            try:
+                return int(parsedate_to_datetime(value).timestamp()) * SECOND
+            except (ValueError, TypeError, OverflowError):
+                return None
+    return None

@@ -36,7 +36,8 @@ def agreement_with_itself(settings: Settings) -> Agreement | None:
         cpa_id=CPA_ID, own=party.party_id, partner=party.party_id, address=url, profile="ebms2",
         own_address=url,
     )  # fmt: skip
-    said = {}
+    # The answer is wanted by one who hears nothing but his own connection.
+    said = {"sync.mode": quoted("mshSignalsOnly")}
     for side in ("own", "partner"):
         if party.party_type:
             said[f"{side}.type"] = quoted(party.party_type)

@@ -291,9 +291,16 @@ def post_signal(
     node.actions.append(post)
 
 
-def answer_fault(error: EbxmlError | SoapFault) -> Answer:
-    """A SOAP Fault: the peer sent something that is no message (ebMS 2.0 Appendix B.2)."""
-    return Answer(500, stored_parcel(soap.write_fault(error)))
+REFUSED = Answer(400)
+"""What came is not taken, and its sender's dialect has nothing that could say why here."""
+
+
+def answer_fault(fault: ReadFault) -> Answer:
+    """The peer sent something that is no message: a SOAP Fault (ebMS 2.0 Appendix B.2), where its
+    dialect has such."""
+    if not answers.knows_faults(fault.known.dialect):
+        return REFUSED
+    return Answer(500, stored_parcel(soap.write_fault(fault.error)))
 
 
 def answer_unread(
@@ -316,7 +323,7 @@ def answer_unread(
     if stranger and by_terms:
         fault = _discreet(fault, named=agreement is not None)
     if not fault.answerable:
-        return answer_fault(fault.error)
+        return answer_fault(fault)
     if agreement is None or stranger:
         return _answer_stranger(node, fault) if source.can_answer else NOTHING
     route = signal_route(agreement, MessageKind.ERROR)
@@ -356,13 +363,15 @@ def _discreet(fault: ReadFault, *, named: bool) -> ReadFault:
 
 def _answer_stranger(node: Node, fault: ReadFault) -> Answer:
     """Nobody we know: the error is built from what the message says of itself."""
+    if not answers.has_replies(fault.known.dialect):
+        return REFUSED
     form = Form(dialect=fault.known.dialect or Form().dialect)
     plain = Envelope(node.new_message_id(), node.now(), form)
     try:
         report = answers.error_message_for(fault.known, fault.ebxml_errors, plain)
     except InvalidValue:
         # It does not say who sent it, so no message can be addressed to its sender.
-        return answer_fault(fault.error)
+        return answer_fault(fault)
     return Answer(200, stored_parcel(codec.write(report, form)))
 
 

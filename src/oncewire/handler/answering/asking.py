@@ -12,18 +12,19 @@ from oncewire.handler.answering.answer import (
     signal_route,
     signal_ways,
 )
-from oncewire.handler.documents.original import is_whole
+from oncewire.handler.documents.original import Original, is_whole
 from oncewire.handler.documents.outcome import parts_sent
 from oncewire.handler.documents.parts import document_of
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
-from oncewire.handler.sealing.seal import seal
+from oncewire.handler.sealing.seal import seal, unpack_draft
 from oncewire.handler.sealing.spooled import read_stored
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
+from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredOutgoing
-from oncewire.wire import answers
+from oncewire.wire import answers, codec
 
 
 def ping(node: Node, agreement: Agreement) -> str:
@@ -51,7 +52,8 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
         raise AgreementProblem(
             f"no agreement leads to {stored.peer} any more", remedy="`oncewire partner add`"
         )
-    if is_whole(stored):
+    in_parts = is_whole(stored)
+    if in_parts and stored.outgoing.state is not OutgoingState.DELIVERED:
         under_way = [part.outgoing.message_id for part in parts_sent(tx, document_of(tx, stored))]
         about = f"`oncewire ask {under_way[0]}`" if under_way else f"`oncewire why {message_id}`"
         raise InvalidValue(
@@ -59,7 +61,12 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
             "until it is whole",
             remedy=f"ask about a part that is under way: {about}",
         )
-    asked = read_stored(node.store.spool, parcel, node.limits).message
+    if in_parts:
+        # Its receiver keeps it under its SplitId, which is the MessageId that we gave it.
+        draft = unpack_draft(Original.read(parcel, message_id).draft)
+        asked = codec.read(draft, node.limits).message
+    else:
+        asked = read_stored(node.store.spool, parcel, node.limits).message
     own, partner = agreement.own.party, agreement.partner.party
     if stored.relayed_from is not None and stored.facts.to_party not in map(str, partner.ids):
         # A hub asks the next hub in its own name; in the From Party's the question would go on

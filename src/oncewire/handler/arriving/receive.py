@@ -69,6 +69,7 @@ from oncewire.protocol.notes import Refused
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
+from oncewire.wire.dialect import named_by
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
@@ -96,6 +97,9 @@ def receive(
         # What was refused while it came is not there any more to be read again.
         whole = bool(parcel.body)
         fault = refusal_by_schema(node, parcel, lenient, source) if whole else lenient
+        if fault.known.dialect is None:
+            claimed = named_by(parcel.content_type, fault.envelope or parcel.body)
+            fault.known = replace(fault.known, dialect=claimed)
         _journal_refused(node, tx, fault.known, fault.error, source)
         if is_known(node, tx, fault.known):
             # To call it wrong would take back what was said of the copy that was whole.

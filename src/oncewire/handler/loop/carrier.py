@@ -124,9 +124,11 @@ class Carrier:
         timeout: float,
         once: str = "",
         message_id: str = "",
+        begin_within: float | None = None,
     ) -> AttemptOutcome:
-        """Send a parcel; `once` is the cargo's. Raises StoreDamaged when its files are not what
-        they were. How far a large one is stands in `transfers`, under its MessageId."""
+        """Send a parcel; `once` and `begin_within` are the cargo's. Raises StoreDamaged when its
+        files are not what they were. How far a large one is stands in `transfers`, under its
+        MessageId."""
         transport = self._transports.get(name)
         if transport is None:
             return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
@@ -135,7 +137,7 @@ class Carrier:
         first = parcel.body[0] if len(parcel.body) == 1 else None
         whole = first if isinstance(first, bytes) else None
         size, chunks = parcel.size, partial(self._chunks, parcel, message_id)
-        cargo = Cargo(parcel.content_type, parcel.headers, size, chunks, once, whole)
+        cargo = Cargo(parcel.content_type, parcel.headers, size, chunks, once, whole, begin_within)
         try:
             if parcel.spooled and message_id:
                 self.transfers[message_id] = 0, size

@@ -75,7 +75,9 @@ def encrypt_payloads(spool: Spool, message: Message, security: Security) -> Mess
                 Payload.of(
                     payload.content_id,
                     smime.MEDIA_TYPE,
-                    smime.envelop(_to_close(spool, payload), payload.media_type, recipient),
+                    smime.envelop(
+                        _to_close(spool, payload), payload.media_type, recipient, payload.file_name
+                    ),
                 )
                 for payload in message.payloads
             ),
@@ -90,6 +92,8 @@ def encrypt_payloads(spool: Spool, message: Message, security: Security) -> Mess
                 payload.content_id,
                 ENCRYPTED_TYPE,
                 encrypt_part(_to_close(spool, payload), recipient, payload.media_type, choice),
+                # XML Encryption has no place for it, so it stands on the part, as others write it.
+                payload.file_name,
             )
             for payload in message.payloads
         ),
@@ -223,7 +227,8 @@ def _opened(node: Node, payload: Payload, security: Security) -> Payload:
         )
     if enveloped:
         meant = smime.open_envelope(data, node.keys.certificate, key)
-        return Payload.of(payload.content_id, meant.media_type, meant.content)
+        name = meant.file_name or payload.file_name
+        return Payload.of(payload.content_id, meant.media_type, meant.content, name)
     policy = EncryptionPolicy()
     older = {"rsa-1_5"} if security.allow_rsa_1_5 else set()
     policy = EncryptionPolicy(
@@ -231,7 +236,8 @@ def _opened(node: Node, payload: Payload, security: Security) -> Payload:
         policy.keys | {_name(KEY_URIS, security.key_transport)} | older,
     )
     plain = decrypt_part(data, key, policy)
-    return Payload.of(payload.content_id, plain.mime_type or ENCRYPTED_TYPE, plain.content)
+    media_type = plain.mime_type or ENCRYPTED_TYPE
+    return Payload.of(payload.content_id, media_type, plain.content, payload.file_name)
 
 
 def _name(names: dict[str, str], uri: str) -> str:

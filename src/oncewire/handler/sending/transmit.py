@@ -79,6 +79,7 @@ def take_up_delegated(node: Node, tx: Transaction) -> None:
         terms, outgoing = node.terms_of(tx, stored.outgoing.terms_id), stored.outgoing
         if terms.reliable and not terms.runs_protocol and outgoing.attempts:
             again = Transmit(message_id, outgoing.attempts, outgoing.transport_name(terms))
+            node.taken_up.add(message_id)
             perform_effects(node, tx, stored, outgoing, (again,), terms)
 
 
@@ -160,7 +161,8 @@ def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:
             terms,
             now,
             attempt=ended.attempt,
-            certain=ended.certain,
+            # Whether the run before had given it to the transport, nobody knows.
+            certain=ended.certain and ended.message_id not in node.taken_up,
             reason=ended.reason,
         )
     perform(node, tx, stored, channel, step, terms)

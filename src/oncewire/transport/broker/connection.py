@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.broker import stream as streams
+from oncewire.transport.outage import Outage
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -56,6 +57,9 @@ class Connection:
         self.trouble = "it was not asked yet"
         self._opening: asyncio.Task[None] | None = None
         self._heard_once = False
+        self._outage = Outage(logger)
+        # What the connection complained of last.
+        self._complaint = ""
 
     async def open(self) -> None:
         """Connect; TransportProblem if the broker is there and not one to be used. One that is
@@ -69,7 +73,7 @@ class Connection:
             first.result()
         else:
             self.trouble = "the broker is away"
-            logger.warning("the broker is away, and is waited for")
+            self._outage.begins("the broker is away, and is waited for")
             # Nobody hears any more how it ends.
             first.cancel()
 
@@ -118,13 +122,20 @@ class Connection:
             raise TransportProblem(f"the broker cannot be used: {_words(error)}") from error
         self._heard_once = True
         self.client = client
+        self._outage.ends("the broker is back")
 
     async def _error(self, error: Exception) -> None:
         """Called for each trouble of the connection; what would be the same the next time ends the
         first attempt."""
-        from nats.errors import Error, NoServersError
+        from nats.errors import Error, NoServersError, StaleConnectionError, UnexpectedEOF
 
-        logger.info("the broker's connection has trouble", extra={"problem": _words(error)})
+        words = _words(error)
+        lost = isinstance(error, (OSError, UnexpectedEOF, StaleConnectionError))
+        if lost or self.client is None or not self.client.is_connected:
+            self._outage.begins("the broker is away, and is waited for", problem=words)
+        elif words != self._complaint:
+            logger.info("the broker's connection has trouble", extra={"problem": words})
+        self._complaint = words
         away = isinstance(error, (NoServersError, TimeoutError))
         if not self._heard_once and not away and isinstance(error, (Error, ssl.SSLError)):
             raise TransportProblem(
@@ -149,6 +160,7 @@ class Connection:
     async def _reconnected(self) -> None:
         """It may be another server, or the same one with another configuration."""
         self.trouble = "it is asked again how it stores"
+        self._outage.ends("the broker is back")
 
     def stream_context(self) -> JetStreamContext:
         """What streams are asked for over; TransportProblem while there is no connection."""

@@ -22,6 +22,11 @@ CONSUMER = "oncewire"
 REMEMBERED = 48 * 3600.0
 """Seconds for which the broker knows a parcel again that is published twice."""
 
+ACK_WAIT = 15.0
+"""Seconds after which the broker hands a parcel in again of whose receiver it hears nothing. Its
+delivery was lost with a connection, or that handler died: one that works on it says so meanwhile.
+A sender's attempt waits longer than this, or it would call a parcel unknown that is on its way."""
+
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -63,7 +68,7 @@ async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> N
         name,
         durable_name=CONSUMER,
         ack_policy=api.AckPolicy.EXPLICIT,
-        ack_wait=60,
+        ack_wait=ACK_WAIT,
         max_deliver=max_deliver,
         max_ack_pending=256,
         # Every acknowledgement is told of, so that senders need not ask.

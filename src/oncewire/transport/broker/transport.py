@@ -70,6 +70,8 @@ class BrokerTransport:
         self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
         self._heard: set[str] = set()
         self._sends: set[asyncio.Task[Any]] = set()
+        # Parcels that our handler is storing, by the subject that each is acknowledged at.
+        self._in_work: dict[str, Any] = {}
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Connect, and begin to take; TransportProblem if the broker is not one to be trusted. One
@@ -81,6 +83,7 @@ class BrokerTransport:
             raise
         if self.settings.subject:
             self._keep(self._take_all(self.settings.subject, on_delivery))
+            self._keep(self._say_in_work())
 
     def _keep(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -98,11 +101,12 @@ class BrokerTransport:
         published = False
         try:
             async with asyncio.timeout(timeout):
-                js, subject = await self._ready(address)
-                body = b"".join([piece async for piece in cargo.chunks()])
-                headers = self._headers(cargo, body)
-                stream = await self._stream_of(js, subject)
-                await self._hear(stream.name)
+                async with asyncio.timeout(cargo.begin_within):
+                    js, subject = await self._ready(address)
+                    body = b"".join([piece async for piece in cargo.chunks()])
+                    headers = self._headers(cargo, body)
+                    stream = await self._stream_of(js, subject)
+                    await self._hear(stream.name)
                 published = True
                 place = await self._publish(js, subject, body, headers)
                 del body
@@ -145,16 +149,24 @@ class BrokerTransport:
 
     async def _stream_of(self, js: JetStreamContext, subject: str) -> _Stream:
         from nats.errors import Error
-        from nats.js.errors import NotFoundError
+        from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-        try:
-            info = await js.stream_info(streams.stream_name(subject))
-        except NotFoundError as error:
-            raise TransportProblem(
-                f"nobody takes {subject} at the broker", remedy="start the receiver's handler once"
-            ) from error
-        except Error as error:
-            raise TransportProblem(f"the broker does not answer: {_words(error)}") from error
+        while True:
+            try:
+                info = await js.stream_info(streams.stream_name(subject))
+                break
+            except NotFoundError as error:
+                raise TransportProblem(
+                    f"nobody takes {subject} at the broker",
+                    remedy="start the receiver's handler once",
+                ) from error
+            except (Error, OSError, TimeoutError) as error:
+                if isinstance(error, APIError) and not isinstance(error, ServiceUnavailableError):
+                    problem = f"the broker does not answer: {_words(error)}"
+                    raise TransportProblem(problem) from error
+                # It went away just now, or is not all there yet: nothing has left.
+                await asyncio.sleep(0.2)
+                js = await self._connection.until_ready()
         streams.check_stream(info.config, subject)
         return _Stream(str(info.config.name), subject, info.created)
 
@@ -171,7 +183,7 @@ class BrokerTransport:
                 raise TransportProblem(f"the broker refused it: {_words(error)}") from error
             except (Error, OSError, TimeoutError) as error:
                 # It may have it: published again, it is still one.
-                logger.info("published again", extra={"problem": _words(error)})
+                logger.debug("published again", extra={"problem": _words(error)})
                 await asyncio.sleep(0.5)
             else:
                 return taken.seq
@@ -278,7 +290,7 @@ class BrokerTransport:
             try:
                 pull = await js.pull_subscribe_bind(streams.CONSUMER, name)
             except (Error, OSError, TimeoutError) as error:
-                logger.info("the broker is asked again", extra={"problem": _words(error)})
+                logger.debug("the broker is asked again", extra={"problem": _words(error)})
                 await asyncio.sleep(1)
 
         async def each(message: Any) -> None:
@@ -314,10 +326,13 @@ class BrokerTransport:
             Peer(address=message.subject),
         )
         verdict = Verdict.LATER
+        self._in_work[message.reply] = message
         try:
             verdict = verdict_of(await on_delivery(delivery))
         except OncewireError as problem:
             logger.warning("a parcel was not taken", extra={"problem": str(problem)})
+        finally:
+            del self._in_work[message.reply]
         with contextlib.suppress(Error, OSError):
             if verdict is Verdict.TAKEN:
                 await message.ack()
@@ -325,6 +340,17 @@ class BrokerTransport:
                 # To let it go would look as if it had been taken. Handed in often enough in vain,
                 # the broker reports that it was not delivered.
                 await message.nak(delay=self.settings.later if verdict is Verdict.LATER else 0.1)
+
+    async def _say_in_work(self) -> None:
+        """Tell the broker of parcels that take long to store, so that it does not hand them in
+        again."""
+        from nats.errors import Error
+
+        while True:
+            await asyncio.sleep(streams.ACK_WAIT / 3)
+            for message in tuple(self._in_work.values()):
+                with contextlib.suppress(Error, OSError):
+                    await message.in_progress()
 
     async def stop(self) -> None:
         """Take no more; who waits for a report waits again after the next start."""

@@ -17,6 +17,7 @@ from oncewire.errors import OncewireError, TransportProblem
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Verdict, verdict_of
 from oncewire.transport.files import parcel_file as named
 from oncewire.transport.files.remote import Connections, Place, Remote, ServerRefused
+from oncewire.transport.outage import Outage
 
 logger = logging.getLogger("oncewire.files")
 
@@ -46,7 +47,7 @@ class FolderReader:
         # Taken, but still there: the server could not be told any more.
         self._taken: set[str] = set()
         self._task: asyncio.Task[None] | None = None
-        self._out = False
+        self._outage = Outage(logger)
 
     def start(self, on_delivery: OnDelivery) -> None:
         """Begin to look."""
@@ -64,17 +65,16 @@ class FolderReader:
         while True:
             try:
                 await self.look(on_delivery)
-                self._out = False
+                self._outage.ends("a folder can be read again")
             except Exception as problem:  # noqa: BLE001  (servers and libraries are not ours)
                 # Whatever it is, the next look finds the same files; said once, for it comes again
                 # with every look.
-                if not self._out:
-                    told = str(problem) or type(problem).__name__
-                    logger.warning(
-                        f"a folder cannot be read: {told[:200]}",
-                        extra={"address": self._place.folder, "problem": told},
-                    )
-                self._out = True
+                told = str(problem) or type(problem).__name__
+                self._outage.begins(
+                    f"a folder cannot be read: {told[:200]}",
+                    address=self._place.folder,
+                    problem=told,
+                )
             await asyncio.sleep(self._every)
 
     async def look(self, on_delivery: OnDelivery) -> None:

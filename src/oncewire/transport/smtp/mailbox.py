@@ -12,6 +12,7 @@ import logging
 from dataclasses import replace
 
 from oncewire.transport.contract import AttemptOutcome, OnDelivery, OutcomeKind, Peer, Verdict
+from oncewire.transport.outage import Outage
 from oncewire.transport.smtp.imap import ImapBox, MailboxSettings
 from oncewire.transport.smtp.listener import MailDoor
 
@@ -28,7 +29,7 @@ class MailboxReader:
         self.settings = settings
         self._task: asyncio.Task[None] | None = None
         self._box: ImapBox | None = None
-        self._out = False
+        self._outage = Outage(logger)
         # Mails at which a look broke off: they come last, so that they keep nobody waiting.
         self._trouble: set[int] = set()
 
@@ -49,13 +50,11 @@ class MailboxReader:
         while True:
             try:
                 await self.look(door)
-                self._out = False
+                self._outage.ends("a mailbox can be read again")
             except Exception as problem:  # noqa: BLE001  (servers and libraries are not ours)
                 # Whatever it is, the next look finds the same mails; said once, for it comes again.
                 self._hang_up()
-                if not self._out:
-                    logger.warning(f"a mailbox cannot be read: {_words(problem)}")
-                self._out = True
+                self._outage.begins(f"a mailbox cannot be read: {_words(problem)}")
             await asyncio.sleep(self.settings.every)
 
     async def look(self, door: MailDoor) -> None:

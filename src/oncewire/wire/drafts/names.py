@@ -18,6 +18,7 @@ from oncewire.message import (
 # MS 1.0's name; the drafts print none, so a header without any is read as well.
 NAMESPACE = "http://www.ebxml.org/namespaces/messageHeader"
 XLINK = "http://www.w3.org/1999/xlink"
+DRAFT_TYPE = "application/vnd.eb+xml"
 MS_VERSION = "0.93"
 # v0-078 has no envelope of its own: it extends that of MS v0-21.
 RM_VERSION = "0.21"

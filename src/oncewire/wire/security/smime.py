@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 
 from oncewire.errors import MimeProblem, SecurityFailure
+from oncewire.message.file_name import disposition, name_in
 from oncewire.wire.mime.headers import header_lines, parameters
 from oncewire.wire.mime.transfer import decoded
 from oncewire.wire.security.ber import INTEGER, OBJECT_ID, OCTETS, SEQUENCE, SET, Cursor
@@ -45,6 +46,8 @@ class Opened:
 
     media_type: str
     content: bytes
+    # What its sender calls it inside; empty: nothing.
+    file_name: str = ""
 
 
 def is_enveloped(media_type: str) -> bool:
@@ -52,15 +55,19 @@ def is_enveloped(media_type: str) -> bool:
     return parameters(media_type)[0] in _KINDS
 
 
-def envelop(content: bytes, media_type: str, recipient: x509.Certificate) -> bytes:
-    """The part as DER, closed for the recipient."""
+def envelop(
+    content: bytes, media_type: str, recipient: x509.Certificate, file_name: str = ""
+) -> bytes:
+    """The part as DER, closed for the recipient. Its name is inside, so nobody else reads it."""
     if not isinstance(recipient.public_key(), rsa.RSAPublicKey):
         raise SecurityFailure(
             "the recipient's certificate has no RSA key to encrypt for",
             remedy="name an RSA certificate for encryption in the agreement",
         )
-    head = f"Content-Type: {media_type}\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-    builder = pkcs7.PKCS7EnvelopeBuilder().set_data(head.encode("ascii") + content)
+    head = f"Content-Type: {media_type}\r\nContent-Transfer-Encoding: binary\r\n"
+    for name, value in disposition(file_name):
+        head += f"{name}: {value}\r\n"
+    builder = pkcs7.PKCS7EnvelopeBuilder().set_data(f"{head}\r\n".encode("ascii") + content)
     builder = builder.add_recipient(recipient).set_content_encryption_algorithm(AES256)
     # Binary: line ends inside are the document's own.
     return builder.encrypt(Encoding.DER, [pkcs7.PKCS7Options.Binary])
@@ -166,7 +173,8 @@ def _part(inside: bytes) -> Opened:
     head, ended, body = inside.partition(b"\r\n\r\n")
     if not ended:
         raise MimeProblem("the headers of a part do not end", location="MIME")
-    headers = {name.lower(): value for name, value in header_lines(head.split(b"\r\n"))}
+    lines = tuple(header_lines(head.split(b"\r\n")))
+    headers = {name.lower(): value for name, value in lines}
     encoding = headers.get("content-transfer-encoding", "").strip().lower()
     media_type = headers.get("content-type", "application/octet-stream").strip()
-    return Opened(media_type, decoded(encoding, body))
+    return Opened(media_type, decoded(encoding, body), name_in(lines, media_type))
