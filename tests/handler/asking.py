@@ -65,8 +65,12 @@ class Asking:
         return whole_parcel(self.alpha.node, stored)
 
     def arrive(self, parcel: Parcel, source: Source = AT_WEB) -> Answer:
-        """beta gets the bytes; its answer counts after the commit."""
+        """beta gets the bytes; its answer counts after the commit. Its connection waits if it
+        must."""
         answer = self.beta.receive(parcel, source)
+        if answer.awaited is not None:
+            key = answer.awaited.sender, answer.awaited.message_id
+            self.beta.node.replying = {*self.beta.node.replying, key}
         self.commit()
         return answer
 
@@ -74,7 +78,6 @@ class Asking:
         """An order arrives, and its connection waits."""
         awaited = self.arrive(self.order(number)).awaited
         assert awaited is not None
-        self.beta.node.replying = {*self.beta.node.replying, (ALPHA, awaited.message_id)}
         return awaited
 
     def commit(self) -> None:

@@ -704,6 +704,38 @@ def notice_that_fails() -> World:
 
 
 @scenario
+def notice_sent_once() -> World:
+    """A notice with best effort, as hubs sent it once under ebMS 2.0; its transport took it."""
+    world = World(BEST_EFFORT)
+    world.submit("n1", to="acme", at="hub", notice=True)
+    world.send("n1", to="acme", at="hub")
+    return world
+
+
+@scenario
+def notice_that_passes() -> World:
+    """A hub stores a notice that it passes on, and repeats it until somebody took it (C33)."""
+    world = World()
+    world.submit("n1", to="acme", at="globex", notice=True)
+    world.send("n1", to="hub", at="globex")
+    world.node("hub").add(Kind.PASSED_ON, "n1", peer="urn:party:acme", hop=2)
+    world.node("hub").add(
+        Kind.SENT,
+        "n1",
+        attempt=1,
+        transport="http",
+        peer="urn:party:acme",
+        hop=2,
+        terms_id=world.terms.terms_id,
+    )
+    for node in ("globex", "hub"):
+        world.node(node).add(
+            Kind.ACKNOWLEDGED, "n1", peer="urn:party:acme", said=notes.Acknowledged("transport")
+        )
+    return world
+
+
+@scenario
 def transparent_hub() -> World:
     """It takes no responsibility, so it owes neither delivery nor notice."""
     world = World(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))

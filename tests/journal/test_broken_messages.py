@@ -500,6 +500,24 @@ def a_hub_fails_and_tells_nobody(rows: list[Row]) -> list[Row]:
     return drop(rows, *find(rows, Kind.NOTIFIED, node="hub"))
 
 
+@broken("notice_sent_once", "S12", "unnotified")
+def a_notice_gets_nowhere_and_is_not_repeated(rows: list[Row]) -> list[Row]:
+    (sent,) = find(rows, Kind.SENT)
+    refused = notes.SendFailed("refused", "connection refused")
+    lost = sent._replace(kind=Kind.SEND_FAILED.value, detail=refused.write())
+    return insert(rows, sent, lost)
+
+
+@broken("notice_that_passes", "S12", "unnotified")
+def a_notice_that_passes_gets_no_further(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.ACKNOWLEDGED, node="hub"))
+
+
+@broken("notice_that_passes", "S4", "lost")
+def a_notice_that_nobody_took_is_repeated_no_more(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.ACKNOWLEDGED, node="globex"))
+
+
 @broken("hub_gives_up", "S12", "lost")
 def a_hub_takes_responsibility_and_never_sends(rows: list[Row]) -> list[Row]:
     kept = (Kind.RECEIVED, Kind.FORWARDED, Kind.ACK_SENT)

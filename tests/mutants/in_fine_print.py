@@ -80,8 +80,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a failure that was settled by hand is told all the same",
         "oncewire.handler.loop.telling",
-        '                if await self._shell.do("look", lambda: engine.owes(notice_id)):\n',
-        "                if True:\n",
+        '                yield await self._shell.do("look", lambda: engine.owes(notice_id))\n',
+        "                yield True\n",
         tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
     ),
     Mutant(

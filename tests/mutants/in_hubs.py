@@ -11,6 +11,8 @@ _RELAY = "tests/handler/hub/test_relay.py::"
 _ROUTING = "tests/handler/hub/test_routing.py::"
 _STRANDED = "tests/handler/hub/test_stranded.py::"
 
+_MIDWAY = "tests/handler/hub/test_midway.py::"
+
 IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "send on in a circle what names us among its hops",
@@ -154,5 +156,29 @@ IN_HUBS: tuple[Mutant, ...] = (
         "",
         requirement="HOP-5 RM-16",
         tests=(_HOPS + "test_the_to_partys_word_goes_back_though_the_way_is_gone",),
+    ),
+    Mutant(
+        "a notice that nobody acknowledges is sent once",
+        "oncewire.handler.hub.next_hop",
+        "        terms = notice_terms(terms)\n",
+        "        terms = replace(notice_terms(terms), reliable=False)\n",
+        requirement="HOP-9 ERR-8",
+        tests=(_MIDWAY + "test_a_notice_that_nobody_acknowledges_is_owed_until_it_is_taken",),
+    ),
+    Mutant(
+        "a notice that was taken is sent until somebody acknowledges it",
+        "oncewire.handler.sending.transmit",
+        "        last_word = _is_unacknowledged(node, tx, stored)\n",
+        "        last_word = False\n",
+        requirement="HOP-9",
+        tests=(_MIDWAY + "test_a_notice_that_nobody_acknowledges_is_owed_until_it_is_taken",),
+    ),
+    Mutant(
+        "a hub lets a notice pass and forgets it",
+        "oncewire.handler.hub.passing",
+        "    elif asked is not None and message.kind is MessageKind.ERROR:\n",
+        "    elif False:\n",
+        requirement="HOP-9",
+        tests=(_MIDWAY + "test_a_hub_on_the_way_of_a_notice_owes_it_too",),
     ),
 )

@@ -262,4 +262,18 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         "            if True:\n",
         tests=_JOURNAL,
     ),
+    Mutant(
+        "a notice may get lost if it was sent with best effort",
+        f"{_PREDICATES}.hop",
+        "        owed = last is not None and last.kind == SEND_FAILED\n",
+        "        owed = False\n",
+        tests=("tests/journal/test_broken_messages.py",),
+    ),
+    Mutant(
+        "a notice may get lost at a hub that it passes",
+        f"{_PREDICATES}.hop",
+        "        owed = PASSED_ON in trace.kinds\n",
+        "        owed = False\n",
+        tests=("tests/journal/test_broken_messages.py",),
+    ),
 )

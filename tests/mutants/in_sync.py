@@ -11,6 +11,7 @@ _SYNC = "oncewire.protocol.synchronous"
 _ANSWER = "oncewire.handler.answering.answer"
 
 _MODES = "tests/handler/test_sync_modes.py"
+_HAND_OVER = "tests/handler/loop/test_hand_over.py"
 _REPLY = "tests/handler/arriving/test_reply.py"
 _BUNDLING = "tests/handler/test_bundling.py"
 _WARNINGS = "tests/handler/test_warnings.py"
@@ -167,5 +168,51 @@ IN_SYNC: tuple[Mutant, ...] = (
         tests=(
             "tests/handler/answering/test_signals_on_the_wire.py::test_the_response_to_a_post_is_empty",
         ),
+    ),
+    Mutant(
+        "a request whose connection has gone is given to the application",
+        "oncewire.handler.delivering.deliver",
+        "                if is_over(stored):\n",
+        "                if False:\n",
+        requirement="SYNC-18",
+        tests=(
+            f"{_REPLY}::test_what_could_not_be_closed_in_time_is_closed_when_it_would_be_given",
+        ),
+    ),
+    Mutant(
+        "a refused request is offered again although nobody waits for its response",
+        "oncewire.handler.engine",
+        "            return not close_if_alone(self.node, tx, stored)\n",
+        "            return True\n",
+        requirement="SYNC-18",
+        tests=(
+            f"{_REPLY}::test_what_the_application_refused_is_not_offered_again_when_its_connection_has_gone",
+        ),
+    ),
+    Mutant(
+        "nobody hears that the initiator hung up",
+        "oncewire.transport.http_connection",
+        "            self._request.gone.set_result(None)\n",
+        "",
+        requirement="SYNC-18",
+        tests=(f"{_REPLY}::test_what_was_asked_by_somebody_who_hung_up_is_never_given",),
+    ),
+    Mutant(
+        "messages are handed over before the application is called with them",
+        "oncewire.handler.loop.hand_over",
+        "        taken = engine.hand_over(places, KEPT, one_by_one=True)\n",
+        "        taken = engine.hand_over(places + 8, KEPT, one_by_one=True)\n",
+        requirement="SYNC-18",
+        tests=(
+            f"{_HAND_OVER}::test_a_message_is_handed_over_when_the_application_is_called_with_it",
+        ),
+    ),
+    Mutant(
+        "two messages of a channel are given at once",
+        "oncewire.handler.delivering.deliver",
+        "            if channel in busy:\n",
+        "            if False:\n",
+        requirement="SW-10",
+        tests=(f"{_HAND_OVER}::test_one_message_of_a_channel_at_a_time_and_the_others_beside_it",),
     ),
 )

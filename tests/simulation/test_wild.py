@@ -117,6 +117,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         17823,
         19338,
         18200,
+        991003,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

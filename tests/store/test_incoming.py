@@ -188,6 +188,9 @@ def test_ready_finds_lost_leases_in_their_place(store: Store) -> None:
         assert _ids(transaction.ready(50, 2)) == ["a", "b"]
         assert _ids(transaction.ready(39, 1)) == ["b"]
         assert transaction.ready(50, 0) == []
+        assert _ids(transaction.given(39)) == ["c", "a"]
+        assert _ids(transaction.given(40)) == ["a"]
+        assert transaction.given(50) == []
     assert store.next_wake() == 40
 
 

@@ -203,6 +203,12 @@ def signal_terms(terms: Terms) -> Terms:
     )
 
 
+def notice_terms(terms: Terms) -> Terms:
+    """The terms of a failure notice whose dialect has no acknowledgement for it (ebMS 2.0): it is
+    repeated like the message that failed, until the next handler's transport has taken it (C33)."""
+    return _in_force(signal_terms(terms), (("reliable", True), ("flow", FlowMode.UNRESTRICTED)))
+
+
 def _signal(terms: Terms, message: Message) -> Terms:
     """Signals are unreliable (ACK-8), but a failure notice keeps its semantics (ERR-8)."""
     if not message.reliable:

@@ -53,6 +53,8 @@ from oncewire.handler.arriving.receive import (
 from oncewire.handler.arriving.release import give_up_gaps
 from oncewire.handler.arriving.reply import (
     acknowledge_next,
+    close_if_alone,
+    left_alone,
     overdue,
     reply_to,
     respond,
@@ -341,20 +343,47 @@ class Engine:
             poison.call_operator(self.node, tx, problem, message_id)
 
     def hand_over(
-        self, limit: int, lease: Duration, room: deliver.Room | None = None
+        self,
+        limit: int,
+        lease: Duration,
+        room: deliver.Room | None = None,
+        *,
+        one_by_one: bool = False,
     ) -> list[GivenMessage]:
-        """Hand messages to the application; to be believed only after the commit."""
-        return [given.taken for given in self._hand_over(limit, lease, room)]
+        """Hand messages to the application; to be believed only after the commit. `one_by_one`:
+        of each channel one, and the next when that is confirmed."""
+        return [given.taken for given in self._hand_over(limit, lease, room, one_by_one)]
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """The same for an application that looks at nothing but where a message stands."""
         return [given.stored for given in self._hand_over(limit, lease)]
 
     def _hand_over(
-        self, limit: int, lease: Duration, room: deliver.Room | None = None
+        self,
+        limit: int,
+        lease: Duration,
+        room: deliver.Room | None = None,
+        one_by_one: bool = False,
     ) -> list[deliver.Given]:
         with self.node.transition() as tx:
-            return deliver.hand_over(self.node, tx, limit, lease, room)
+            return deliver.hand_over(
+                self.node,
+                tx,
+                limit,
+                lease,
+                room,
+                one_by_one=one_by_one,
+                is_over=lambda stored: close_if_alone(self.node, tx, stored),
+            )
+
+    def still_offered(self, sender: str, message_id: str) -> bool:
+        """Whether the application may be called once more with a message that it refused: not
+        when somebody confirmed it, nor when nobody waits for its response any more."""
+        with self.node.transition() as tx:
+            stored = tx.incoming(sender, message_id)
+            if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:
+                return False
+            return not close_if_alone(self.node, tx, stored)
 
     def confirm(self, sender: str, message_id: str, responses: Sequence[Submission] = ()) -> bool:
         """The application has the message; its answers are submitted in the same transition,
@@ -410,6 +439,11 @@ class Engine:
         """A connection cannot wait for its response any longer."""
         with self.node.transition() as tx:
             return overdue(self.node, tx, awaited)
+
+    def left_alone(self, awaited: Awaited) -> None:
+        """A connection that waited for its response has gone."""
+        with self.node.transition() as tx:
+            left_alone(self.node, tx, awaited)
 
     def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The operator resolved the trouble of a message or a channel."""

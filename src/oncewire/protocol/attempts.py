@@ -228,10 +228,11 @@ def transmission_failed(
 
 
 def transmission_ended(
-    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, *, is_last_word: bool = False
 ) -> SenderStep:
-    """The transport took the message. Only a reliable transport's word settles it (RM-7)."""
-    trusted = terms.reliable and not terms.runs_protocol
+    """The transport took the message. Only a reliable transport's word settles it (RM-7), or one
+    that is the last word on a message: nobody will acknowledge it."""
+    trusted = is_last_word or (terms.reliable and not terms.runs_protocol)
     if not trusted or outgoing.state is not OutgoingState.OUTSTANDING:
         return SenderStep(outgoing, channel)
     event = OutgoingEvent.TRANSMISSION_ENDED

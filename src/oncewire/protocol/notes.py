@@ -124,8 +124,9 @@ class Acknowledged(Detail):
 
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
     by: str = "ack"
-    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8), or parts: those of a
-    document, the last of which is acknowledged when the document is whole."""
+    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8, and the notice of a failure
+    that nobody acknowledges), or parts: those of a document, the last of which is acknowledged
+    when the document is whole."""
     late: bool = False
     """It came after the message had failed (DRV-7)."""
     signed: bool = False

@@ -218,6 +218,9 @@ class Transaction(Documents, Protocol):
         """READY messages, and HANDED_OVER ones whose lease has run out (`lease_until` is
         `now` or earlier; without one it never does), all by position."""
 
+    def given(self, now: Instant) -> list[StoredIncoming]:
+        """HANDED_OVER messages that their takers own: the lease runs out later than `now`."""
+
     def held(self, limit: int) -> list[StoredIncoming]:
         """HELD messages, first received first: they wait for an earlier number."""
 

@@ -8,6 +8,7 @@ pool, say) happens inside it (RTY-5); everything else is the protocol's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -130,6 +131,8 @@ class Delivery:
     # Whether the reply can go back on the same connection (TRN-5).
     can_answer: bool = False
     allowance: Allowance = field(default_factory=Unlimited)
+    # Done when the peer has hung up before its reply; None: the transport cannot know.
+    gone: asyncio.Future[None] | None = None
 
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]

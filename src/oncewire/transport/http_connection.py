@@ -33,6 +33,8 @@ class Request:
     head: RequestHead
     body: Stream
     peer: Peer
+    # Done when the connection is lost before the answer.
+    gone: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class ServerConnection(asyncio.Protocol):
             self._linger.cancel()
         if self._request is not None:
             self._request.body.end("the body was cut off")
+            self._request.gone.set_result(None)
         self._leaving = True
         self._transport = self._linger = self._request = self._cutter = self._task = None
         self._buffer = bytearray()
@@ -143,11 +146,13 @@ class ServerConnection(asyncio.Protocol):
         head = read_request(bytes(memoryview(self._buffer)[:end]), self._limits)
         del self._buffer[: end + 4]
         self._cutter = cutter_of(head.framing)
-        request = Request(self, head, Stream(self._set_reading), self._met(transport))
+        loop = asyncio.get_running_loop()
+        gone = loop.create_future()
+        request = Request(self, head, Stream(self._set_reading), self._met(transport), gone)
         if self._cutter.over:
             request.body.end()
         self._request = request
-        self._task = asyncio.get_running_loop().create_task(self._serve(request))
+        self._task = loop.create_task(self._serve(request))
 
     def _met(self, transport: asyncio.Transport) -> Peer:
         """Who is there; a connection's certificate does not change."""

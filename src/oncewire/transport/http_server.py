@@ -220,6 +220,7 @@ class HttpServer:
             peer=peer,
             can_answer=True,
             allowance=visit,
+            gone=request.gone,
         )
         return await self._on_delivery(delivery)
 

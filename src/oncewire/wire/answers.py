@@ -191,7 +191,9 @@ def delivery_failure_for(
     """The notice to the From Party that a message is not, or perhaps not, delivered (ERR-5..9).
 
     Severity is Error if it was never transmitted, Warning if it was sent and never
-    acknowledged. Its semantics are those of the failed message (ERR-8, C33).
+    acknowledged. Its semantics are those of the failed message (ERR-8, C33); ebMS 2.0 has none
+    for an error, nor an acknowledgement of one, so there its sender repeats it until the
+    transport has taken it (`agreement.rules.notice_terms`).
     """
     facts = _facts(failed)
     if facts.from_party is None:

@@ -14,6 +14,7 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
+from oncewire.handler.loop.door import _Connection
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import Submission
@@ -51,11 +52,11 @@ def response_to(taken: GivenMessage, text: str = "accepted") -> Submission:
 class Clerk:
     """An application that is called: answers each order, once its desk is open."""
 
-    batch = 4
     hears = True
 
-    def __init__(self, *, answers: bool = True, open_desk: bool = True) -> None:
+    def __init__(self, *, answers: bool = True, open_desk: bool = True, batch: int = 4) -> None:
         self.answers, self.asked, self.notices = answers, [], []  # type: ignore[var-annotated]
+        self.batch = batch
         self.desk = asyncio.Event()
         self.called = asyncio.Event()
         if open_desk:
@@ -73,13 +74,22 @@ class Clerk:
 
 def request(profile: str, extra: str) -> tuple[Pair, Parcel]:
     """A pair, and the bytes of a request that alpha stored and that never left."""
+    pair, (parcel,) = requests(profile, extra, 1)
+    return pair, parcel
+
+
+def requests(profile: str, extra: str, count: int) -> tuple[Pair, list[Parcel]]:
+    """The same for several requests: order-1@alpha, order-2@alpha and so on."""
     pair = Pair(profile, extra, lose_request=lambda attempt: True)
-    sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
     pair.beta.node.application_called = True
-    return pair, whole_parcel(pair.alpha.node, stored)
+    parcels = []
+    for number in range(1, count + 1):
+        sent = pair.send(number)
+        with pair.alpha.node.store.transition() as tx:
+            stored = tx.outgoing_parcel(sent.message_id)
+        assert stored is not None
+        parcels.append(whole_parcel(pair.alpha.node, stored))
+    return pair, parcels
 
 
 def read(content_type: str, body: bytes) -> Message:
@@ -206,6 +216,65 @@ async def test_where_nothing_is_repeated_a_late_response_is_reported(tmp_path: P
     assert incident.message_id == "order-1@alpha"
 
 
+@pytest.mark.requirement("SYNC-18")
+async def test_what_was_answered_with_a_time_out_is_not_given_when_the_application_is_free(
+    tmp_path: Path,
+) -> None:
+    _, parcels = requests("ms-0.9x", SOON, 3)
+    ports = {"alpha": free_port(), "beta": free_port()}
+    clerk = Clerk(open_desk=False, batch=1)
+    async with serving(
+        tmp_path, "beta", "alpha", ports, profile="ms-0.9x", extra=SOON, application=clerk
+    ) as beta:
+        replies = [
+            asyncio.ensure_future(post(ports["beta"], parcel.body, parcel.content_type))
+            for parcel in parcels
+        ]
+        for _, _, body in await asyncio.gather(*replies):
+            assert TIMEOUT_MESSAGE.encode() in body
+        (first,) = clerk.asked
+        clerk.desk.set()
+        while not any(row.kind == "confirmed" for row in journal(beta)):
+            await asyncio.sleep(0.01)
+        # What comes after them finds the application free.
+        fourth = requests("ms-0.9x", SOON, 4)[1][3]
+        await post(ports["beta"], fourth.body, fourth.content_type)
+        rows = journal(beta)
+    assert clerk.asked == [first, "order-4@alpha"]
+    given = [row.message_id for row in rows if row.kind == "handed_over"]
+    closed = {row.message_id for row in rows if row.kind == "refused"}
+    assert given == clerk.asked
+    assert closed == {f"order-{number}@alpha" for number in (1, 2, 3)} - {first}
+
+
+@pytest.mark.requirement("SYNC-18")
+async def test_what_was_asked_by_somebody_who_hung_up_is_never_given(tmp_path: Path) -> None:
+    _, parcels = requests("ms-0.9x", BOTH, 3)
+    ports = {"alpha": free_port(), "beta": free_port()}
+    clerk = Clerk(open_desk=False, batch=1)
+    async with serving(
+        tmp_path, "beta", "alpha", ports, profile="ms-0.9x", extra=BOTH, application=clerk
+    ) as beta:
+        first, second = (
+            asyncio.ensure_future(post(ports["beta"], parcel.body, parcel.content_type))
+            for parcel in parcels[:2]
+        )
+        await clerk.called.wait()
+        while sum(row.kind == "received" for row in journal(beta)) < 2:
+            await asyncio.sleep(0.01)
+        (asked,) = clerk.asked
+        stays, leaves = (first, second) if asked == "order-1@alpha" else (second, first)
+        leaves.cancel()
+        # Long before its time is up.
+        async with asyncio.timeout(15):
+            while not any(row.kind == "refused" for row in journal(beta)):
+                await asyncio.sleep(0.01)
+        clerk.desk.set()
+        assert (await stays)[0] == 200
+        await post(ports["beta"], parcels[2].body, parcels[2].content_type)
+    assert clerk.asked == [asked, "order-3@alpha"]
+
+
 def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
     """Another product's way to say so: a DeliveryFailure, Warning, beside it."""
     pair = Pair("ebms2", '[sync]\nmode = "mshSignalsOnly"\n')
@@ -237,9 +306,12 @@ async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> N
         first = asyncio.ensure_future(post(ports["beta"], parcel.body, parcel.content_type))
         await clerk.called.wait()
         awaited = Awaited("urn:test:alpha", "order-1@alpha", 10 * SECOND)
+        connection = _Connection(None)
+        beta._door._register(awaited, connection)
         answer, confirmed = await asyncio.wait_for(
             asyncio.gather(
-                beta._door._reply_in_time(awaited), beta.confirm(awaited.sender, awaited.message_id)
+                beta._door._reply_in_time(awaited, connection),
+                beta.confirm(awaited.sender, awaited.message_id),
             ),
             5,
         )
@@ -282,6 +354,7 @@ def crashed(profile: str) -> tuple[Pair, Parcel, Awaited, Engine]:
     awaited = pair.beta.receive(parcel, AT_WEB).awaited
     pair.beta.commit()
     assert awaited is not None
+    pair.beta.node.replying = {(awaited.sender, awaited.message_id)}
     assert pair.beta.take(1, 60 * SECOND)
     pair.beta.commit()
     return pair, parcel, awaited, restarted(pair.beta)
@@ -331,6 +404,36 @@ def test_what_was_not_handed_over_in_time_never_is() -> None:
     assert TIMEOUT_MESSAGE.encode() in whole_parcel(pair.beta.node, answer.parcel).body
     assert state(pair.beta, awaited) is IncomingState.CLOSED
     assert pair.take() == []
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_what_could_not_be_closed_in_time_is_closed_when_it_would_be_given() -> None:
+    """Its connection is gone, and the disk was too full to say so then."""
+    pair, parcels = requests("ms-0.9x", BOTH, 2)
+    gone, here = (pair.beta.receive(parcel, AT_WEB).awaited for parcel in parcels)
+    assert gone is not None
+    assert here is not None
+    pair.beta.node.replying = {(here.sender, here.message_id)}
+    pair.beta.commit()
+    assert [one.incoming.message_id for one in pair.beta.take(1, 60 * SECOND)] == [here.message_id]
+    pair.beta.commit()
+    assert state(pair.beta, gone) is IncomingState.CLOSED
+    assert state(pair.beta, here) is IncomingState.HANDED_OVER
+    assert not pair.verify(healed=False).violations
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_what_the_application_refused_is_not_offered_again_when_its_connection_has_gone() -> None:
+    pair, parcel = request("ms-0.9x", BOTH)
+    awaited = pair.beta.receive(parcel, AT_WEB).awaited
+    assert awaited is not None
+    pair.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    assert len(pair.beta.take(1, 60 * SECOND)) == 1
+    assert pair.beta.still_offered(awaited.sender, awaited.message_id)
+    pair.beta.node.replying = ()
+    assert not pair.beta.still_offered(awaited.sender, awaited.message_id)
+    pair.beta.commit()
+    assert state(pair.beta, awaited) is IncomingState.CLOSED
 
 
 @PROFILES

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
 import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
+from oncewire.handler.handler import Handler
+from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.world import RealWorld
+from oncewire.journal.check import check_journal
+from oncewire.journal.predicates.violation import Violation
+from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.topology import agreements_of
+from oncewire.simulation.topology import CPA_ID, agreements_of
 from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OnDelivery, OutcomeKind
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld
+from tests.handler.serving import journal
 
 ORDERED = """
 [wire]
@@ -120,3 +134,211 @@ def test_a_hubs_notice_is_repeated_although_replies_are_synchronous() -> None:
     (notice,) = [one.message_id for _, one in chain.posts if isinstance(one, Post)]
     lose_all(chain)
     assert chain.kinds("hub1", notice).count("sent") > 1
+
+
+# --- a notice that nobody acknowledges ---------------------------------------------------------
+
+NHS = 'profile = "nhs-forward-reliable"\n'
+
+
+def refuse_all(chain: Chain) -> list[str]:
+    """Nobody is there: every post is refused, every signal is lost; returns what was posted."""
+    posts, chain.posts = chain.posts, []
+    for name, post in posts:
+        if isinstance(post, Post):
+            lost = Transmission(post.message_id, post.attempt, sent=False, certain=True)
+            chain.engines[name].transmission_over(lost, None)
+            chain.settle(name)
+    return [post.message_id for _, post in posts if isinstance(post, Post)]
+
+
+def failed_at_the_hub(hops: int = 2, **more: object) -> tuple[Chain, str, str]:
+    """A hub took responsibility under ebMS 2.0 and gave up; the buyer is away. The chain, the
+    order, and the notice, whose first attempt failed."""
+    chain = Chain(options("ebms2", hops=hops, agreement=NHS, **more), carrying=False)
+    order = chain.send()
+    last = f"hub{hops - 1}"
+    while chain.state(order, last) is None:
+        posts, chain.posts = chain.posts, []
+        for name, post in posts:
+            chain.carry(name, post)
+    # What the hubs said on the way arrives; the seller does not answer.
+    posts, chain.posts = chain.posts, []
+    for name, post in posts:
+        if "seller" not in post.address:
+            chain.carry(name, post)
+    assert chain.state(order) is OutgoingState.DELIVERED
+    chain.engines[last].abandon(order)
+    chain.settle(last)
+    (told,) = [row.ref_to for row in chain.rows(last, order) if row.kind == "notified"]
+    assert told is not None
+    assert refuse_all(chain) == [told]
+    return chain, order, told
+
+
+def violations(chain: Chain) -> list[Violation]:
+    rows = [row for name in chain.engines for row in chain.rows(name)]
+    return check_journal(rows, healed=True).violations
+
+
+@pytest.mark.requirement("HOP-9", "ERR-8", "RM-2")
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_notice_that_nobody_acknowledges_is_owed_until_it_is_taken(restart: bool) -> None:
+    chain, order, notice = failed_at_the_hub()
+    assert chain.state(order) is OutgoingState.DELIVERED, "by the word of the hub"
+    for _ in range(2):
+        chain.pass_time(6 * SECOND)
+        assert refuse_all(chain) == [notice]
+    if restart:
+        chain.restart("hub1")
+    chain.carrying = True
+    chain.pass_time(6 * SECOND)
+    assert chain.state(order) is OutgoingState.UNKNOWN
+    assert [one.message_id for one in chain.notices] == [order]
+    assert chain.state(notice, "hub1") is OutgoingState.DELIVERED
+    assert chain.kinds("hub1", notice)[-1] == "acknowledged"
+    sent = chain.kinds("hub1", notice).count("sent")
+    chain.pass_time(60 * SECOND)
+    assert chain.kinds("hub1", notice).count("sent") == sent
+    assert [row.kind for row in chain.rows("hub1") if row.kind == "incident"] == []
+    for told in chain.notices:
+        chain.engines["buyer"].confirm_notice(told.notice_id)
+    chain.settle("buyer")
+    assert not violations(chain)
+
+
+@pytest.mark.requirement("HOP-9", "ERR-8")
+def test_of_a_notice_that_nobody_takes_the_operator_is_told_and_nobody_else() -> None:
+    chain, _, notice = failed_at_the_hub(retries=3)
+    for _ in range(6):
+        chain.pass_time(6 * SECOND)
+        refuse_all(chain)
+    assert chain.kinds("hub1", notice).count("sent") == 4
+    with chain.engines["hub1"].node.store.reader() as reader:
+        (incident,) = reader.incidents()
+    assert incident.message_id == notice
+    assert [
+        row for row in chain.rows("hub1") if row.kind == "notified" and row.message_id == notice
+    ] == []
+    assert not violations(chain)
+
+
+@pytest.mark.requirement("HOP-9", "ERR-8")
+def test_a_notice_that_comes_twice_is_one_notice() -> None:
+    chain, order, notice = failed_at_the_hub()
+    chain.pass_time(6 * SECOND)
+    ((name, post),) = [one for one in chain.posts if isinstance(one[1], Post)]
+    chain.posts.clear()
+    assert post.message_id == notice
+    parcel = whole_parcel(chain.engines[name].node, post.parcel)
+    chain.deliver("buyer", parcel)
+    once = chain.kinds("buyer", order)
+    # The answer to it was lost, so it is sent again.
+    lost = Transmission(notice, post.attempt, sent=False, reason="no response in time")
+    chain.engines[name].transmission_over(lost, None)
+    chain.settle(name)
+    chain.carrying = True
+    chain.pass_time(60 * SECOND)
+    assert chain.state(notice, "hub1") is OutgoingState.DELIVERED
+    assert chain.state(order) is OutgoingState.UNKNOWN
+    assert [one.message_id for one in chain.notices] == [order]
+    # It is noted, and nothing comes of it.
+    assert chain.kinds("buyer", order) == [*once, "warned"]
+
+
+@pytest.mark.requirement("HOP-9", "ERR-8", "HOP-7")
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_hub_on_the_way_of_a_notice_owes_it_too(restart: bool) -> None:
+    """The hub that gave it is done when the next one took it: then that one answers for it."""
+    chain, order, notice = failed_at_the_hub(hops=3)
+    chain.pass_time(6 * SECOND)
+    ((name, post),) = [one for one in chain.posts if isinstance(one[1], Post)]
+    chain.posts.clear()
+    assert name == "hub2"
+    chain.carry(name, post)
+    assert chain.state(notice, "hub2") is OutgoingState.DELIVERED
+    for _ in range(2):
+        assert refuse_all(chain) == [notice]
+        chain.pass_time(6 * SECOND)
+    # A copy of it is not a second one.
+    chain.carry(name, post)
+    assert len([one for _, one in chain.posts if isinstance(one, Post)]) == 1
+    refuse_all(chain)
+    if restart:
+        chain.restart("hub1")
+    chain.carrying = True
+    chain.pass_time(6 * SECOND)
+    assert chain.state(order) is OutgoingState.UNKNOWN
+    assert chain.state(notice, "hub1") is OutgoingState.DELIVERED
+    for told in chain.notices:
+        chain.engines["buyer"].confirm_notice(told.notice_id)
+    chain.settle("buyer")
+    assert not violations(chain)
+
+
+class Line:
+    """A transport in memory between the handlers of one process; who is `away` refuses."""
+
+    name, can_answer = "http", True
+
+    def __init__(self, own: str, doors: dict[str, OnDelivery], away: set[str]) -> None:
+        self._own, self._doors, self._away = own, doors, away
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        self._doors[self._own] = on_delivery
+
+    async def stop(self) -> None:
+        return
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        host = address.split("/")[2]
+        if host in self._away:
+            return AttemptOutcome(OutcomeKind.REFUSED, "connection refused")
+        headers = dict(cargo.headers)
+        delivery = Delivery("http", cargo.content_type, headers, cargo.chunks(), can_answer=True)
+        reply = await self._doors[host](delivery)
+        kind = OutcomeKind.SENT if reply.status < 300 else OutcomeKind.REFUSED
+        return AttemptOutcome(kind, f"HTTP {reply.status}", reply if reply.body else None)
+
+
+@pytest.mark.requirement("HOP-9", "ERR-8", "RM-2")
+async def test_a_sender_that_was_away_hears_what_a_hub_could_not_deliver(tmp_path: Path) -> None:
+    """Handlers at work, over stores on the disk: the receiver is down, then the sender is away."""
+    quick = {"timeout": SECOND // 5, "retry_interval": SECOND // 5}
+    world = options("ebms2", hops=2, agreement=NHS, retries=15, **quick)
+    doors: dict[str, OnDelivery] = {}
+    away = {"seller"}
+    async with AsyncExitStack() as running:
+        handlers = {}
+        for name in ("buyer", "hub1"):
+            store = SqliteStore.open(tmp_path / f"{name}.db", node=name)
+            node = Node(name, store, Agreements(agreements_of(name, world)), RealWorld())
+            handler = Handler(node, {"http": Line(name, doors, away)})
+            handlers[name] = await running.enter_async_context(handler)
+        buyer, hub = handlers["buyer"], handlers["hub1"]
+        order = Submission(
+            CPA_ID,
+            Service("urn:sim:orders"),
+            "PlaceOrder",
+            (Payload.of("order", "text/plain", b"order"),),
+            conversation_id="year",
+        )
+        sent = await buyer.send(order)
+        assert await buyer.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+        away.add("buyer")
+        async with asyncio.timeout(60):
+            while not (lost := [row for row in journal(hub) if row.kind == "notified"]):
+                await asyncio.sleep(0.02)
+            notice = lost[0].ref_to
+            while not any(r.kind == "send_failed" and r.message_id == notice for r in journal(hub)):
+                await asyncio.sleep(0.02)
+            away.discard("buyer")
+            while not (told := await buyer.notices()):
+                await asyncio.sleep(0.02)
+        assert [one.message_id for one in told] == [sent.message_id]
+        await buyer.confirm_notice(told[0].notice_id)
+        async with asyncio.timeout(20):
+            while await hub.wait(str(notice), 1) is not OutgoingState.DELIVERED:
+                await asyncio.sleep(0.02)
+        rows = [*journal(buyer), *journal(hub)]
+    assert not check_journal(rows, healed=True).violations

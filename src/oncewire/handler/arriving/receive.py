@@ -247,7 +247,7 @@ def _take_for_others(
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
         # A copy goes the way of the first one: nobody here has what was passed on.
-        return pass_on(node, tx, received, ahead, resolution, source)
+        return pass_on(node, tx, received, ahead, resolution, source, asked)
     # What stands here for want of a way goes before what comes after it.
     go_on_at_last(node, tx, str(message.header.to_party))
     arriving = Arriving(node, tx, received, kept, message, resolution, source, False, ahead)

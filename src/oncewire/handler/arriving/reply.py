@@ -56,6 +56,7 @@ from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
 from oncewire.wire import codec
 
 _UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+_GONE = "the connection that waited for its response is gone"
 _AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
 
 
@@ -335,6 +336,28 @@ def overdue(node: Node, tx: Transaction, awaited: Awaited) -> Answer:
     return NOTHING if report is None else Answer(200, report.parcel)
 
 
+def close_if_alone(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Close a request that only its connection could answer when no connection waits for it:
+    its initiator has given up, and must not hear of it from somebody else (SYNC-18)."""
+    incoming = stored.incoming
+    if (incoming.sender, incoming.message_id) in node.replying:
+        return False
+    if not is_awaited(node, tx, stored):
+        return False
+    if answerable_after_restart(node.terms_of(tx, incoming.terms_id)):
+        return False
+    _close(node, tx, stored, _GONE)
+    return True
+
+
+def left_alone(node: Node, tx: Transaction, awaited: Awaited) -> None:
+    """A connection has gone before its response; what the application is called with now it
+    may still take."""
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    if stored is not None and stored.incoming.state is not IncomingState.HANDED_OVER:
+        close_if_alone(node, tx, stored)
+
+
 def take_up_waiting(node: Node, tx: Transaction, limit: int = 10_000) -> None:
     """After a restart the connections are gone, and what only they could answer is over;
     acknowledgements that waited for a response have waited long enough."""
@@ -345,7 +368,7 @@ def take_up_waiting(node: Node, tx: Transaction, limit: int = 10_000) -> None:
             withhold(node, tx, stored, problem)
             continue
         if is_awaited(node, tx, stored) and not answerable_after_restart(terms):
-            _close(node, tx, stored, "the connection that waited for its response is gone")
+            _close(node, tx, stored, _GONE)
         elif _ack_waits(node, tx, stored):
             incoming = stored.incoming
             heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -32,6 +33,11 @@ logger = logging.getLogger("oncewire.handler")
 FOR_EVER: Instant = 2**62
 """Later than any lease."""
 
+LOOK_AHEAD = 256
+"""Messages of channels that are busy which are passed over to find one of another channel."""
+
+IsOver = Callable[[StoredIncoming], bool]
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -57,10 +63,20 @@ class _NoRoom(Exception):
 
 
 def hand_over(
-    node: Node, tx: Transaction, limit: int, lease: Duration, room: Room | None = None
+    node: Node,
+    tx: Transaction,
+    limit: int,
+    lease: Duration,
+    room: Room | None = None,
+    *,
+    one_by_one: bool = False,
+    is_over: IsOver,
 ) -> list[Given]:
     """Hand over what is ready, in order of delivery; not more than there is room for, for what
     is leased and cannot be carried would be nobody's until its lease ends.
+
+    `one_by_one`: of each channel one message, and the next when that is confirmed. `is_over`
+    says of a message that it is given to nobody any more, and has then settled it.
 
     The taker must confirm within the lease; otherwise, as after a crash of either side,
     the message is handed over again and marked `redelivered`. One that cannot be given as it
@@ -71,8 +87,14 @@ def hand_over(
     whole = 0 if room is None else room.left
     given: list[Given] = []
     withheld: set[tuple[str, str]] = set()
-    blocked: set[str] = set()
-    while True:
+    blocked: set[str | None] = set()
+    # Channels that have their one message already.
+    busy: set[str | None] = set()
+    if one_by_one:
+        busy.update(kept.incoming.channel for kept in tx.given(now))
+        busy.discard(None)
+    passed = settled = 0
+    while passed < LOOK_AHEAD:
         # Those that wait are found again each time; asking for twice as many gets past them.
         found = tx.ready(now, limit - len(given) + 2 * len(withheld))
         fresh = [kept for kept in found if _key(kept) not in withheld]
@@ -80,25 +102,39 @@ def hand_over(
             if len(given) == limit:
                 return given
             channel = stored.incoming.channel
+            if channel in busy:
+                passed += 1
+                withheld.add(_key(stored))
+                continue
             if _follows_unjoined(node, tx, stored):
                 withheld.add(_key(stored))
                 continue
             try:
+                if is_over(stored):
+                    # What waited behind it may be ready now.
+                    settled += 1
+                    continue
                 fits = None if room is None else _Fitting(room, whole, alone=not given)
                 handed = None if channel in blocked else _give(node, tx, stored, now + lease, fits)
             except _NoRoom:
                 return given
+            except StoreDamaged as problem:
+                withhold(node, tx, stored, problem)
+                handed = None
             except NotProved:
                 # It is given when its files are read; others need not wait for that.
                 handed = None
             if handed is not None:
                 given.append(handed)
+                if one_by_one and channel is not None:
+                    busy.add(channel)
                 continue
             withheld.add(_key(stored))
             if channel is not None and _is_ordered(node, tx, stored):
                 blocked.add(channel)
-        if not fresh or not withheld:
-            return given
+        if not fresh or not (withheld or settled):
+            break
+    return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Notices: who is told that a message failed, and when that counts as told.
 
-A hub tells the From Party with a message, which is stored in the commit of the failure. A party
-tells its own application, and owes it the notice until the application took it: only that is
-journaled as `notified`. After a crash it is told again, under the same id.
+A hub tells the From Party with a message, which is stored in the commit of the failure and owed
+until it is acknowledged or, where nobody acknowledges an error, until its transport took it.
+A party tells its own application, and owes it the notice until the application took it: only
+that is journaled as `notified`. After a crash it is told again, under the same id.
 
 Of a notice, an error or an acknowledgement that failed nobody is told but the operator (C33).
 """

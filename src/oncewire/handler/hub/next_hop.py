@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.rules import signal_terms
+from oncewire.agreement.rules import notice_terms
 from oncewire.errors import AgreementProblem, UnknownMessage
 from oncewire.handler.answering.answer import envelope_for
 from oncewire.handler.delivering.notices import write_notified
@@ -179,7 +179,7 @@ def tell_from_party(
     asked = notice.asks_ack_of(Actor.TO_PARTY_MSH)
     terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
     if not notice.reliable:
-        terms = signal_terms(terms)
+        terms = notice_terms(terms)
     route = replace(route, terms=terms)
     store_outgoing(node, tx, notice, route)
     return notice.header.message_id

@@ -3,20 +3,25 @@
 It is a proxy for the To Party: the message goes on, what answers it goes back the way the
 message came, and every byte but the routing stays as it was. In the drafts an answer names the
 two ends of the last hop only (ACK-4, ACK-12), so whom it is for is known by the message it
-refers to: of each message that may be answered a row is kept, without its bytes.
+refers to: of each message that may be answered a row is kept, without its bytes. A report that
+goes back is stored until somebody took it: nobody repeats it if it is lost here.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
 from oncewire.agreement.naming import sender_of
 from oncewire.agreement.resolve import Resolution
+from oncewire.agreement.rules import notice_terms
 from oncewire.errors import ValueNotRecognized
 from oncewire.handler.actions import PostAnswer, PostOn
 from oncewire.handler.answering.answer import NOTHING, Answer, Awaited
 from oncewire.handler.arrival import facts_under
 from oncewire.handler.hub.relay import give_back, waiting_for
 from oncewire.handler.node import Node
+from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import (
     Route,
     addresses_for,
@@ -27,6 +32,7 @@ from oncewire.handler.route import (
 )
 from oncewire.handler.sealing.seal import onward_parcel
 from oncewire.handler.sealing.secure import check_connection
+from oncewire.handler.sending.submit import facts_of
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
@@ -35,11 +41,13 @@ from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, awaits_onward
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.notes import PassedOn
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import enter_window
 from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
 from oncewire.protocol.synchronous import onward_patience, plan_reply, relay_patience
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.received import Received
 
 
@@ -58,8 +66,10 @@ def pass_on(
     ahead: Agreement,
     before: Resolution,
     source: Source,
+    asked: StoredIncoming | None = None,
 ) -> Answer:
-    """Send it on and promise nothing; the end parties' own retries protect it.
+    """Send it on and promise nothing; the end parties' own retries protect it. `asked`: the
+    message that went on from here and that this one answers.
 
     What it asks of the next handler it goes on asking: the answer comes back through here, and
     on this connection where that was asked for too (SYNC-11).
@@ -68,7 +78,7 @@ def pass_on(
     route = route_under(ahead, ahead.default(Direction.SEND))
     parcel = _through(node, tx, received, route)
     if is_answer(message):
-        _post(node, tx, message, route, parcel, source)
+        _post(node, tx, message, route, parcel, source, asked=asked)
         return NOTHING
     _remember(node, tx, message, ahead, before, source)
     plan = plan_reply(
@@ -102,7 +112,7 @@ def pass_back(
     error = kind is MessageKind.ERROR
     parcel = _through(node, tx, received, route)
     endpoint = EndpointType.ERROR if error else EndpointType.RESPONSE
-    _post(node, tx, received.message, route, parcel, source, endpoint)
+    _post(node, tx, received.message, route, parcel, source, endpoint, asked)
 
 
 def _way_on(node: Node, tx: Transaction, asked: StoredIncoming) -> Agreement | None:
@@ -273,17 +283,48 @@ def _post(
     parcel: StoredParcel,
     source: Source,
     kind: EndpointType = EndpointType.ALL_PURPOSE,
+    asked: StoredIncoming | None = None,
 ) -> None:
-    """Let it leave: on the connection that waits for it, if it came on one of ours."""
+    """Let it leave: on the connection that waits for it, if it came on one of ours.
+
+    A report about something that went on from here (`asked`) may be all that its From Party will
+    ever hear of that: it is stored, and repeated until the handler before us has taken it (C33).
+    """
     way = _way(route, kind)
     if way is None:
         return
     post = PostAnswer(*way, parcel)
-    asked = answered_here(node, tx, message, source)
-    if asked is None:
-        node.actions.append(post)
+    waiting = answered_here(node, tx, message, source)
+    if waiting is not None:
+        give_back(node, waiting, post)
+    elif asked is not None and message.kind is MessageKind.ERROR:
+        _owe(node, tx, message, route, parcel)
     else:
-        give_back(node, asked, post)
+        node.actions.append(post)
+
+
+def _owe(node: Node, tx: Transaction, message: Message, route: Route, parcel: StoredParcel) -> None:
+    """Store a report that passes, and begin to send it on; a copy of one that is stored adds
+    nothing to it."""
+    message_id = message.header.message_id
+    if tx.outgoing(message_id) is not None:
+        return
+    terms, now = notice_terms(route.terms), node.now()
+    outgoing = Outgoing(message_id, node.keep_terms(tx, terms), now)
+    stored = StoredOutgoing(
+        outgoing,
+        facts_of(message),
+        route.peer,
+        relayed_from=str(message.header.from_party),
+        hop=len(message.routing) + 1,
+        agreement_id=node.keep_agreement(tx, route.agreement),
+    )
+    addresses = addresses_for(node, tx, stored, terms.transports)
+    entered = enter_window(outgoing, None, terms, now)
+    step = first_attempt(node, tx, stored, entered, terms, now, addresses)
+    fresh = replace(stored, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    perform(node, tx, fresh, None, step, terms, parcel=parcel, addresses=addresses)
 
 
 def answered_here(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from time import thread_time
 
 from oncewire.errors import StoreProblem, TransportProblem
-from oncewire.handler.answering.answer import Answer, Awaited
+from oncewire.handler.answering.answer import NOTHING, Answer, Awaited
 from oncewire.handler.arriving.expected import Expected
 from oncewire.handler.arriving.inbound import Inbound, TooLarge, take_in
 from oncewire.handler.loop.relaying import Relaying
@@ -33,6 +33,30 @@ Trouble = Callable[[StoreProblem], Awaitable[None]]
 """Tells whoever looks after the handler what the store cannot do."""
 
 
+class _Connection:
+    """A connection that brought something, and may wait for the response to it."""
+
+    __slots__ = ("_gone", "key", "woken")
+
+    def __init__(self, gone: asyncio.Future[None] | None) -> None:
+        self._gone = gone
+        # Sender and MessageId of the request that it waits for.
+        self.key: tuple[str, str] | None = None
+        self.woken = asyncio.Event()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the peer has hung up."""
+        return self._gone is not None and self._gone.done()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is woken, or has gone, or time is up."""
+        if self._gone is not None:
+            self._gone.add_done_callback(lambda _: self.woken.set())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.woken.wait(), seconds)
+
+
 class Door:
     """Takes what arrives, and keeps connections open for the responses to their requests."""
 
@@ -43,7 +67,7 @@ class Door:
         self._engine = shell.engine
         self._kill = shell.engine.node.kill
         # Connections that wait for the response to their request, by its sender and MessageId.
-        self._replying: dict[tuple[str, str], list[asyncio.Event]] = {}
+        self._replying: dict[tuple[str, str], list[_Connection]] = {}
         shell.engine.node.replying = self._replying.keys()
         self._stopping = False
 
@@ -51,14 +75,14 @@ class Door:
         """Nobody waits any longer."""
         self._stopping = True
         for waiting in self._replying.values():
-            for event in waiting:
-                event.set()
+            for connection in waiting:
+                connection.woken.set()
 
     def reply_is_there(self, sender: str, message_id: str) -> bool:
         """Wake the connections that wait for it; False: none does any more."""
         waiting = self._replying.get((sender, message_id), ())
-        for event in waiting:
-            event.set()
+        for connection in waiting:
+            connection.woken.set()
         return bool(waiting)
 
     async def take(self, delivery: Delivery) -> Reply:
@@ -79,12 +103,12 @@ class Door:
             return Reply(503, retry_after=RETRY_AFTER, refused=True)
         except StoreProblem as problem:
             return await self._come_back(problem)
-        kept = False
+        kept, connection = False, _Connection(delivery.gone)
         try:
-            answer, known = await self._receive(inbound, source, delivery.allowance)
+            answer, known = await self._receive(inbound, source, delivery.allowance, connection)
             kept = not answer.refused
             if answer.awaited is not None:
-                answer = await self._reply_in_time(answer.awaited)
+                answer = await self._reply_in_time(answer.awaited, connection)
             return self._reply(answer, known=known)
         except StoreProblem as problem:
             # Not stored, so not acknowledged: the sender keeps it and comes back.
@@ -96,6 +120,7 @@ class Door:
             logger.exception("an arrival failed", extra={"address": source.address})
             return Reply(500)
         finally:
+            self._forget(connection)
             # From here on its row names the file, or nobody ever will.
             self._let_go(inbound.stored, kept=kept)
 
@@ -108,7 +133,7 @@ class Door:
         return await self._shell.do("look", lambda: self._engine.expects(header))
 
     async def _receive(
-        self, inbound: Inbound, source: Source, allowance: Allowance
+        self, inbound: Inbound, source: Source, allowance: Allowance, connection: _Connection
     ) -> tuple[Answer, bool]:
         """What goes back, and whether a partner is there."""
         known = False
@@ -123,6 +148,9 @@ class Door:
                     inbound.parcel, source, inbound.stored, inbound.reading
                 )
                 known = taken.partner_is_there
+                if taken.awaited is not None:
+                    # Within the turn: what nobody waits for is not given to the application.
+                    self._register(taken.awaited, connection)
                 return taken
             finally:
                 # It is over: what it cost counts against whatever comes next.
@@ -143,25 +171,34 @@ class Door:
             else:
                 spool.give_back(name)
 
-    async def _reply_in_time(self, awaited: Awaited) -> Answer:
-        """Wait until the application answered a request, or time is up."""
-        key, answered = (awaited.sender, awaited.message_id), asyncio.Event()
-        # Registered before looking: a reply of the very turn that looks is not missed.
-        waiting = self._replying.setdefault(key, [])
-        waiting.append(answered)
-        try:
+    def _register(self, awaited: Awaited, connection: _Connection) -> None:
+        connection.key = awaited.sender, awaited.message_id
+        self._replying.setdefault(connection.key, []).append(connection)
+
+    def _forget(self, connection: _Connection) -> None:
+        """It waits no more."""
+        key, connection.key = connection.key, None
+        if key is None:
+            return
+        waiting = self._replying[key]
+        waiting.remove(connection)
+        if not waiting:
+            del self._replying[key]
+
+    async def _reply_in_time(self, awaited: Awaited, connection: _Connection) -> Answer:
+        """Wait until the application answered a request, or time is up, or nobody waits there."""
+        # A reply of the very turn that looks is not missed: it is registered already.
+        answer = await self._shell.do("look", lambda: self._engine.reply_to(awaited))
+        if answer is None and not self._stopping:
+            await connection.wait(awaited.patience / SECOND)
             answer = await self._shell.do("look", lambda: self._engine.reply_to(awaited))
-            if answer is None and not self._stopping:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(answered.wait(), awaited.patience / SECOND)
-                answer = await self._shell.do("look", lambda: self._engine.reply_to(awaited))
-            if answer is None:
-                answer = await self._shell.do("overdue", lambda: self._engine.overdue(awaited))
-            return answer
-        finally:
-            waiting.remove(answered)
-            if not waiting:
-                del self._replying[key]
+        if answer is None and connection.is_gone:
+            self._forget(connection)
+            await self._shell.do("overdue", lambda: self._engine.left_alone(awaited))
+            return NOTHING
+        if answer is None:
+            answer = await self._shell.do("overdue", lambda: self._engine.overdue(awaited))
+        return answer
 
     def _reply(self, answer: Answer, *, known: bool) -> Reply:
         refused = answer.refused

@@ -1,8 +1,13 @@
 """Hand-over: push what arrived to an application that is called, in order per channel.
 
-A message of a channel is offered until the application takes it, and only then the next one
-of that channel; other channels go on meanwhile. What is offered stays leased to this process:
-after a crash the next start finds it and offers it again, marked `redelivered`.
+A message is handed over when the application is called with it, and not before: what waits for
+the application to be free is nobody's yet, and may still be closed. The application has `batch`
+places. Whoever has a place takes one message from the store in the commit that confirms the one
+before, so a place costs one commit for each message.
+
+A message of a channel is offered until the application takes it, and only then the next one of
+that channel; other channels go on meanwhile. After a crash the next start finds what was handed
+over and offers it again, marked `redelivered`.
 
 A message that is refused again and again holds up what comes behind it (see `offers`).
 """
@@ -11,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from oncewire.errors import OncewireError
 from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.delivering.deliver import FOR_EVER
-from oncewire.handler.loop.offers import IDLE, OFFERED_MAX, Offer, Offers
+from oncewire.handler.loop.offers import IDLE, Offer, Offers
 from oncewire.handler.loop.shell import Shell
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
@@ -35,18 +40,18 @@ class HandOver(Offers):
     def __init__(self, application: Application, shell: Shell, ready: asyncio.Event) -> None:
         super().__init__()
         self._application, self._shell, self._ready = application, shell, ready
-        self._streams: dict[str, deque[GivenMessage]] = {}
-        self._turns = asyncio.Semaphore(max(1, application.batch))
-        self._offered = 0
+        self._places = asyncio.Semaphore(max(1, application.batch))
 
     async def run(self) -> None:
-        """Offer what is ready until `stop`."""
+        """Offer what is ready, as long as there are places for it, until `stop`."""
         while not self._stopping.is_set():
+            places = await self._all_free()
             self._ready.clear()
-            room = OFFERED_MAX - self._offered
-            taken = await self._taken(room) if room > 0 else []
+            taken = await self._taken(places)
             for given in taken:
-                self._offer(given)
+                self._spawn(self._hand_over(given))
+            for _ in range(places - len(taken)):
+                self._places.release()
             if not taken:
                 await self._wait(self._ready, IDLE)
 
@@ -56,17 +61,32 @@ class HandOver(Offers):
         self._ready.set()
         await super().stop()
 
-    async def _taken(self, room: int) -> list[GivenMessage]:
-        """Take without a lease that ends: what is offered stays ours until a restart."""
-        limit, engine = min(room, max(1, self._application.batch)), self._shell.engine
+    async def _all_free(self) -> int:
+        """Occupy every place that is free, one at least; returns how many."""
+        await self._places.acquire()
+        places = 1
+        while not self._places.locked():
+            await self._places.acquire()
+            places += 1
+        return places
+
+    async def _taken(self, places: int) -> list[GivenMessage]:
         try:
-            taken = await self._shell.do("take", lambda: engine.hand_over(limit, KEPT))
-            if engine.node.proofs.wanted:
-                self._spawn(self._prove())
-            return taken
+            return await self._shell.do("take", lambda: self._take(places))
         except OncewireError as problem:
             logger.warning("nothing could be taken", extra={"problem": str(problem)})
             return []
+
+    def _take(self, places: int) -> list[GivenMessage]:
+        """Hand over what the application is called with right after the commit. The lease does
+        not end: what is offered stays ours until a restart."""
+        if self._stopping.is_set():
+            return []
+        engine = self._shell.engine
+        taken = engine.hand_over(places, KEPT, one_by_one=True)
+        if engine.node.proofs.wanted:
+            self._spawn(self._prove())
+        return taken
 
     async def _prove(self) -> None:
         """Read the files of what was passed over; then it is given."""
@@ -74,43 +94,52 @@ class HandOver(Offers):
         await node.proofs.read(node.now())
         self._ready.set()
 
-    def _offer(self, taken: GivenMessage) -> None:
-        # A message without a channel has no order to keep: it is a stream of its own.
-        stream = taken.channel or f"{taken.sender}\0{taken.message_id}"
-        self._offered += 1
-        queue = self._streams.get(stream)
-        if queue is not None:
-            queue.append(taken)
-            return
-        self._streams[stream] = deque([taken])
-        self._spawn(self._drain(stream))
-
-    async def _drain(self, stream: str) -> None:
-        queue = self._streams[stream]
-        try:
-            while queue and not self._stopping.is_set():
-                await self._hand_over(queue[0])
-                queue.popleft()
-                self._offered -= 1
-        finally:
-            self._offered -= len(queue)
-            del self._streams[stream]
-            self._ready.set()
-
     async def _hand_over(self, taken: GivenMessage) -> None:
-        """Offer one message until it is taken and that is stored."""
+        """Offer one message, which comes with a place, until it is taken and that is stored."""
         engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
+        # Whether this message has a place at the application, and whether it needs to be asked
+        # for: right after its hand-over, and once the application has it, it need not.
+        place, known = True, True
+        # Whether there may be something for another place when it is over: its channel is free.
+        frees = True
+
+        @asynccontextmanager
+        async def turn() -> AsyncIterator[bool]:
+            nonlocal place, known
+            if not place:
+                await self._places.acquire()
+                place = True
+            try:
+                yield known or await self._shell.do(
+                    "look", lambda: engine.still_offered(sender, message_id)
+                )
+            finally:
+                if place:
+                    place = False
+                    self._places.release()
 
         async def give() -> Sequence[Submission]:
-            async with self._turns:
-                return await self._application.deliver(taken) or ()
+            nonlocal known
+            known = False
+            said = await self._application.deliver(taken) or ()
+            known = True
+            return said
 
         async def keep(said: Sequence[Submission]) -> None:
+            nonlocal place, frees
             async with handed_in(engine.node.store.spool, said, engine.node.kill) as handed:
                 ready = handed.submissions
-                handed.kept = await self._shell.do(
-                    "confirm", lambda: engine.confirm(sender, message_id, ready)
-                )
+
+                def confirm() -> tuple[bool, list[GivenMessage]]:
+                    new = engine.confirm(sender, message_id, ready)
+                    return new, self._following()
+
+                handed.kept, following = await self._shell.do("confirm", confirm)
+            for given in following:
+                # It has the place from now on.
+                place = False
+                self._spawn(self._hand_over(given))
+                frees = taken.channel not in (None, given.channel)
 
         async def refused(reason: str) -> bool:
             return await self._shell.do(
@@ -118,4 +147,17 @@ class HandOver(Offers):
             )
 
         complaint = "the application did not take a message"
-        await self._until_taken(Offer(message_id, complaint, give, keep, refused))
+        try:
+            await self._until_taken(Offer(message_id, complaint, turn, give, keep, refused))
+        finally:
+            if frees:
+                self._ready.set()
+
+    def _following(self) -> list[GivenMessage]:
+        """The message that the place of a confirmed one is for next; none where the store has
+        a trouble, for that is not the confirmed one's."""
+        try:
+            return self._take(1)
+        except OncewireError as problem:
+            logger.warning("nothing could be taken", extra={"problem": str(problem)})
+            return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -38,6 +39,9 @@ class Offer(Generic[T]):
     message_id: str
     # What the log says when it was not taken.
     complaint: str
+    # Entered for each try, and left before the pause that follows it; False: it is not to be
+    # made any more.
+    turn: Callable[[], AbstractAsyncContextManager[bool]]
     give: Callable[[], Awaitable[T]]
     # Stores that it was taken, with what the application said to it.
     keep: Callable[[T], Awaitable[object]]
@@ -78,10 +82,12 @@ class Offers:
         said: T
         while not self._stopping.is_set():
             try:
-                if not taken:
-                    said = await offer.give()
-                    taken = True
-                await offer.keep(said)
+                async with offer.turn() as due:
+                    if due and not taken:
+                        said = await offer.give()
+                        taken = True
+                    if due:
+                        await offer.keep(said)
             except StoreProblem as problem:
                 # Our own trouble, not the application's.
                 self._complain(offer, str(problem), pause)

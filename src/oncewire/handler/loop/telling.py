@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
@@ -54,11 +56,14 @@ class Telling(Offers):
     async def _tell(self, notice: Notice) -> None:
         engine, notice_id = self._shell.engine, notice.notice_id
 
-        async def give() -> None:
+        @asynccontextmanager
+        async def turn() -> AsyncIterator[bool]:
             async with self._turns:
                 # While it was refused the message may have been acknowledged, or sent again.
-                if await self._shell.do("look", lambda: engine.owes(notice_id)):
-                    await self._application.notify(notice)
+                yield await self._shell.do("look", lambda: engine.owes(notice_id))
+
+        async def give() -> None:
+            await self._application.notify(notice)
 
         async def keep(_said: None) -> None:
             await self._shell.do("told", lambda: engine.confirm_notice(notice_id))
@@ -68,7 +73,7 @@ class Telling(Offers):
 
         complaint = "the application did not take the notice of a failure"
         try:
-            await self._until_taken(Offer(notice.message_id, complaint, give, keep, refused))
+            await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
         finally:
             self._offered.discard(notice_id)
             self.due.set()

@@ -9,7 +9,9 @@ from oncewire.handler.documents.original import is_whole
 from oncewire.handler.node import IN_FLIGHT_MAX, NEVER, Node
 from oncewire.handler.perform import load_channel, perform, perform_effects, way_to
 from oncewire.handler.route import addresses_for
+from oncewire.handler.sealing.spooled import read_head
 from oncewire.handler.sending.admit import LOOK_AGAIN, set_aside
+from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Error, Severity
 from oncewire.message.quick import quick
 from oncewire.protocol.effects import Transmit
@@ -136,6 +138,17 @@ def _expire(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
     perform(node, tx, stored, channel, step, terms)
 
 
+def _is_unacknowledged(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+    """Whether this is the notice of a failure that its receiver has no acknowledgement for, so
+    that whoever took it from the transport has it (C33)."""
+    if stored.facts.kind is not MessageKind.ERROR:
+        return False
+    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
+    return (
+        parcel is not None and not read_head(node.store.spool, parcel, node.limits).message.reliable
+    )
+
+
 def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:
     """Take the transport's word on an attempt. A reply, if any, is received separately."""
     node.in_flight.discard(ended.message_id)
@@ -146,7 +159,8 @@ def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:
     channel = load_channel(tx, stored.outgoing)
     now = node.now()
     if ended.sent:
-        step = transmission_ended(stored.outgoing, channel, terms)
+        last_word = _is_unacknowledged(node, tx, stored)
+        step = transmission_ended(stored.outgoing, channel, terms, is_last_word=last_word)
     elif ended.retry_after is not None:
         # HTTP 503 + Retry-After is the transport's twin of a Transient Error
         # (docs/decisions.md#extensions).

@@ -1,13 +1,12 @@
 """Application: what stands behind one machine: it submits, takes, refuses, answers and is told.
 
-Where it is called it works off each channel in order, as `handler.hand_over` does; otherwise it
-comes for its messages and has each under a lease.
+Where it is called it is called with one message of a channel at a time, as `handler.hand_over`
+does; otherwise it comes for its messages and has each under a lease.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,6 @@ class Application:
     def __init__(self, machine: Machine, whims: Mapping[int, Whim]) -> None:
         self._machine, self._whims = machine, whims
         self._orders = {order.message_id: order for order in machine.around.plan.orders}
-        self._streams: dict[str, deque[GivenMessage]] = {}
         self._refusals: dict[str, int] = {}
         self._looking = False
         # Submissions that it has still to make.
@@ -103,8 +101,7 @@ class Application:
     # --- what it takes ---
 
     def begin(self) -> None:
-        """A process of the handler is up; what the application had of an earlier one is gone."""
-        self._streams.clear()
+        """A process of the handler is up."""
         if self._machine.name in self._machine.setting.ends:
             self.look_soon()
             self.hear_soon()
@@ -120,7 +117,10 @@ class Application:
         machine, engine = self._machine, self._machine.engine
         found: list[GivenMessage] = []
         lease = KEPT if self._called else LEASE
-        ending = machine.turn("take", lambda: found.extend(engine.hand_over(16, lease)))
+        ending = machine.turn(
+            "take",
+            lambda: found.extend(engine.hand_over(16, lease, one_by_one=self._called)),
+        )
         if ending is Ending.FULL or len(found) == 16:
             machine.clock.after(SECOND, self.look_soon)
         if ending is not Ending.DONE:
@@ -135,25 +135,18 @@ class Application:
         machine, message_id = self._machine, taken.message_id
         document = taken.payloads[0].data if taken.payloads else b""
         machine.ledger.shown[machine.name, message_id].append(document or b"")
-        stream = taken.channel or f"{taken.sender} {message_id}"
-        queue = self._streams.setdefault(stream, deque())
-        queue.append(taken)
-        if len(queue) == 1 or not self._called:
-            self._deal_with(engine, stream, taken)
-
-    def _deal_with(self, engine: Engine, stream: str, taken: GivenMessage) -> None:
         whim = self._whim(taken)
         delay = THINKS
-        if whim is not None and self._machine.mood_of(whim) is Mood.SLOW:
-            self._machine.ledger.happened["slow application"] += 1
+        if whim is not None and machine.mood_of(whim) is Mood.SLOW:
+            machine.ledger.happened["slow application"] += 1
             delay += whim.amount
-        self._machine.clock.after(delay, lambda: self._decide(engine, stream, taken))
+        machine.clock.after(delay, lambda: self._decide(engine, taken))
 
     def _whim(self, taken: GivenMessage) -> Whim | None:
         order = self._orders.get(taken.message_id)
         return None if order is None else self._whims.get(order.number)
 
-    def _decide(self, engine: Engine, stream: str, taken: GivenMessage) -> None:
+    def _decide(self, engine: Engine, taken: GivenMessage) -> None:
         machine = self._machine
         if machine.engine is not engine or not machine.up:
             return
@@ -162,7 +155,7 @@ class Application:
         often = {Mood.REFUSES: whim.amount if whim else 0, Mood.FORGETS: 1}
         if mood is not None and refusals < often.get(mood, 0):
             machine.ledger.happened[f"application {mood.value}"] += 1
-            self._refuse(engine, stream, taken, refusals + 1, "it does not want to")
+            self._refuse(engine, taken, refusals + 1, "it does not want to")
             return
         responses = self._responses(taken)
         ending = machine.turn(
@@ -174,41 +167,46 @@ class Application:
             # What it wants to answer is not accepted, so it goes without an answer.
             ending = machine.turn("confirm", lambda: engine.confirm(taken.sender, taken.message_id))
         if ending is Ending.DONE:
-            self._next(engine, stream, taken)
             self._answer_later(taken)
+            if self._called:
+                # The next one of its channel may follow.
+                self.look_soon()
         elif ending is not Ending.DOWN:
-            self._refuse(engine, stream, taken, refusals + 1, "its answer is not accepted")
+            self._refuse(engine, taken, refusals + 1, "its answer is not accepted", self._decide)
 
     def _refuse(
-        self, engine: Engine, stream: str, taken: GivenMessage, refusals: int, reason: str
+        self,
+        engine: Engine,
+        taken: GivenMessage,
+        refusals: int,
+        reason: str,
+        again: Callable[[Engine, GivenMessage], None] | None = None,
     ) -> None:
+        """`again`: what follows where that is not another offer, for the application has it."""
         machine = self._machine
         self._refusals[taken.message_id] = refusals
         if not self._called:
             # It comes for it again when its lease is over.
-            self._next(engine, stream, taken)
             return
-        waits: list[bool] = [True]
         if refusals == REFUSALS_MAX:
-            machine.turn(
-                "operate",
-                lambda: waits.append(engine.refused(taken.sender, taken.message_id, reason)),
-            )
-        if waits[-1]:
-            machine.clock.after(PAUSE, lambda: self._decide(engine, stream, taken))
-        else:
-            self._next(engine, stream, taken)
+            machine.turn("operate", lambda: engine.refused(taken.sender, taken.message_id, reason))
+        go_on = again or self._offer_again
+        machine.clock.after(PAUSE, lambda: go_on(engine, taken))
 
-    def _next(self, engine: Engine, stream: str, taken: GivenMessage) -> None:
-        queue = self._streams.get(stream)
-        if queue is None:
+    def _offer_again(self, engine: Engine, taken: GivenMessage) -> None:
+        machine = self._machine
+        if machine.engine is not engine or not machine.up:
             return
-        if taken in queue:
-            queue.remove(taken)
-        if queue and self._called:
-            self._deal_with(engine, stream, queue[0])
-        elif not queue:
-            del self._streams[stream]
+        still: list[bool] = []
+        ending = machine.turn(
+            "look", lambda: still.append(engine.still_offered(taken.sender, taken.message_id))
+        )
+        if ending is Ending.FULL:
+            machine.clock.after(PAUSE, lambda: self._offer_again(engine, taken))
+        elif ending is Ending.DONE and still[0]:
+            self._decide(engine, taken)
+        elif ending is Ending.DONE:
+            self.look_soon()
 
     # --- what it is told ---
 

@@ -9,6 +9,7 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredAnswer, StoredIncoming
 from oncewire.store.schedule import answer_owed_until, incoming_keep_until
+from oncewire.store.transition.backend import FOR_EVER
 from oncewire.store.transition.outgoing import OutgoingSteps, unknown
 from oncewire.store.transition.rows import (
     AnswerBytes,
@@ -219,6 +220,11 @@ class IncomingSteps(OutgoingSteps):
         if lost:
             found = sorted([*found, *(key[1:] for key in lost)])[:limit]
         return self._listed(found)
+
+    def given(self, now: Instant) -> list[StoredIncoming]:
+        table = self._work.incoming
+        self._work.fill_incoming("leases", (FOR_EVER,))
+        return self._listed([key[1:] for key in table.leases.beyond(now)])
 
     def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
         self._work.fill_incoming("parts", ((sender, split_id),))

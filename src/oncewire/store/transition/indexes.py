@@ -33,6 +33,10 @@ class Sorted:
         end = bisect_left(self.keys, (bound + 1,))
         return self.keys[: end if limit is None else min(end, limit)]
 
+    def beyond(self, bound: Instant) -> list[Any]:
+        """Keys (tuples that begin with an instant) later than `bound`."""
+        return self.keys[bisect_left(self.keys, (bound + 1,)) :]
+
     def after(self, number: int, limit: int) -> list[Any]:
         """Keys (tuples that begin with a number) beyond that number, at most `limit` of them."""
         start = bisect_left(self.keys, (number + 1,))
