@@ -32,7 +32,6 @@ from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.loop.carrier import Carrier
-from oncewire.handler.loop.compressing import made_smaller
 from oncewire.handler.loop.door import Door
 from oncewire.handler.loop.hand_over import HandOver
 from oncewire.handler.loop.joining import Joining
@@ -177,11 +176,9 @@ class Handler:
         """Take a document: when this returns, it is stored and will be sent or told of."""
 
         async def store(given: Submission) -> Accepted:
-            async with made_smaller(self.engine.node, given):
-                return await self._shell.do("submit", lambda: self.engine.submit(given))
+            return await self._shell.do("submit", lambda: self.engine.submit(given))
 
-        node = self.engine.node
-        return await submitted(node.store.spool, submission, store, node.kill)
+        return await submitted(self.engine.node, submission, store)
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
@@ -234,7 +231,7 @@ class Handler:
         self, sender: str, message_id: str, responses: Sequence[Submission] = ()
     ) -> bool:
         """The caller has the message, and answers it; saying so twice is the same as once."""
-        async with handed_in(self.engine.node.store.spool, responses) as handed:
+        async with handed_in(self.engine.node, responses) as handed:
             new = await self._shell.do(
                 "confirm", lambda: self.engine.confirm(sender, message_id, handed.submissions)
             )

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
     from oncewire.store.records import StoredOutgoing
-    from oncewire.store.spool_contract import Spool
 
 T = TypeVar("T")
 
@@ -144,9 +143,8 @@ class Here(Protocol):
     def lease(self) -> Duration:
         """How long whoever took a message may take to confirm it."""
 
-    @property
-    def spool(self) -> Spool:
-        """Where large documents lie."""
+    async def submit(self, submission: Submission) -> Accepted:
+        """Store a document to be sent; returns when it is durable, or raises why it is not."""
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Run a verb of the engine; returns when it is durable, or raises why it is not."""
@@ -320,12 +318,7 @@ class Verbs(PartyVerbs, Performing):
     @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: from now on it is sent, or somebody is told."""
-        from oncewire.handler.sending.handing_in import submitted
-
-        async def store(given: Submission) -> Accepted:
-            return await self.here.operate(lambda engine: engine.submit(given), "submit")
-
-        return await submitted(self.here.spool, submission, store)
+        return await self.here.submit(submission)
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
     async def confirm(self, sender: str, message_id: str) -> bool:

@@ -106,7 +106,7 @@ class HandOver(Offers):
                 return await self._application.deliver(taken) or ()
 
         async def keep(said: Sequence[Submission]) -> None:
-            async with handed_in(engine.node.store.spool, said, engine.node.kill) as handed:
+            async with handed_in(engine.node, said) as handed:
                 ready = handed.submissions
                 handed.kept = await self._shell.do(
                     "confirm", lambda: engine.confirm(sender, message_id, ready)
