@@ -132,7 +132,7 @@ class Notice:
 
     `message_id`: of the message that failed.
     `severity`: Error if it is certainly not delivered, Warning if nobody knows.
-    `outcome`: not delivered, or unknown.
+    `outcome`: not delivered, or unknown; sent, of a best-effort message that was refused.
     `reason`: why, in words.
     `notice_id`: the same however often it is told; a message that fails once more has another.
     """
@@ -142,6 +142,14 @@ class Notice:
     outcome: Outcome
     reason: str
     notice_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partner refused a message that was sent with best effort. The application hears of it and
+    is owed nothing (C34): whoever does not take it finds it in the outbox."""
+
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +189,7 @@ Action: TypeAlias = (
     | Ponged
     | StatusTold
     | Notice
+    | Refused
     | Warned
     | Join
     | Ready

@@ -22,6 +22,7 @@ from oncewire.handler.actions import (
     PostOn,
     PostReply,
     Ready,
+    Refused,
     Relay,
     Settled,
     StatusTold,
@@ -326,8 +327,8 @@ class Handler:
                     future.set_result(action.response)
         elif isinstance(action, Notice):
             self._notify(action)
-        elif isinstance(action, Warned):
-            logger.warning("a partner warns about a message", extra=asdict(action))
+        elif isinstance(action, Refused | Warned):
+            self._pass_on(action)
         elif isinstance(action, Join):
             self._spawn(self._joining.join(action))
         elif isinstance(action, Ready):
@@ -340,6 +341,19 @@ class Handler:
         )
         if self._telling is not None:
             self._telling.due.set()
+
+    def _pass_on(self, said: Refused | Warned) -> None:
+        """What a partner said of a message, and nobody is owed."""
+        if isinstance(said, Warned):
+            logger.warning("a partner warns about a message", extra=asdict(said))
+            return
+        notice = said.notice
+        logger.warning(
+            "a message that was sent with best effort was refused",
+            extra={"message_id": notice.message_id, "reason": notice.reason},
+        )
+        if self._telling is not None:
+            self._telling.tell_of(said)
 
     async def _post(self, post: Post) -> None:
         async with contextlib.nullcontext() if post.delegated else self._sending:

@@ -114,7 +114,7 @@ _TEXTS = {
     trace.SENT: "attempt {row.attempt} over {row.transport}",
     trace.SEND_FAILED: "attempt {row.attempt} failed: {said.reason}",
     trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
-    trace.REJECTED: "answered with the error {said.code}{about}",
+    trace.REJECTED: "answered with the error {said.refusal}",
     trace.WARNED: "a warning came{by}: {said.code}{about}",
     trace.IGNORED: "ignored: {said.claim}{by}, {said.code}: {said.problem}",
     trace.TRANSIENT: "the receiver asked for a pause",
@@ -164,7 +164,7 @@ def _about(said: Detail | None) -> str:
     """Where in the message an error or a warning points, and what it says."""
     if isinstance(said, notes.Refused):
         place, words = said.location, said.problem
-    elif isinstance(said, notes.Warned | notes.WarningSent | notes.Rejected):
+    elif isinstance(said, notes.Warned | notes.WarningSent):
         place, words = said.location, said.description
     else:
         return ""
@@ -208,7 +208,7 @@ def _id_is_taken(rows: Iterable[Row], sender: str | None) -> bool:
         for row in rows
         if row.kind == trace.REJECTED and row.node == sender
     ]
-    return bool(said) and is_id_taken(f"{said[-1].code}{_about(said[-1])}")
+    return bool(said) and is_id_taken(said[-1].refusal)
 
 
 def _changed_way(rows: Iterable[Row], sender: str | None) -> str:
@@ -267,6 +267,9 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
             f"ask for {whose} or reconcile to settle it."
         )
     if outcome.outcome is Outcome.SENT:
+        if outcome.refusal is not None:
+            who = outcome.refused_by or "its receiver"
+            return f"Sent once with best effort; {who} refused it: {outcome.refusal}."
         return "Sent once with best effort: more cannot be known."
     if outcome.reason == "suspended":
         return f"Suspended after {tries} without an answer: an operator must resume or abandon it."

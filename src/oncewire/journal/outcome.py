@@ -80,6 +80,10 @@ class MessageOutcome(NamedTuple):
     """A document that travels in parts: one message to its parties, however many are sent."""
     part_of: str | None = None
     """The document that it is a part of: nobody's message by itself."""
+    refused_by: str | None = None
+    """Whose error says that it was not accepted."""
+    refusal: str | None = None
+    """What that error says: its code, where in the message it points, and its words."""
 
     @property
     def final(self) -> bool:
@@ -119,6 +123,8 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
     confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))
+    rejected = sender.last(trace.REJECTED)
+    refused = None if rejected is None else notes.Rejected.read(rejected.detail)
     return MessageOutcome(
         message_id=traces[0].message_id,
         outcome=outcome,
@@ -149,6 +155,8 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         size=source.size if source else None,
         document=source is not None and _split(source) == (traces[0].message_id, None),
         part_of=_part_of(source),
+        refused_by=None if refused is None else refused.by,
+        refusal=None if refused is None else refused.refusal,
     )
 
 
@@ -205,8 +213,9 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
         text = standing.detail
         return Outcome.DELIVERED, "ack" if text is None else notes.Acknowledged.read(text).by
     if sender is not _NOBODY and not reliable:
-        sent = trace.SENT in sender.kinds
-        return (Outcome.SENT, "best_effort") if sent else (Outcome.IN_FLIGHT, "queued")
+        if trace.SENT not in sender.kinds:
+            return Outcome.IN_FLIGHT, "queued"
+        return Outcome.SENT, "rejected" if trace.REJECTED in sender.kinds else "best_effort"
     if receiver.holds:
         return Outcome.DELIVERED, "received"
     refused = receiver.last(trace.REFUSED)

@@ -143,13 +143,22 @@ class Acknowledged(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Detail):
-    """An error of the partner settled the message: it was not accepted."""
+    """An error of the partner settled the message: it was not accepted. A best-effort message is
+    settled when it is sent; of that one the row tells who refused it, and why."""
 
     KIND: ClassVar[Kind] = Kind.REJECTED
     code: str
     severity: str = "Error"
     description: str | None = None
     location: str | None = None
+    by: str | None = None
+    """The party or handler whose error it was; `peer` is the next handler on the message's way."""
+
+    @property
+    def refusal(self) -> str:
+        """The error in words: its code, where in the message it points, and what it says."""
+        place = f" at {self.location}" if self.location else ""
+        return f"{self.code}{place}" + (f" ({self.description})" if self.description else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         "message_id": found,
         "outcome": outcome.outcome,
         "reason": _reason(outcome, parts),
+        "refused_by": outcome.refused_by,
+        "refusal": outcome.refusal,
         **_stored(reader, found),
         **_parts(rows, parts),
         "attempts": _tried(outcome, parts),
