@@ -173,6 +173,14 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """A person decided about a message that waits for the application: it is offered no more."""
+
+    sender: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The application has something to take."""
 
@@ -192,5 +200,6 @@ Action: TypeAlias = (
     | Refused
     | Warned
     | Join
+    | Decided
     | Ready
 )

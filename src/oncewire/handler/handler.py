@@ -14,6 +14,7 @@ from typing import TypeVar
 from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
     Action,
+    Decided,
     Join,
     Notice,
     Ponged,
@@ -331,8 +332,15 @@ class Handler:
             self._pass_on(action)
         elif isinstance(action, Join):
             self._spawn(self._joining.join(action))
-        elif isinstance(action, Ready):
+        elif isinstance(action, Ready | Decided):
+            self._look_again(action)
+
+    def _look_again(self, news: Ready | Decided) -> None:
+        """Something changed for what waits for the application."""
+        if isinstance(news, Ready):
             self._ready.set()
+        elif self._hand_over is not None:
+            self._hand_over.end(news)
 
     def _notify(self, notice: Notice) -> None:
         logger.warning(

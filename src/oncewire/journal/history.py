@@ -153,6 +153,10 @@ def _event_text(row: Row) -> str:
     text = text.format(row=row, said=said, to=to, of=of, by=by, about=about)
     if isinstance(said, notes.Acknowledged) and said.late:
         text += ", after it had been given up"
+    if isinstance(said, notes.Abandoned) and said.by is not None:
+        text = f"given up by {said.by}" + (f": {said.reason}" if said.reason else "")
+    if isinstance(said, notes.Confirmed) and said.by is not None:
+        text = f"confirmed by hand by {said.by}"
     if isinstance(said, notes.HandedOver) and said.redelivered:
         text += " again"
     if isinstance(said, notes.Ignored) and said.count > 1:
@@ -283,6 +287,11 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
 
 
 def _delivered(outcome: MessageOutcome) -> str:
+    if outcome.given_up_by is not None and not outcome.confirmed:
+        return (
+            f"Lost: it arrived, and {outcome.given_up_by} gave it up there; no application has "
+            "confirmed it, and its sender takes it for delivered."
+        )
     parts = ["Delivered"]
     if outcome.late_ack:
         parts.append(" after all: the acknowledgement came after the message was given up")
@@ -294,7 +303,9 @@ def _delivered(outcome: MessageOutcome) -> str:
     elif outcome.sender is not None:
         parts.append(": the receiver has it, though no acknowledgement came back")
     if outcome.receiver is not None:
-        if outcome.confirmed:
+        if outcome.confirmed_by is not None:
+            parts.append(f"; {outcome.confirmed_by} confirmed it by hand")
+        elif outcome.confirmed:
             parts.append("; the application confirmed it")
         elif outcome.handed_over:
             parts.append("; it was handed to the application, which has not confirmed it yet")

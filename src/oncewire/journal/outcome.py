@@ -84,6 +84,10 @@ class MessageOutcome(NamedTuple):
     """Whose error says that it was not accepted."""
     refusal: str | None = None
     """What that error says: its code, where in the message it points, and its words."""
+    confirmed_by: str | None = None
+    """The person who confirmed it by hand, in the application's place."""
+    given_up_by: str | None = None
+    """The person who gave it up where it had arrived: no application has it."""
 
     @property
     def final(self) -> bool:
@@ -157,7 +161,23 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         part_of=_part_of(source),
         refused_by=None if refused is None else refused.by,
         refusal=None if refused is None else refused.refusal,
+        confirmed_by=_confirmed_by(receiver),
+        given_up_by=given_up_by(receiver),
     )
+
+
+def _confirmed_by(receiver: Trace) -> str | None:
+    row = receiver.first(trace.CONFIRMED)
+    return None if row is None or row.detail is None else notes.Confirmed.read(row.detail).by
+
+
+def given_up_by(receiver: Trace) -> str | None:
+    """Who gave a message up where it had arrived; None: nobody did, or a hub told its From Party
+    that it will not go on."""
+    row = receiver.last(trace.ABANDONED)
+    if row is None or not receiver.holds or receiver.sends or trace.FAILED in receiver.kinds:
+        return None
+    return notes.Abandoned.read(row.detail).by or "the operator"
 
 
 def is_signal(traces: Sequence[Trace]) -> bool:

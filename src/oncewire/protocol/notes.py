@@ -251,10 +251,12 @@ class Resumed(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Abandoned(Detail):
-    """A message was given up, and with it its number."""
+    """A message was given up, and with it its number: by its sender, or by its receiver, who has
+    acknowledged it and hands it to nobody."""
 
     KIND: ClassVar[Kind] = Kind.ABANDONED
     by: str | None = None
+    """The person who decided it: a name that was given, or the user's in the operating system."""
     reason: str | None = None
 
 
@@ -374,9 +376,11 @@ class HandedOver(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(Detail):
-    """The application has it."""
+    """The application has it, or a person says so in its place."""
 
     KIND: ClassVar[Kind] = Kind.CONFIRMED
+    by: str | None = None
+    """The person who confirmed it by hand; None: the application itself."""
 
 
 @dataclass(frozen=True, slots=True)

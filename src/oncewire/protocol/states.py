@@ -60,7 +60,7 @@ class IncomingState(StrEnum):
     CONFIRMED = "confirmed"  # the application has it
     FORWARDED = "forwarded"  # an intermediary sent it on, or has the next hop as its duty
     REFUSED = "refused"  # answered with an error; its number is settled
-    CLOSED = "closed"  # a synchronous request nobody can answer any more
+    CLOSED = "closed"  # never handed over any more: its initiator left, or an operator gave it up
 
 
 class IncomingEvent(StrEnum):

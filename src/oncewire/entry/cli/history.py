@@ -94,6 +94,8 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         "reason": _reason(outcome, parts),
         "refused_by": outcome.refused_by,
         "refusal": outcome.refusal,
+        "confirmed_by": outcome.confirmed_by,
+        "given_up_by": outcome.given_up_by,
         **_stored(reader, found),
         **_parts(rows, parts),
         "attempts": _tried(outcome, parts),

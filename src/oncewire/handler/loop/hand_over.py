@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from oncewire.errors import OncewireError
+from oncewire.handler.actions import Decided
 from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.delivering.deliver import FOR_EVER
 from oncewire.handler.loop.offers import IDLE, OFFERED_MAX, Offer, Offers
@@ -36,6 +37,9 @@ class HandOver(Offers):
         super().__init__()
         self._application, self._shell, self._ready = application, shell, ready
         self._streams: dict[str, deque[GivenMessage]] = {}
+        # Of what is offered or waits for its turn, by sender and MessageId: set when a person
+        # decided about it.
+        self._over: dict[tuple[str, str], asyncio.Event] = {}
         self._turns = asyncio.Semaphore(max(1, application.batch))
         self._offered = 0
 
@@ -78,6 +82,7 @@ class HandOver(Offers):
         # A message without a channel has no order to keep: it is a stream of its own.
         stream = taken.channel or f"{taken.sender}\0{taken.message_id}"
         self._offered += 1
+        self._over[taken.sender, taken.message_id] = asyncio.Event()
         queue = self._streams.get(stream)
         if queue is not None:
             queue.append(taken)
@@ -90,22 +95,38 @@ class HandOver(Offers):
         try:
             while queue and not self._stopping.is_set():
                 await self._hand_over(queue[0])
-                queue.popleft()
-                self._offered -= 1
+                self._forget(queue.popleft())
         finally:
-            self._offered -= len(queue)
+            while queue:
+                self._forget(queue.popleft())
             del self._streams[stream]
             self._ready.set()
+
+    def _forget(self, taken: GivenMessage) -> None:
+        self._offered -= 1
+        self._over.pop((taken.sender, taken.message_id), None)
+
+    def end(self, decided: Decided) -> None:
+        """A person decided about a message: it is not offered again, and the next one goes on."""
+        over = self._over.get((decided.sender, decided.message_id))
+        if over is not None:
+            over.set()
 
     async def _hand_over(self, taken: GivenMessage) -> None:
         """Offer one message until it is taken and that is stored."""
         engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
 
-        async def give() -> Sequence[Submission]:
+        over = self._over[sender, message_id]
+
+        async def give() -> Sequence[Submission] | None:
             async with self._turns:
+                if over.is_set():
+                    return None
                 return await self._application.deliver(taken) or ()
 
-        async def keep(said: Sequence[Submission]) -> None:
+        async def keep(said: Sequence[Submission] | None) -> None:
+            if said is None:
+                return
             async with handed_in(engine.node, said) as handed:
                 ready = handed.submissions
                 handed.kept = await self._shell.do(
@@ -118,4 +139,4 @@ class HandOver(Offers):
             )
 
         complaint = "the application did not take a message"
-        await self._until_taken(Offer(message_id, complaint, give, keep, refused))
+        await self._until_taken(Offer(message_id, complaint, give, keep, refused, over))
