@@ -25,7 +25,7 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     status()                     how the party is doing: a Status
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it
-    abandon(message_id)          give it up
+    abandon(message_id, by=)     give it up; the journal keeps whose decision that was
     pause(channel)               send nothing on a channel until it is resumed
     restart(channel)             begin the numbering of a channel anew
     hold(message_id)             keep it for legal reasons; held=False lifts that

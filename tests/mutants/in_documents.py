@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 
 _LIFE = "tests/handler/documents/test_life.py"
 _COLLISIONS = "tests/handler/documents/test_collisions.py"
+_BESIDE = "tests/handler/documents/test_beside_the_loop.py"
 _BOUNDS = "tests/handler/documents/test_bounds.py"
 _FRAGMENTS = "tests/handler/documents/test_fragments.py"
 _HOSTILE = "tests/handler/documents/test_hostile.py"
@@ -156,5 +157,19 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         "                if not notices.is_due(node, tx, stored):\n",
         requirement="BIG-3",
         tests=(f"{_LIFE}::test_a_part_that_never_arrives_ends_the_document_with_one_notice",),
+    ),
+    Mutant(
+        "compress a document in the event loop",
+        "oncewire.handler.sending.handing_in",
+        "    contents = await asyncio.to_thread(write_contents, node, payloads, route)\n",
+        "    contents = write_contents(node, payloads, route)\n",
+        tests=(f"{_BESIDE}::test_what_a_command_or_a_program_sends_is_compressed_beside_the_loop",),
+    ),
+    Mutant(
+        "a partner gets a document as another one agreed to have it compressed",
+        "oncewire.handler.documents.splitting",
+        "    return (ids, route.terms.max_size, _encoding(route), route.form.parts)\n",
+        "    return (ids, route.terms.max_size, route.form.parts)\n",
+        tests=(f"{_BESIDE}::test_what_was_compressed_for_one_partner_is_not_taken_for_another",),
     ),
 )

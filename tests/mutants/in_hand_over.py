@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_GIVEN_UP = "tests/handler/delivering/test_given_up.py"
 _GIVEN = "tests/handler/delivering/test_given.py"
 _ROOM = "tests/handler/delivering/test_room.py"
 _VIEW = "tests/handler/delivering/test_view.py"
@@ -121,5 +122,43 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
         "    return SenderStep(lost, channel, (note,))\n\n\ndef warning_arrived(",
         requirement="ERR-9 SEQ-10",
         tests=(f"{_DISCARDED}::test_a_message_whose_number_was_refused_each_time_is_unknown",),
+    ),
+    Mutant(
+        "what a person gave up is confirmed",
+        "oncewire.handler.arriving.poison",
+        "    incoming = before.closed()\n",
+        "    incoming = replace(before, state=IncomingState.CONFIRMED, confirmed_at=node.now())\n",
+        requirement="RM-2",
+        tests=(f"{_GIVEN_UP}::test_who_gave_it_up_is_in_its_row_and_its_incident_is_closed",),
+    ),
+    Mutant(
+        "nobody counts what a person gave up as lost",
+        "oncewire.journal.predicates.delivery",
+        "            _judge_given_up(subject, trace)\n",
+        "            continue\n",
+        tests=(f"{_GIVEN_UP}::test_verify_counts_it_as_lost_and_says_who_gave_it_up",),
+    ),
+    Mutant(
+        "a confirmation by hand passes for the application's own",
+        _DELIVER,
+        "    journal_received(node, tx, stored, Confirmed(by), confirmed, confirmed.digest)\n",
+        "    journal_received(node, tx, stored, Confirmed(), confirmed, confirmed.digest)\n",
+        tests=(f"{_GIVEN_UP}::test_a_confirmation_by_hand_is_told_apart",),
+    ),
+    Mutant(
+        "offer a message that a person gave up",
+        "oncewire.handler.loop.hand_over",
+        "        if over is not None:\n            over.set()\n",
+        "        if over is None:\n            return\n",
+        tests=(
+            f"{_GIVEN_UP}::test_its_offer_ends_at_once_and_the_next_one_of_its_channel_goes_on",
+        ),
+    ),
+    Mutant(
+        "give up what the application was never offered",
+        "oncewire.handler.arriving.poison",
+        "        and (kept.incoming.hand_overs > 0 or not _reads(node, tx, kept))\n",
+        "",
+        tests=(f"{_GIVEN_UP}::test_what_the_application_was_never_offered_is_not_given_up",),
     ),
 )

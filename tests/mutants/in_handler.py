@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 
 _PROMISES = "tests/handler/test_promises_at_work.py"
 _EXCHANGE = "tests/handler/test_exchange.py"
+_BEST_EFFORT = "tests/handler/answering/test_best_effort_refused.py"
 _CLAIMS = "tests/handler/test_claims.py"
 _SIGNALS = "oncewire.handler.answering.signals"
 _ANSWERS = "oncewire.wire.answers"
@@ -255,5 +256,28 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "                    node.in_flight.add(post.message_id)\n            node.actions = []\n",
         requirement="RTY-18",
         tests=(f"{_CLAIMS}::test_an_attempt_whose_commit_failed_was_never_begun",),
+    ),
+    Mutant(
+        "an error about a best-effort message vanishes",
+        "oncewire.protocol.answers",
+        "    if error.severity is Severity.WARNING or outgoing.reason:\n",
+        "    if error.severity is not None:\n",
+        requirement="ERR-2",
+        tests=(f"{_BEST_EFFORT}::test_a_refusal_is_a_row_and_the_outcome_stays_sent",),
+    ),
+    Mutant(
+        "every error about a best-effort message is a row and an event",
+        "oncewire.protocol.answers",
+        "    if error.severity is Severity.WARNING or outgoing.reason:\n",
+        "    if error.severity is Severity.WARNING:\n",
+        tests=(f"{_BEST_EFFORT}::test_a_second_error_changes_nothing",),
+    ),
+    Mutant(
+        "nobody hears that a best-effort message was refused",
+        "oncewire.handler.failures",
+        "                    node.actions.append(Refused(notices.refusal_of(stored.outgoing)))\n",
+        "",
+        requirement="ERR-2",
+        tests=(f"{_BEST_EFFORT}::test_no_notice_is_owed_and_its_application_is_told_once",),
     ),
 )

@@ -96,7 +96,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "give a stranded message up and tell nobody",
         "oncewire.handler.engine",
-        "            if not abandon_stranded(self.node, tx, message_id):\n",
+        "            if not abandon_stranded(self.node, tx, message_id, by):\n",
         "            if True:\n",
         requirement="HOP-9",
         tests=(_STRANDED + "test_the_from_party_is_told_when_it_is_given_up",),

@@ -9,7 +9,7 @@ from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
-from oncewire.protocol.notes import Acknowledged, Ignored, SendFailed, Warned
+from oncewire.protocol.notes import Acknowledged, Ignored, Rejected, SendFailed, Warned
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.states import OutgoingState, Phase, Proof
@@ -266,8 +266,36 @@ def test_errors_do_not_add_retries() -> None:
 @pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, MESSAGING, SEQUENCE])
 def test_an_error_about_a_message_never_sent_changes_nothing(answer: Error) -> None:
     assert error(waiting(), answer) == SenderStep(waiting())
+
+
+@pytest.mark.requirement("ERR-2", "OPS-4")
+@pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, MESSAGING, SEQUENCE])
+def test_an_error_about_a_best_effort_message_is_told_once_and_settles_nothing(
+    answer: Error,
+) -> None:
+    """Whatever its class: it was sent once, so there is nothing to recover."""
+    answer = replace(answer, severity=Severity.ERROR)
+    best_effort = replace(outstanding(), state=OutgoingState.SENT, next_attempt_at=None)
+    step = error(best_effort, answer)
+    assert step.outgoing == replace(best_effort, reason=step.outgoing.reason)
+    assert step.outgoing.reason.startswith(f"refused by its receiver: {answer.code}")
+    assert not step.outgoing.notice_owed
+    (note,) = of_kind(step, Note)
+    assert isinstance(note.what, Rejected)
+    assert (note.what.code, note.ref_to) == (answer.code, "err-1")
+    assert len(of_kind(step, Notify)) == 1
+    assert error(step.outgoing, answer) == SenderStep(step.outgoing)
+
+
+def test_a_busy_transport_is_no_refusal_of_a_best_effort_message() -> None:
+    """HTTP 503 names no message and proves nothing; a partner's own warning is journaled."""
     best_effort = replace(outstanding(), state=OutgoingState.SENT)
-    assert error(best_effort, answer) == SenderStep(best_effort)
+    busy = replace(TRANSIENT, severity=Severity.WARNING)
+    step = sender.error_arrived(best_effort, None, PLAIN, NOW, error=busy, error_id="")
+    assert step == SenderStep(best_effort)
+    told = error(best_effort, busy)
+    assert told.outgoing == best_effort
+    assert isinstance(of_kind(told, Note)[0].what, Warned)
 
 
 @pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, SEQUENCE])

@@ -129,6 +129,9 @@ OUTGOING_STEPS: dict[
     (OS.OUTSTANDING, OE.ATTEMPT_DUE, OS.SENT): lambda: sender.attempt_due(
         _entered(), None, BEST_EFFORT, NOW
     ),
+    (OS.SENT, OE.ERROR_ARRIVED, OS.SENT): lambda: _error(
+        sender.attempt_due(_entered(), None, BEST_EFFORT, NOW).outgoing
+    ),
     (OS.OUTSTANDING, OE.TRANSMISSION_FAILED, OS.OUTSTANDING): lambda: _fails(
         outstanding(), PLAIN, certain=True
     ),

@@ -134,7 +134,7 @@ class Notice:
 
     `message_id`: of the message that failed.
     `severity`: Error if it is certainly not delivered, Warning if nobody knows.
-    `outcome`: not delivered, or unknown.
+    `outcome`: not delivered, or unknown; sent, of a best-effort message that was refused.
     `reason`: why, in words.
     `notice_id`: the same however often it is told; a message that fails once more has another.
     """
@@ -144,6 +144,14 @@ class Notice:
     outcome: Outcome
     reason: str
     notice_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partner refused a message that was sent with best effort. The application hears of it and
+    is owed nothing (C34): whoever does not take it finds it in the outbox."""
+
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,14 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """A person decided about a message that waits for the application: it is offered no more."""
+
+    sender: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The application has something to take."""
 
@@ -183,7 +199,9 @@ Action: TypeAlias = (
     | Ponged
     | StatusTold
     | Notice
+    | Refused
     | Warned
     | Join
+    | Decided
     | Ready
 )

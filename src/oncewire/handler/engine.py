@@ -385,12 +385,18 @@ class Engine:
                 return False
             return not close_if_alone(self.node, tx, stored)
 
-    def confirm(self, sender: str, message_id: str, responses: Sequence[Submission] = ()) -> bool:
+    def confirm(
+        self,
+        sender: str,
+        message_id: str,
+        responses: Sequence[Submission] = (),
+        by: str | None = None,
+    ) -> bool:
         """The application has the message; its answers are submitted in the same transition,
-        and only with the first confirmation."""
+        and only with the first confirmation. `by`: the person who says so in its place."""
         with self.node.transition() as tx:
             stored = tx.incoming(sender, message_id)
-            first = deliver.confirm(self.node, tx, sender, message_id)
+            first = deliver.confirm(self.node, tx, sender, message_id, by)
             if first and stored is not None:
                 respond(self.node, tx, stored, responses)
             return first
@@ -405,7 +411,10 @@ class Engine:
             if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:
                 return False
             if not called:
-                problem = f"the application does not take it: {reason[:200]}"
+                problem = (
+                    f"the application does not take it: {reason[:200]}; mend the application: the "
+                    "message is offered to it until it takes it"
+                )
                 open_incident(self.node, tx, Raise(problem, message_id), stored.incoming)
             return True
 
@@ -458,11 +467,11 @@ class Engine:
         with self.node.transition() as tx:
             operate.pause_channel(self.node, tx, channel, reason)
 
-    def abandon(self, message_id: str) -> None:
-        """Give a message up."""
+    def abandon(self, message_id: str, by: str | None = None) -> None:
+        """Give a message up, by the word of that person."""
         with self.node.transition() as tx:
-            if not abandon_stranded(self.node, tx, message_id):
-                operate.abandon_message(self.node, tx, message_id)
+            if not abandon_stranded(self.node, tx, message_id, by):
+                operate.abandon_message(self.node, tx, message_id, by)
 
     def hold(self, message_id: str, *, held: bool) -> None:
         """Put a message under legal hold, or lift it."""

@@ -2,12 +2,13 @@
 
 A party's application is told by an action, and owed the notice until it took it; the From Party of
 what a hub could not pass on by a message. Of a part nobody is told but by the notice of its
-document.
+document. That a best-effort message was refused is told while this process runs, and not owed.
 """
 
 from __future__ import annotations
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
+from oncewire.handler.actions import Refused
 from oncewire.handler.arriving import poison
 from oncewire.handler.delivering import notices
 from oncewire.handler.documents.original import is_part
@@ -46,6 +47,9 @@ def tell_failures(node: Node) -> None:
         try:
             with node.transition() as tx:
                 stored = tx.outgoing(message_id)
+                if stored is not None and notices.is_refused_best_effort(stored):
+                    node.actions.append(Refused(notices.refusal_of(stored.outgoing)))
+                    continue
                 if stored is None or not stored.outgoing.notice_owed:
                     # Undone, or overtaken by an acknowledgement.
                     continue

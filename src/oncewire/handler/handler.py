@@ -14,6 +14,7 @@ from typing import TypeVar
 from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
     Action,
+    Decided,
     Join,
     Notice,
     Ponged,
@@ -22,6 +23,7 @@ from oncewire.handler.actions import (
     PostOn,
     PostReply,
     Ready,
+    Refused,
     Relay,
     Settled,
     StatusTold,
@@ -32,7 +34,6 @@ from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.loop.carrier import Carrier
-from oncewire.handler.loop.compressing import made_smaller
 from oncewire.handler.loop.door import Door
 from oncewire.handler.loop.hand_over import HandOver
 from oncewire.handler.loop.joining import Joining
@@ -177,11 +178,9 @@ class Handler:
         """Take a document: when this returns, it is stored and will be sent or told of."""
 
         async def store(given: Submission) -> Accepted:
-            async with made_smaller(self.engine.node, given):
-                return await self._shell.do("submit", lambda: self.engine.submit(given))
+            return await self._shell.do("submit", lambda: self.engine.submit(given))
 
-        node = self.engine.node
-        return await submitted(node.store.spool, submission, store, node.kill)
+        return await submitted(self.engine.node, submission, store)
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
@@ -234,7 +233,7 @@ class Handler:
         self, sender: str, message_id: str, responses: Sequence[Submission] = ()
     ) -> bool:
         """The caller has the message, and answers it; saying so twice is the same as once."""
-        async with handed_in(self.engine.node.store.spool, responses) as handed:
+        async with handed_in(self.engine.node, responses) as handed:
             new = await self._shell.do(
                 "confirm", lambda: self.engine.confirm(sender, message_id, handed.submissions)
             )
@@ -329,12 +328,19 @@ class Handler:
                     future.set_result(action.response)
         elif isinstance(action, Notice):
             self._notify(action)
-        elif isinstance(action, Warned):
-            logger.warning("a partner warns about a message", extra=asdict(action))
+        elif isinstance(action, Refused | Warned):
+            self._pass_on(action)
         elif isinstance(action, Join):
             self._spawn(self._joining.join(action))
-        elif isinstance(action, Ready):
+        elif isinstance(action, Ready | Decided):
+            self._look_again(action)
+
+    def _look_again(self, news: Ready | Decided) -> None:
+        """Something changed for what waits for the application."""
+        if isinstance(news, Ready):
             self._ready.set()
+        elif self._hand_over is not None:
+            self._hand_over.end(news)
 
     def _notify(self, notice: Notice) -> None:
         logger.warning(
@@ -343,6 +349,19 @@ class Handler:
         )
         if self._telling is not None:
             self._telling.due.set()
+
+    def _pass_on(self, said: Refused | Warned) -> None:
+        """What a partner said of a message, and nobody is owed."""
+        if isinstance(said, Warned):
+            logger.warning("a partner warns about a message", extra=asdict(said))
+            return
+        notice = said.notice
+        logger.warning(
+            "a message that was sent with best effort was refused",
+            extra={"message_id": notice.message_id, "reason": notice.reason},
+        )
+        if self._telling is not None:
+            self._telling.tell_of(said)
 
     async def _post(self, post: Post) -> None:
         async with contextlib.nullcontext() if post.delegated else self._sending:

@@ -148,9 +148,9 @@ class Node:
         return []
 
     @cached_property
-    def compressed(self) -> dict[tuple[str, ...], Any]:
-        """Documents that were compressed before the turn that takes them, by their digests: what
-        `documents.splitting` made of them."""
+    def compressed(self) -> dict[tuple[object, ...], list[Any]]:
+        """Documents that were compressed in a thread and wait for the turn that takes them, by
+        `documents.splitting.compressed_key`."""
         return {}
 
     @cached_property

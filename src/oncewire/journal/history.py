@@ -114,7 +114,7 @@ _TEXTS = {
     trace.SENT: "attempt {row.attempt} over {row.transport}",
     trace.SEND_FAILED: "attempt {row.attempt} failed: {said.reason}",
     trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
-    trace.REJECTED: "answered with the error {said.code}{about}",
+    trace.REJECTED: "answered with the error {said.refusal}",
     trace.WARNED: "a warning came{by}: {said.code}{about}",
     trace.IGNORED: "ignored: {said.claim}{by}, {said.code}: {said.problem}",
     trace.TRANSIENT: "the receiver asked for a pause",
@@ -153,6 +153,10 @@ def _event_text(row: Row) -> str:
     text = text.format(row=row, said=said, to=to, of=of, by=by, about=about)
     if isinstance(said, notes.Acknowledged) and said.late:
         text += ", after it had been given up"
+    if isinstance(said, notes.Abandoned) and said.by is not None:
+        text = f"given up by {said.by}" + (f": {said.reason}" if said.reason else "")
+    if isinstance(said, notes.Confirmed) and said.by is not None:
+        text = f"confirmed by hand by {said.by}"
     if isinstance(said, notes.HandedOver) and said.redelivered:
         text += " again"
     if isinstance(said, notes.Ignored) and said.count > 1:
@@ -164,7 +168,7 @@ def _about(said: Detail | None) -> str:
     """Where in the message an error or a warning points, and what it says."""
     if isinstance(said, notes.Refused):
         place, words = said.location, said.problem
-    elif isinstance(said, notes.Warned | notes.WarningSent | notes.Rejected):
+    elif isinstance(said, notes.Warned | notes.WarningSent):
         place, words = said.location, said.description
     else:
         return ""
@@ -217,7 +221,7 @@ def _id_is_taken(rows: Iterable[Row], sender: str | None) -> bool:
         for row in rows
         if row.kind == trace.REJECTED and row.node == sender
     ]
-    return bool(said) and is_id_taken(f"{said[-1].code}{_about(said[-1])}")
+    return bool(said) and is_id_taken(said[-1].refusal)
 
 
 def _changed_way(rows: Iterable[Row], sender: str | None) -> str:
@@ -276,6 +280,9 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
             f"ask for {whose} or reconcile to settle it."
         )
     if outcome.outcome is Outcome.SENT:
+        if outcome.refusal is not None:
+            who = outcome.refused_by or "its receiver"
+            return f"Sent once with best effort; {who} refused it: {outcome.refusal}."
         return "Sent once with best effort: more cannot be known."
     if outcome.reason == "suspended":
         return f"Suspended after {tries} without an answer: an operator must resume or abandon it."
@@ -289,6 +296,11 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
 
 
 def _delivered(outcome: MessageOutcome) -> str:
+    if outcome.given_up_by is not None and not outcome.confirmed:
+        return (
+            f"Lost: it arrived, and {outcome.given_up_by} gave it up there; no application has "
+            "confirmed it, and its sender takes it for delivered."
+        )
     parts = ["Delivered"]
     if outcome.late_ack:
         parts.append(" after all: the acknowledgement came after the message was given up")
@@ -300,7 +312,9 @@ def _delivered(outcome: MessageOutcome) -> str:
     elif outcome.sender is not None:
         parts.append(": the receiver has it, though no acknowledgement came back")
     if outcome.receiver is not None:
-        if outcome.confirmed:
+        if outcome.confirmed_by is not None:
+            parts.append(f"; {outcome.confirmed_by} confirmed it by hand")
+        elif outcome.confirmed:
             parts.append("; the application confirmed it")
         elif outcome.handed_over:
             parts.append("; it was handed to the application, which has not confirmed it yet")

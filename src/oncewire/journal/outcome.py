@@ -83,6 +83,14 @@ class MessageOutcome(NamedTuple):
     """A document that travels in parts: one message to its parties, however many are sent."""
     part_of: str | None = None
     """The document that it is a part of: nobody's message by itself."""
+    refused_by: str | None = None
+    """Whose error says that it was not accepted."""
+    refusal: str | None = None
+    """What that error says: its code, where in the message it points, and its words."""
+    confirmed_by: str | None = None
+    """The person who confirmed it by hand, in the application's place."""
+    given_up_by: str | None = None
+    """The person who gave it up where it had arrived: no application has it."""
 
     @property
     def final(self) -> bool:
@@ -120,6 +128,8 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
     confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))
+    rejected = sender.last(trace.REJECTED)
+    refused = None if rejected is None else notes.Rejected.read(rejected.detail)
     return MessageOutcome(
         message_id=traces[0].message_id,
         outcome=outcome,
@@ -150,7 +160,25 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         size=source.size if source else None,
         document=source is not None and _split(source) == (traces[0].message_id, None),
         part_of=_part_of(source),
+        refused_by=None if refused is None else refused.by,
+        refusal=None if refused is None else refused.refusal,
+        confirmed_by=_confirmed_by(receiver),
+        given_up_by=given_up_by(receiver),
     )
+
+
+def _confirmed_by(receiver: Trace) -> str | None:
+    row = receiver.first(trace.CONFIRMED)
+    return None if row is None or row.detail is None else notes.Confirmed.read(row.detail).by
+
+
+def given_up_by(receiver: Trace) -> str | None:
+    """Who gave a message up where it had arrived; None: nobody did, or a hub told its From Party
+    that it will not go on."""
+    row = receiver.last(trace.ABANDONED)
+    if row is None or not receiver.holds or receiver.sends or trace.FAILED in receiver.kinds:
+        return None
+    return notes.Abandoned.read(row.detail).by or "the operator"
 
 
 def is_signal(traces: Sequence[Trace]) -> bool:
@@ -206,8 +234,9 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
         text = standing.detail
         return Outcome.DELIVERED, "ack" if text is None else notes.Acknowledged.read(text).by
     if sender is not _NOBODY and not reliable:
-        sent = trace.SENT in sender.kinds
-        return (Outcome.SENT, "best_effort") if sent else (Outcome.IN_FLIGHT, "queued")
+        if trace.SENT not in sender.kinds:
+            return Outcome.IN_FLIGHT, "queued"
+        return Outcome.SENT, "rejected" if trace.REJECTED in sender.kinds else "best_effort"
     if receiver.holds:
         return Outcome.DELIVERED, "received"
     refused = receiver.last(trace.REFUSED)

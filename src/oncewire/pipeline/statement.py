@@ -199,6 +199,8 @@ def _receiver_says(receiver: Statement) -> str:
     if receiver.received and outcome is not None:
         if outcome.confirmed:
             return "confirmed"
+        if outcome.given_up_by is not None:
+            return "given_up"
         return "handed_over" if outcome.handed_over else "received"
     refused = receiver.first(REFUSED)
     return "refused" if refused is not None else "nothing"

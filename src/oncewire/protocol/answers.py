@@ -9,7 +9,7 @@ from oncewire.message.instant import Instant, format_instant, seconds
 from oncewire.message.variant import variant
 from oncewire.protocol import notes
 from oncewire.protocol.attempts import transmission_failed
-from oncewire.protocol.effects import Effect, Note, Pause, Resolve
+from oncewire.protocol.effects import Effect, Note, Notify, Pause, Resolve
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Fate, SenderStep, failure, go_on, note_of
@@ -70,13 +70,19 @@ def error_arrived(
     *,
     error: Error,
     error_id: str,
+    by: str | None = None,
 ) -> SenderStep:
-    """An error message names this message: recover as its class demands (ERR-1)."""
+    """An error message names this message: recover as its class demands (ERR-1).
+
+    `by` is who sent it, where that is known.
+    """
     kind, outgoing = error.error_class, _reported(outgoing, error)
     if _only_warns(outgoing, error):
         return warning_arrived(outgoing, channel, error=error, error_id=error_id)
-    if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
+    if outgoing.attempts == 0:
         return SenderStep(outgoing, channel)
+    if outgoing.state is OutgoingState.SENT:
+        return _refused_best_effort(outgoing, channel, error, error_id, by)
     if kind is ErrorClass.TRANSIENT:
         return _transient(outgoing, channel, terms, now, error, error_id)
     if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:
@@ -90,7 +96,7 @@ def error_arrived(
             reason=error.description or error.code,
         )
     if kind is ErrorClass.MESSAGING:
-        return _messaging_error(outgoing, channel, terms, error, error_id)
+        return _messaging_error(outgoing, channel, terms, error, error_id, by)
     # An invalid sequence number: the message stays outstanding, and so does the missing
     # one before it; both are resent by their own timers (SEQ-10). Its receiver threw one copy
     # away (SEQ-9). That does not prove that no copy of it got across: the network may hold
@@ -184,11 +190,10 @@ def _messaging_error(
     terms: Terms,
     error: Error,
     error_id: str,
+    by: str | None,
 ) -> SenderStep:
     """Passed to the higher level, and the transfer goes on (ERR-2)."""
-    place = error.location or None
-    what = notes.Rejected(error.code, error.severity.value, error.description, place)
-    note = note_of(what, outgoing, ref_to=error_id)
+    note = _rejected(outgoing, error, error_id, by)
     if outgoing.state is OutgoingState.DELIVERED:
         if error.code != "DeliveryFailure":
             return SenderStep(outgoing, channel)
@@ -203,6 +208,37 @@ def _messaging_error(
         # That it did not arrive is certain; no doubt about another copy changes that.
         return SenderStep(outgoing, channel)
     return _refused(outgoing, channel, terms, to, _error_text(error), note)
+
+
+def _rejected(outgoing: Outgoing, error: Error, error_id: str, by: str | None) -> Note:
+    """The row of an error that says that the message was not accepted."""
+    place = error.location or None
+    what = notes.Rejected(error.code, error.severity.value, error.description, place, by)
+    return note_of(what, outgoing, ref_to=error_id or None)
+
+
+def _refused_best_effort(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    error: Error,
+    error_id: str,
+    by: str | None,
+) -> SenderStep:
+    """A message that was sent with best effort has its outcome: no error changes that (OPS-4).
+
+    Who refused it and why is journaled and told to the higher level (ERR-2), once: nothing waits
+    for an answer, so nobody would act by a second error. A warning is journaled as one; where a
+    transport alone says that it could not take the message (no `error_id`), nothing is.
+    """
+    if error.severity is Severity.WARNING and error_id:
+        return warning_arrived(outgoing, channel, error=error, error_id=error_id)
+    if error.severity is Severity.WARNING or outgoing.reason:
+        return SenderStep(outgoing, channel)
+    who = by or "its receiver"
+    reason = f"refused by {who}: {_error_text(error)}"
+    refused = outgoing.moved(OutgoingEvent.ERROR_ARRIVED, reason=reason)
+    note = _rejected(refused, error, error_id, by)
+    return SenderStep(refused, channel, (note, Notify(outgoing.message_id, error.severity, reason)))
 
 
 def _refused(

@@ -47,7 +47,8 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell the From Party how its message ended (ERR-9: Error never sent, Warning unacked)."""
+    """Tell the From Party how its message ended (ERR-9: Error never sent, Warning unacked), or
+    that one sent with best effort was refused (ERR-2)."""
 
     message_id: str
     severity: Severity

@@ -53,7 +53,7 @@ class Incoming:
         return self.moved(IncomingEvent.HAND_OVER_LOST, lease_until=None)
 
     def closed(self) -> Incoming:
-        """Nobody waits for the answer any more: it is not handed over (SYNC-18)."""
+        """It is handed over no more: nobody waits for its answer (SYNC-18), or it was given up."""
         return self.moved(IncomingEvent.NOT_ANSWERED, lease_until=None)
 
     def confirmed(self, now: Instant) -> Incoming:

@@ -144,13 +144,22 @@ class Acknowledged(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Detail):
-    """An error of the partner settled the message: it was not accepted."""
+    """An error of the partner settled the message: it was not accepted. A best-effort message is
+    settled when it is sent; of that one the row tells who refused it, and why."""
 
     KIND: ClassVar[Kind] = Kind.REJECTED
     code: str
     severity: str = "Error"
     description: str | None = None
     location: str | None = None
+    by: str | None = None
+    """The party or handler whose error it was; `peer` is the next handler on the message's way."""
+
+    @property
+    def refusal(self) -> str:
+        """The error in words: its code, where in the message it points, and what it says."""
+        place = f" at {self.location}" if self.location else ""
+        return f"{self.code}{place}" + (f" ({self.description})" if self.description else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +252,12 @@ class Resumed(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Abandoned(Detail):
-    """A message was given up, and with it its number."""
+    """A message was given up, and with it its number: by its sender, or by its receiver, who has
+    acknowledged it and hands it to nobody."""
 
     KIND: ClassVar[Kind] = Kind.ABANDONED
     by: str | None = None
+    """The person who decided it: a name that was given, or the user's in the operating system."""
     reason: str | None = None
 
 
@@ -366,9 +377,11 @@ class HandedOver(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(Detail):
-    """The application has it."""
+    """The application has it, or a person says so in its place."""
 
     KIND: ClassVar[Kind] = Kind.CONFIRMED
+    by: str | None = None
+    """The person who confirmed it by hand; None: the application itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,11 @@ def _why_not_resent(
     return ""
 
 
-def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> SenderStep:
-    """The operator gives the message up; on a numbered channel that ends the epoch."""
+def abandon(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, by: str | None = None
+) -> SenderStep:
+    """The operator, called `by`, gives the message up; on a numbered channel that ends the
+    epoch."""
     final = outgoing.state in FINAL_OUTGOING
     # An outcome settles the number; only the suspension it caused may be left to end.
     if final and (channel is None or channel.suspended_by != outgoing.message_id):
@@ -88,7 +91,7 @@ def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) ->
     else:
         abandoned = outgoing.failed(event, outgoing.unheard, "abandoned by the operator")
     effects: tuple[Effect, ...] = (
-        note_of(notes.Abandoned(), abandoned),
+        note_of(notes.Abandoned(by), abandoned),
         Resolve(outgoing.message_id),
     )
     if not final:

@@ -260,7 +260,8 @@ def give_up_gap(channel: ReceivingChannel, number: int, terms: Terms) -> Release
 def close_number(
     incoming: Incoming, channel: ReceivingChannel, why: str = "not answered in time"
 ) -> tuple[ReceivingChannel, tuple[Effect, ...]]:
-    """Settle the number of a request that nobody can answer any more (SYNC-18, gap 14).
+    """Settle the number of a request that nobody can answer any more (SYNC-18, gap 14), or of a
+    message that an operator gave up.
 
     While it is held its number is passed when its turn comes. Once its turn has come the
     number is behind the expected one already, so the skip is told now, unless the

@@ -60,7 +60,7 @@ class IncomingState(StrEnum):
     CONFIRMED = "confirmed"  # the application has it
     FORWARDED = "forwarded"  # an intermediary sent it on, or has the next hop as its duty
     REFUSED = "refused"  # answered with an error; its number is settled
-    CLOSED = "closed"  # a synchronous request nobody can answer any more
+    CLOSED = "closed"  # never handed over any more: its initiator left, or an operator gave it up
 
 
 class IncomingEvent(StrEnum):
@@ -128,6 +128,8 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.NOT_DELIVERED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED}),
     (_O.DELIVERED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.DELIVERED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    # An error about a best-effort message is told, and more is not known by it (OPS-4, ERR-2).
+    (_O.SENT, _OE.ERROR_ARRIVED): frozenset({_O.SENT}),
     # A document has no attempts of its own: its parts have, and end it.
     (_O.WAITING, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED}),
     (_O.OUTSTANDING, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),

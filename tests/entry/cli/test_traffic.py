@@ -15,6 +15,7 @@ import pytest
 
 from oncewire.entry.cli import output
 from oncewire.entry.control.doers import AtRest
+from oncewire.entry.control.verbs import user_name
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
@@ -296,7 +297,8 @@ def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
     run("inbox", "confirm", "no-such-message", "-c", there, exit_code=output.NOT_FOUND)
 
 
-def test_what_the_application_refuses_is_to_be_confirmed(served: Served, document: Path) -> None:
+def refused_by_application(served: Served, document: Path) -> tuple[str, Path]:
+    """A document that globex's application will not take, and the folder of globex, at rest."""
     message_id = send(document, "--wait")
     served.stop("globex")
     there = served.folder / "globex"
@@ -305,10 +307,66 @@ def test_what_the_application_refuses_is_to_be_confirmed(served: Served, documen
     assert store.engine.refused("urn:oncewire:party:acme", message_id, "it is full")
     store.engine.commit()
     asyncio.run(store.close())
-    why, confirm = run_json("incidents", "-c", there, exit_code=output.WRONG)["next"]
+    return message_id, there
+
+
+def test_what_the_application_refuses_is_its_own_to_mend(served: Served, document: Path) -> None:
+    """No command is advised that would call it confirmed."""
+    message_id, there = refused_by_application(served, document)
+    found = run_json("incidents", "-c", there, exit_code=output.WRONG)
+    assert "mend the application" in found["incidents"][0]["problem"]
+    (why,) = found["next"]
     assert why.startswith(f"oncewire why {message_id} ")
-    assert confirm.startswith(f"oncewire inbox confirm {message_id} ")
-    run(*shlex.split(confirm)[1:])
+
+
+def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
+    served: Served, document: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message_id, there = refused_by_application(served, document)
+    # Nobody is there to be asked.
+    (problem,) = run_json("abandon", message_id, "-c", there, exit_code=output.NOT_ALLOWED)[
+        "problems"
+    ]
+    assert "nobody was asked" in problem["problem"]
+    assert "--yes" in problem["next"]
+    # Somebody is, and says no, then yes.
+    monkeypatch.setattr("oncewire.entry.cli.verbs._is_terminal", lambda: True)
+    asked: list[str] = []
+    answers = iter([False, True])
+
+    def confirm(question: str, **_: object) -> bool:
+        asked.append(question)
+        return next(answers)
+
+    monkeypatch.setattr("typer.confirm", confirm)
+    run("abandon", message_id, "-c", there, exit_code=output.NOT_ALLOWED)
+    assert run_json("inbox", "-c", there)["messages"][0]["state"] == "handed_over"
+    run("abandon", message_id, "--by", "Pat Doe", "-c", there)
+    assert len(asked) == 2
+    assert "counts it as lost" in asked[0]
+    assert run_json("inbox", "-c", there)["messages"][0]["state"] == "closed"
+    assert "next" not in run_json("incidents", "-c", there)
+    told = run_json("why", message_id, "-c", there)["why"]
+    assert told.startswith("Lost: ")
+    assert "Pat Doe gave it up" in told
+    verdict = run_json("verify", "-c", there, exit_code=output.WRONG)
+    assert (verdict["lost"], verdict["confirmed_once"]) == (1, 0)
+    assert "given up by Pat Doe" in verdict["found"][0]["sentence"]
+
+
+def test_who_gives_up_without_a_name_is_the_user_of_the_machine(
+    served: Served, document: Path
+) -> None:
+    message_id, there = refused_by_application(served, document)
+    run("abandon", message_id, "--yes", "-c", there)
+    assert f"{user_name()} gave it up" in run_json("why", message_id, "-c", there)["why"]
+
+
+def test_what_is_confirmed_by_hand_says_by_whom(served: Served, document: Path) -> None:
+    message_id, there = refused_by_application(served, document)
+    run("inbox", "confirm", message_id, "-c", there)
+    told = run_json("why", message_id, "-c", there)["why"]
+    assert f"{user_name()} confirmed it by hand" in told
     assert "next" not in run_json("incidents", "-c", there)
 
 

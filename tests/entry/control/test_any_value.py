@@ -44,6 +44,7 @@ GOOD: dict[str, Any] = {
     "held": True,
     "submission": SUBMISSION,
     "sender": "urn:test:globex",
+    "by": "pat",
     "notice_id": "notice-1",
 }
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(

@@ -115,7 +115,7 @@ def test_every_command_that_a_verb_names_is_there(found: Verb[..., Any]) -> None
             assert word in command.commands, f"oncewire {offer.name}"
             command = command.commands[word]
         if isinstance(offer, Command):
-            own = {"help", "json", "config"}
+            own = {"help", "json", "config"} | ({"yes"} if offer.asks else set())
             shown = {parameter.name for parameter in command.params} - own
             given = {argument.name for argument in found.arguments} - set(offer.fixed)
             assert shown == given, offer.name

@@ -346,16 +346,25 @@ def _shown(message: ReceivedMessage) -> list[tuple[str, str, str, str]]:
 
 def confirm(
     message_ids: Annotated[list[str], typer.Argument(help="MessageIds, or unique parts of them.")],
+    by: Annotated[
+        str, typer.Option(help="Who says so; without it, your user name in the operating system.")
+    ] = "",
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Say that you have a message: it will not be handed out again. Saying it twice is harmless."""
+    """Say that you have a message: it will not be handed out again. Saying it twice is harmless.
+
+    The journal keeps that a person confirmed it, and who. What nobody has is given up instead:
+    `oncewire abandon`.
+    """
 
     def work() -> Report:
         import asyncio
 
+        from oncewire.entry.control.verbs import user_name
+
         settings = loaded(config).settings
-        rows = asyncio.run(_confirm(settings, message_ids))
+        rows = asyncio.run(_confirm(settings, message_ids, by or user_name()))
         return Report(
             listings=(Listing("confirmed", ("message_id", "from", "first"), rows),),
             summary="Confirmed.",
@@ -364,7 +373,7 @@ def confirm(
     output.answer(work, json=json)
 
 
-async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, str, bool]]:
+async def _confirm(settings: Settings, wanted: list[str], by: str) -> list[tuple[str, str, bool]]:
     from oncewire.entry.running.assemble import open_readers
     from oncewire.entry.running.reach import reach
 
@@ -388,6 +397,6 @@ async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, str
     name = Names(settings)
     async with reach(settings) as verbs:
         return [
-            (message_id, name(sender), await verbs.confirm(sender, message_id))
+            (message_id, name(sender), await verbs.confirm(sender, message_id, by))
             for sender, message_id in senders
         ]

@@ -152,7 +152,8 @@ def next_steps(
             found.setdefault("notices", f"oncewire notices{place}")
             continue
         verb = _verb(reader, incident.message_id, now)
-        found.setdefault(verb, f"oncewire {verb} {named}")
+        if verb:
+            found.setdefault(verb, f"oncewire {verb} {named}")
     return tuple(found.values())
 
 
@@ -170,16 +171,17 @@ def _of_channel(channel: str, place: str) -> tuple[str, str]:
 
 
 def _verb(reader: Reader, message_id: str, now: Instant) -> str:
-    """What an operator may do about a message. What arrived is the application's to take, unless
-    it stands here because its way on is gone; what cannot be sent again under its id (C37) can
-    only be given up."""
+    """What an operator may do about a message; empty: no command helps. What arrived is the
+    application's to take, so that is what is mended, unless it stands here because its way on is
+    gone; what cannot be sent again under its id (C37) can only be given up."""
     from oncewire.handler.upkeep.resumable import can_resume
     from oncewire.protocol.states import IncomingState
+    from oncewire.store.schedule import FINAL_INCOMING
 
     stored = reader.outgoing(message_id)
     arrived = [] if stored is not None else reader.incoming(message_id)
     if any(kept.incoming.state is IncomingState.HELD for kept in arrived):
         return "resume"
-    if arrived:
-        return "inbox confirm"
+    if arrived and any(kept.incoming.state not in FINAL_INCOMING for kept in arrived):
+        return ""
     return "resume" if stored is None or can_resume(reader, stored, now) else "abandon"

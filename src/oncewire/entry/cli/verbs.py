@@ -16,7 +16,7 @@ from oncewire.entry.cli.listing import complete_partner, find_channel, find_id
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded
 from oncewire.entry.control.verb import Argument, Command, Need, Told, Verb
-from oncewire.entry.control.verbs import MEANINGS, TABLE
+from oncewire.entry.control.verbs import MEANINGS, TABLE, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +28,8 @@ GROUPS = {"clock": "When the machine's clock was set."}
 """What a word says that stands before several commands."""
 
 _PARTNER = "The partner's name or PartyId, for what is unknown here; then ids are given whole."
+
+_YES = "Do not ask."
 
 _OPTION_TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 
@@ -50,9 +52,12 @@ def command_of(verb: Verb[..., Any], command: Command) -> Callable[..., None]:
     """The function behind a command, with the parameters that its verb's arguments become."""
 
     def run(*, config: Path | None, json: bool, **given: Any) -> None:
-        output.answer(lambda: _work(verb, command, config, given), json=json)
+        yes = given.pop("yes", True)
+        output.answer(lambda: _work(verb, command, config, given, yes=yes), json=json)
 
     parameters = [*_parameters(verb, command), ("config", Config, None), ("json", Json, False)]
+    if command.asks is not None:
+        parameters.append(("yes", Annotated[bool, typer.Option("--yes", help=_YES)], False))
     kind = inspect.Parameter.KEYWORD_ONLY
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
@@ -92,12 +97,19 @@ def _default(argument: Argument) -> Any:
 
 
 def _work(
-    verb: Verb[..., Any], command: Command, config: Path | None, given: dict[str, Any]
+    verb: Verb[..., Any],
+    command: Command,
+    config: Path | None,
+    given: dict[str, Any],
+    *,
+    yes: bool,
 ) -> Report:
     """Find what is meant, have it done, and show what it is now."""
     from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings
+    if "by" in given:
+        given["by"] = given["by"] or user_name()
     if not {"message_id", "channel"} & set(given):
         results, at_rest = _done(settings, verb, command, [given])
         said = command.tell(results[0], None)
@@ -106,6 +118,8 @@ def _work(
     readers = open_readers(settings)
     with readers.reader() as reader:
         calls = _calls(settings, reader, given)
+        questions = [] if yes else _questions(reader, command, calls)
+    _ask(questions)
     results, at_rest = _done(settings, verb, command, calls)
     with readers.reader() as reader:
         told = [
@@ -116,6 +130,38 @@ def _work(
     readers.close()
     listing = Listing("done", ("what", "state", *told[0].facts), rows)
     return _report(command, told, {}, (listing,), at_rest=at_rest)
+
+
+def _questions(reader: Reader, command: Command, calls: list[dict[str, Any]]) -> list[str]:
+    """What is asked before it is done, for each message that arrived here and is not done with."""
+    from oncewire.store.schedule import FINAL_INCOMING
+
+    if command.asks is None:
+        return []
+    arrived = [
+        kept
+        for call in calls
+        if reader.outgoing(call["message_id"]) is None
+        for kept in reader.incoming(call["message_id"])
+    ]
+    return [command.asks(kept) for kept in arrived if kept.incoming.state not in FINAL_INCOMING]
+
+
+def _ask(questions: list[str]) -> None:
+    """Ask a person; where nobody can be asked, or says no, nothing is done."""
+    from oncewire.errors import NotAllowed
+
+    for question in questions:
+        if not _is_terminal():
+            raise NotAllowed(f"nobody was asked: {question}", remedy="say --yes if it is meant so")
+        if not typer.confirm(f"{question}\nGive it up?", err=True):
+            raise NotAllowed("it was not given up", remedy="mend the application: it is offered it")
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stdin.isatty()
 
 
 def _check_named(given: dict[str, Any]) -> None:

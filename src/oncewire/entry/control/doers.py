@@ -17,11 +17,12 @@ from oncewire.errors import HandlerFailed, NotAllowed
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import LEASE, Handler
+from oncewire.handler.sending.handing_in import submitted
+from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
 from oncewire.store.contract import Store
-from oncewire.store.spool_contract import Spool
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -66,10 +67,9 @@ class Running(Verbs):
         """See `Here`."""
         return self.handler.lease
 
-    @property
-    def spool(self) -> Spool:
+    async def submit(self, submission: Submission) -> Accepted:
         """See `Here`."""
-        return self.handler.engine.node.store.spool
+        return await self.handler.send(submission)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """See `Here`."""
@@ -122,10 +122,13 @@ class AtRest(Verbs):
         """See `Here`."""
         _need_handler("this")
 
-    @property
-    def spool(self) -> Spool:
+    async def submit(self, submission: Submission) -> Accepted:
         """See `Here`."""
-        return self.engine.node.store.spool
+
+        async def store(given: Submission) -> Accepted:
+            return await self.operate(lambda engine: engine.submit(given))
+
+        return await submitted(self.engine.node, submission, store)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "") -> T:  # noqa: ARG002
         """See `Here`; what would leave now is found again when a handler starts."""

@@ -24,7 +24,7 @@ from oncewire.errors import InvalidValue
 if TYPE_CHECKING:
     from inspect import BoundArguments
 
-    from oncewire.store.records import StoredOutgoing
+    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,6 +96,8 @@ class Command:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     # Without a handler it takes effect only when one runs.
     later: bool = False
+    # What a person is asked before it is done to a message that arrived here; `--yes` answers it.
+    asks: Callable[[StoredIncoming], str] | None = None
     # How a result is told, beside what is stored of the message that it is about, if it was sent
     # from here; where a verb returns nothing, `done` is all.
     tell: Callable[[Any, StoredOutgoing | None], Told] = _nothing_to_tell

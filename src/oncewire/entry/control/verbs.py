@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
-    from oncewire.store.records import StoredOutgoing
-    from oncewire.store.spool_contract import Spool
+    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 T = TypeVar("T")
+
+NAME_MAX = 200
+"""Characters of a person's name that the journal keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ MEANINGS = {
     "held": Meaning("Whether it is kept."),
     "submission": Meaning("The document and whom it is for."),
     "sender": Meaning("The authenticated From Party of a message that arrived."),
+    "by": Meaning("Whose decision it is; without it, your user name in the operating system."),
     "notice_id": Meaning("Notices as `oncewire notices` names them, or parts."),
 }
 
@@ -126,6 +129,28 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
     return Told(facts, words[said.status], good=said.status not in unknown)
 
 
+def asked_before(arrived: StoredIncoming) -> str:
+    """What a person is asked before a message that arrived is given up. Of a sent one the
+    application is told that it failed, so nothing is asked."""
+    incoming = arrived.incoming
+    return (
+        f"{incoming.message_id} arrived from {incoming.sender}, and the application has not "
+        "confirmed it. Given up, it is handed to nobody, ever; its sender takes it for delivered, "
+        "and `oncewire verify` counts it as lost by your decision."
+    )
+
+
+def user_name() -> str:
+    """The user that this process runs as, by the operating system's word."""
+    import os
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
 _OF_ANOTHER = (
     "It refused this message, for it has an earlier one of this id with other content, and its "
     "answer is about that one. Made once more, the same document is other content too. If it is "
@@ -144,9 +169,8 @@ class Here(Protocol):
     def lease(self) -> Duration:
         """How long whoever took a message may take to confirm it."""
 
-    @property
-    def spool(self) -> Spool:
-        """Where large documents lie."""
+    async def submit(self, submission: Submission) -> Accepted:
+        """Store a document to be sent; returns when it is durable, or raises why it is not."""
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Run a verb of the engine; returns when it is durable, or raises why it is not."""
@@ -268,10 +292,17 @@ class PartyVerbs:
         """
         await self.here.operate(lambda engine: engine.restart(channel))
 
-    @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up"))
-    async def abandon(self, message_id: str) -> None:
-        """Give a message up: it is sent no more. In a numbered channel counting starts anew."""
-        await self.here.operate(lambda engine: engine.abandon(message_id))
+    @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up", asks=asked_before))
+    async def abandon(self, message_id: str, by: str | None = None) -> None:
+        """Give a message up: it is sent no more. In a numbered channel counting starts anew.
+
+        A message that arrived here, and that the application was offered and does not take, is
+        given up as well: it is handed to nobody, what follows it in order goes on, its sender
+        takes it for delivered, and `oncewire verify` counts it as lost. The journal keeps whose
+        decision that was.
+        """
+        who = (by or user_name())[:NAME_MAX]
+        await self.here.operate(lambda engine: engine.abandon(message_id, who))
 
     @verb(
         Need.STORE,
@@ -320,20 +351,18 @@ class Verbs(PartyVerbs, Performing):
     @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: from now on it is sent, or somebody is told."""
-        from oncewire.handler.sending.handing_in import submitted
-
-        async def store(given: Submission) -> Accepted:
-            return await self.here.operate(lambda engine: engine.submit(given), "submit")
-
-        return await submitted(self.here.spool, submission, store)
+        return await self.here.submit(submission)
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
-    async def confirm(self, sender: str, message_id: str) -> bool:
+    async def confirm(self, sender: str, message_id: str, by: str | None = None) -> bool:
         """Say that the application has a message: it is handed over no more.
 
-        What comes back is whether that was new; saying it twice is harmless.
+        What comes back is whether that was new; saying it twice is harmless. A person who says so
+        in the application's place is named: the journal tells the two apart.
         """
-        return await self.here.operate(lambda engine: engine.confirm(sender, message_id), "confirm")
+        return await self.here.operate(
+            lambda engine: engine.confirm(sender, message_id, by=by and by[:NAME_MAX]), "confirm"
+        )
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("notices confirm"))
     async def confirm_notice(self, notice_id: str) -> bool:

@@ -69,7 +69,7 @@ async def serving(
     handler, application = prepared
     reloading = Reloading(settings, handler)
     running = Running(handler, passing=passing, reloading=reloading)
-    server = ControlServer(socket_path(settings), running, running.spool)
+    server = ControlServer(socket_path(settings), running, handler.engine.node.store.spool)
     _tell_of_refused_partners(handler)
     try:
         await handler.start()

@@ -257,7 +257,9 @@ def receive_fault(
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     error = Error(f"SOAP:{fault.code}", description=words_of(fault)[:1024])
-    step = error_arrived(stored.outgoing, channel, terms, node.now(), error=error, error_id="")
+    step = error_arrived(
+        stored.outgoing, channel, terms, node.now(), error=error, error_id="", by=stored.peer
+    )
     perform(node, tx, stored, channel, step, terms)
     return True
 
@@ -313,7 +315,13 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
             step = warning_arrived(stored.outgoing, channel, error=error, error_id=error_id)
         else:
             step = error_arrived(
-                stored.outgoing, channel, terms, node.now(), error=error, error_id=error_id
+                stored.outgoing,
+                channel,
+                terms,
+                node.now(),
+                error=error,
+                error_id=error_id,
+                by=peer_label(agreement),
             )
         if _is_warning(step):
             node.actions.append(Warned(reference, error.code, error.description))

@@ -1,9 +1,11 @@
-"""Poison: a stored message that cannot be read any more, and what is done about it.
+"""Poison: a message that cannot be read any more, or that the application refuses.
 
-It harms nobody else. It stays where it is, an incident names it, and what must come after it in
-order waits; where no order is agreed the others go on. Put back from a backup it goes on by
-itself. Otherwise the operator gives it up: a sent one is told to its application as failed, a
-received one is never handed over, its number is skipped, and the journal says who decided that.
+One that cannot be read harms nobody else. It stays where it is, an incident names it, and what
+must come after it in order waits; where no order is agreed the others go on. Put back from a
+backup it goes on by itself. Otherwise the operator gives it up: a sent one is told to its
+application as failed, a received one is never handed over, its number is skipped, and the journal
+says who decided that. So it is with a message that the application was offered and never confirms:
+it is lost by the word of a person whose name is kept, and nothing calls it confirmed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreFull, StoreGone, StoreProblem
-from oncewire.handler.actions import Ready
+from oncewire.handler.actions import Decided, Ready
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.delivering.accepted import accepted
 from oncewire.handler.node import Node
@@ -58,21 +60,25 @@ def call_operator(
     open_incident(node, tx, Raise(str(problem)[:500], message_id, channel))
 
 
-def give_up_received(node: Node, tx: Transaction, message_id: str) -> bool:
-    """The operator gives up what arrived and cannot be read; False: there is nothing like that,
-    and whatever can be read is the application's to take."""
+def give_up_received(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> bool:
+    """The operator, called `by`, gives up what arrived and cannot be read, or what the application
+    was offered and did not confirm; False: there is nothing like that, and what the application
+    has not seen is its own to take."""
     try:
         found = tx.incoming_by_id(message_id)
     except StoreDamaged:
         found = []
     hopeless = [
-        kept for kept in found if kept.incoming.state in _WAITING and not _reads(node, tx, kept)
+        kept
+        for kept in found
+        if kept.incoming.state in _WAITING
+        and (kept.incoming.hand_overs > 0 or not _reads(node, tx, kept))
     ]
     if not found and tx.mend(message_id):
         hopeless = tx.incoming_by_id(message_id)
     for stored in hopeless:
         if stored.incoming.state in _WAITING:
-            _close(node, tx, stored)
+            _close(node, tx, stored, by)
     return bool(hopeless)
 
 
@@ -89,12 +95,14 @@ def _reads(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     return True
 
 
-def _close(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+def _close(node: Node, tx: Transaction, stored: StoredIncoming, by: str | None) -> None:
     terms = last_terms(node, tx, stored)
     before = replace(stored.incoming, terms_id=node.keep_terms(tx, terms))
     incoming = before.closed()
     tx.save_incoming(incoming)
-    given_up = Note(Abandoned("operator"), incoming.message_id)
+    offered = before.hand_overs > 0
+    why = "the application does not take it" if offered else "it cannot be read any more"
+    given_up = Note(Abandoned(by or "operator", why), incoming.message_id)
     node.write(tx, [given_up], terms_id=incoming.terms_id, peer=stored.peer)
     try:
         channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
@@ -106,7 +114,7 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
         settled, effects = close_number(before, channel, "damaged, and given up by the operator")
         follow(node, tx, settled, effects)
     resolve_incidents(node, tx, Resolve(incoming.message_id), incoming.channel)
-    node.actions.append(Ready(1))
+    node.actions += [Decided(incoming.sender, incoming.message_id), Ready(1)]
 
 
 def last_terms(node: Node, tx: Transaction, stored: StoredIncoming | StoredOutgoing) -> Terms:

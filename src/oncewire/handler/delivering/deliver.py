@@ -16,6 +16,7 @@ from oncewire.errors import (
     StoreGone,
     UnknownMessage,
 )
+from oncewire.handler.actions import Decided
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
@@ -238,25 +239,41 @@ def _key(stored: StoredIncoming) -> tuple[str, str]:
     return stored.incoming.sender, stored.incoming.message_id
 
 
-def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
-    """The application has the message. Idempotent: False when that was known already."""
+def confirm(
+    node: Node, tx: Transaction, sender: str, message_id: str, by: str | None = None
+) -> bool:
+    """The application has the message, or the person called `by` says so in its place.
+    Idempotent: False when that was known already."""
     stored = tx.incoming(sender, message_id)
     if stored is None:
-        if any(gone.sender == sender for gone in tx.removed(message_id)):
-            # Only what was confirmed is ever removed.
-            return False
+        for gone in tx.removed(message_id):
+            if gone.sender == sender:
+                _check_not_closed(message_id, IncomingState(gone.state))
+                return False
         raise UnknownMessage(
             f"no message {message_id} from {sender} was received here",
             remedy="confirm with the sender and MessageId that the hand-over named",
         )
+    _check_not_closed(message_id, stored.incoming.state)
     confirmed = stored.incoming.confirmed(node.now())
     if confirmed is stored.incoming:
         return False
     tx.save_incoming(confirmed)
-    journal_received(node, tx, stored, Confirmed(), confirmed, confirmed.digest)
+    journal_received(node, tx, stored, Confirmed(by), confirmed, confirmed.digest)
     # It may have been refused until somebody was called.
     resolve_incidents(node, tx, Resolve(message_id), confirmed.channel)
+    if by is not None:
+        node.actions.append(Decided(sender, message_id))
     return True
+
+
+def _check_not_closed(message_id: str, state: IncomingState) -> None:
+    """Refuse the confirmation of what is over without one: the record says so already."""
+    if state is IncomingState.CLOSED:
+        raise NotAllowed(
+            f"message {message_id} was given up here, or nobody waited for its answer any more",
+            remedy=f"`oncewire why {message_id}` says who gave it up; its sender can send it anew",
+        )
 
 
 def recover_hand_overs(node: Node, tx: Transaction, limit: int = 10_000) -> None:

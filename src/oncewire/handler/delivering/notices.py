@@ -41,6 +41,19 @@ def notice_of(outgoing: Outgoing) -> Notice:
     return Notice(outgoing.message_id, severity, outcome, outgoing.reason, notice_id)
 
 
+def is_refused_best_effort(stored: StoredOutgoing) -> bool:
+    """Whether it is a message of our own application, sent with best effort and refused."""
+    outgoing = stored.outgoing
+    ours = stored.relayed_from is None and not is_trial(outgoing.message_id)
+    return ours and outgoing.state is OutgoingState.SENT and bool(outgoing.reason)
+
+
+def refusal_of(outgoing: Outgoing) -> Notice:
+    """What the application hears of a refused best-effort message. Nobody is owed it (C34)."""
+    notice_id = f"{outgoing.message_id}{_MARK}refused"
+    return Notice(outgoing.message_id, Severity.ERROR, Outcome.SENT, outgoing.reason, notice_id)
+
+
 def is_due(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Whether the failure of a message is told to its From Party at all (C33, C34)."""
     terms = node.terms_of(tx, stored.outgoing.terms_id)

@@ -139,7 +139,9 @@ def parts_sent(tx: Transaction, document: SplitDocument | None) -> list[StoredOu
     return [part for part in map(tx.outgoing, names) if part is not None]
 
 
-def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
+def abandon_document(
+    node: Node, tx: Transaction, whole: StoredOutgoing, by: str | None = None
+) -> None:
     """The operator gives a document up, and with it the parts that are under way."""
     document = tx.document("", whole.outgoing.message_id)
     # Nobody can put it together without a part that certainly never got there.
@@ -152,7 +154,7 @@ def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None
     )
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     given_up = whole.outgoing.failed(OutgoingEvent.ABANDONED, to, "abandoned by the operator")
-    effects = (note_of(Abandoned(), given_up), *failure(given_up, "abandoned"))
+    effects = (note_of(Abandoned(by), given_up), *failure(given_up, "abandoned"))
     _step(node, tx, whole, SenderStep(given_up, None, effects))
     if document is None:
         return
@@ -163,6 +165,6 @@ def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None
                 load_channel(tx, part.outgoing),
                 node.terms_of(tx, part.outgoing.terms_id),
             )
-            perform(node, tx, part, channel, abandon(part.outgoing, channel, terms), terms)
+            perform(node, tx, part, channel, abandon(part.outgoing, channel, terms, by), terms)
     if document.channel is not None:
         node.admissions[document.channel] = None

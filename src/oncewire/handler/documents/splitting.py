@@ -107,18 +107,34 @@ def needs_compressing(payloads: tuple[Payload, ...], terms: Terms) -> bool:
 
 
 def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> tuple[Content, ...]:
-    """Write each payload as it will travel. Its files are in use: `node.spooled` gets them, or
-    whoever asked for them lets them go. May be called in any thread."""
-    ready: tuple[Content, ...] | None = node.compressed.pop(digests_of(payloads), None)
-    if ready is not None:
-        return ready
-    terms, form = route.terms, route.form
-    spool, encoding = node.store.spool, terms.compress_encoding
-    mid = form.parts is PartsForm.MID
-    told = mid or form.carries_in_header(Extension.COMPRESSION)
+    """Write each payload as it will travel, or take what `handing_in` has written in a thread. The
+    files are in use: `node.spooled` gets them, or whoever asked for them gives them back."""
+    ready = node.compressed.get(compressed_key(payloads, route))
+    return ready.pop() if ready else write_contents(node, payloads, route)
+
+
+def compressed_key(payloads: tuple[Payload, ...], route: Route) -> tuple[object, ...]:
+    """What the files of a document are known by until its turn: its payloads, and every value of
+    the agreement that decides how they are written. Two partners may be sent the same document."""
+    ids = tuple((payload.content_id, payload.digest) for payload in payloads)
+    return (ids, route.terms.max_size, _encoding(route), route.form.parts)
+
+
+def _encoding(route: Route) -> str | None:
+    """How a large payload is compressed; None where its receiver could not be told."""
+    form = route.form
+    told = form.parts is PartsForm.MID or form.carries_in_header(Extension.COMPRESSION)
     if not told and (route.security.sign or not form.carries(Extension.COMPRESSION)):
         # What no signature covers is not believed, and the document would stay compressed.
-        encoding = None
+        return None
+    return route.terms.compress_encoding
+
+
+def write_contents(node: Node, payloads: tuple[Payload, ...], route: Route) -> tuple[Content, ...]:
+    """Write each payload as it will travel; may be called in any thread."""
+    terms, form = route.terms, route.form
+    spool, encoding = node.store.spool, _encoding(route)
+    mid = form.parts is PartsForm.MID
     contents: list[Content] = []
     try:
         for payload in payloads:
@@ -141,11 +157,6 @@ def _count_parts(original: Original, terms: Terms) -> int:
     mid = original.fragment_action is not None
     needed = fragments_needed if mid else parts_needed
     return needed(original.sizes, part_size(terms, base64=mid))
-
-
-def digests_of(payloads: tuple[Payload, ...]) -> tuple[str, ...]:
-    """What the payloads of a document are known by while it is handed in."""
-    return tuple(f"{payload.content_id} {payload.digest}" for payload in payloads)
 
 
 def _content(spool: Spool, payload: Payload, encoding: str | None, ratio: int) -> Content:

@@ -102,9 +102,9 @@ def resume_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
     return bool(found)
 
 
-def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
-    """The operator gives it up, and its From Party is told, unless it is itself a notice (C33);
-    False: none is stranded."""
+def abandon_stranded(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> bool:
+    """The operator, called `by`, gives it up, and its From Party is told, unless it is itself a
+    notice (C33); False: none is stranded."""
     found = _stranded(node, tx, message_id)
     for stored in found:
         message = _message_of(node, stored)
@@ -122,7 +122,7 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
                 epoch=incoming.epoch,
                 number=incoming.number,
             ),
-            Note(Abandoned(), message_id, channel=incoming.channel),
+            Note(Abandoned(by), message_id, channel=incoming.channel),
             Note(Failed("not_delivered", "abandoned"), message_id, channel=incoming.channel),
         ]
         if owes_failure_notice(stored.facts.kind, reliable=True):

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from oncewire.errors import OncewireError
+from oncewire.handler.actions import Decided
 from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.delivering.deliver import FOR_EVER
 from oncewire.handler.loop.offers import IDLE, Offer, Offers
@@ -41,6 +42,9 @@ class HandOver(Offers):
         super().__init__()
         self._application, self._shell, self._ready = application, shell, ready
         self._places = asyncio.Semaphore(max(1, application.batch))
+        # Of every message that is offered, by sender and MessageId: set when a person decided
+        # about it.
+        self._over: dict[tuple[str, str], asyncio.Event] = {}
 
     async def run(self) -> None:
         """Offer what is ready, as long as there are places for it, until `stop`."""
@@ -94,6 +98,12 @@ class HandOver(Offers):
         await node.proofs.read(node.now())
         self._ready.set()
 
+    def end(self, decided: Decided) -> None:
+        """A person decided about a message: it is not offered again, and the next one goes on."""
+        over = self._over.get((decided.sender, decided.message_id))
+        if over is not None:
+            over.set()
+
     async def _hand_over(self, taken: GivenMessage) -> None:
         """Offer one message, which comes with a place, until it is taken and that is stored."""
         engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
@@ -102,6 +112,7 @@ class HandOver(Offers):
         place, known = True, True
         # Whether there may be something for another place when it is over: its channel is free.
         frees = True
+        over = self._over[sender, message_id] = asyncio.Event()
 
         @asynccontextmanager
         async def turn() -> AsyncIterator[bool]:
@@ -110,8 +121,11 @@ class HandOver(Offers):
                 await self._places.acquire()
                 place = True
             try:
-                yield known or await self._shell.do(
-                    "look", lambda: engine.still_offered(sender, message_id)
+                yield known or (
+                    not over.is_set()
+                    and await self._shell.do(
+                        "look", lambda: engine.still_offered(sender, message_id)
+                    )
                 )
             finally:
                 if place:
@@ -127,7 +141,7 @@ class HandOver(Offers):
 
         async def keep(said: Sequence[Submission]) -> None:
             nonlocal place, frees
-            async with handed_in(engine.node.store.spool, said, engine.node.kill) as handed:
+            async with handed_in(engine.node, said) as handed:
                 ready = handed.submissions
 
                 def confirm() -> tuple[bool, list[GivenMessage]]:
@@ -148,8 +162,9 @@ class HandOver(Offers):
 
         complaint = "the application did not take a message"
         try:
-            await self._until_taken(Offer(message_id, complaint, turn, give, keep, refused))
+            await self._until_taken(Offer(message_id, complaint, turn, give, keep, refused, over))
         finally:
+            del self._over[sender, message_id]
             if frees:
                 self._ready.set()
 

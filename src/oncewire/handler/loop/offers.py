@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from oncewire.errors import OncewireError, StoreProblem
@@ -47,6 +47,8 @@ class Offer(Generic[T]):
     keep: Callable[[T], Awaitable[object]]
     # Calls the operator; False when it waits for the application no more.
     refused: Callable[[str], Awaitable[bool]]
+    # Set when somebody decided about it: it is given no more.
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Offers:
@@ -57,10 +59,14 @@ class Offers:
         # Hears of the end of each offer: one that ends by a fault of ours is not the offer's.
         self.ended: Callable[[asyncio.Task[None]], None] | None = None
         self._stopping = asyncio.Event()
+        # Ends what waits for its next try.
+        self._waiting: set[asyncio.Event] = set()
 
     async def stop(self) -> None:
         """Let calls under way end; offers that wait for their next try are dropped."""
         self._stopping.set()
+        for over in self._waiting:
+            over.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
         for task in self._tasks:
@@ -80,7 +86,7 @@ class Offers:
         """Make an offer until it is taken and that is stored."""
         pause, refusals, taken = FIRST_PAUSE, 0, False
         said: T
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not offer.over.is_set():
             try:
                 async with offer.turn() as due:
                     if due and not taken:
@@ -96,11 +102,15 @@ class Offers:
                 known = isinstance(problem, OncewireError)
                 reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
                 self._complain(offer, reason, pause)
+                if offer.over.is_set():
+                    return
                 if refusals >= REFUSALS_MAX and not await self._still_waits(offer, reason):
                     return
             else:
                 return
-            await self._wait(self._stopping, pause)
+            self._waiting.add(offer.over)
+            await self._wait(offer.over, pause)
+            self._waiting.discard(offer.over)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _still_waits(self, offer: Offer[T], reason: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from oncewire.errors import OncewireError
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Refused
 from oncewire.handler.delivering.application import Application
 from oncewire.handler.loop.offers import IDLE, OFFERED_MAX, Offer, Offers
 from oncewire.handler.loop.shell import Shell
@@ -52,6 +52,36 @@ class Telling(Offers):
             logger.warning("nothing could be told", extra={"problem": str(problem)})
             return []
         return [notice for notice in found if notice.notice_id not in self._offered]
+
+    def tell_of(self, refused: Refused) -> None:
+        """Tell of a best-effort message that was refused, until the application takes it, has
+        refused to `REFUSALS_MAX` times, or this process ends: it is owed to nobody (C34)."""
+        notice = refused.notice
+        if notice.notice_id in self._offered or len(self._offered) >= OFFERED_MAX:
+            return
+        self._offered.add(notice.notice_id)
+        self._spawn(self._tell_of(notice))
+
+    async def _tell_of(self, notice: Notice) -> None:
+        @asynccontextmanager
+        async def turn() -> AsyncIterator[bool]:
+            async with self._turns:
+                yield True
+
+        async def give() -> None:
+            await self._application.notify(notice)
+
+        async def keep(_said: None) -> None:
+            """There is nothing to store."""
+
+        async def refused(_reason: str) -> bool:
+            return False
+
+        complaint = "the application did not take the news of a refusal"
+        try:
+            await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
+        finally:
+            self._offered.discard(notice.notice_id)
 
     async def _tell(self, notice: Notice) -> None:
         engine, notice_id = self._shell.engine, notice.notice_id

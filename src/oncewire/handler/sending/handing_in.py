@@ -1,22 +1,32 @@
-"""Handing in: documents that lie elsewhere are read once, before a turn makes messages of them.
+"""Handing in: documents are read and compressed in a thread, before a turn makes messages of them.
 
 Small ones go into memory, large ones into the spool, piece by piece. A turn then only names them:
-whatever an application hands in, and however slowly it comes, nobody else waits for it.
+whatever an application hands in, and however slowly it comes, nobody else waits for it. Every
+submission comes this way: of a command, of a program, and of an application that answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from oncewire.errors import InvalidValue
+from oncewire.agreement.resolve import binding_to_send
+from oncewire.errors import InvalidValue, OncewireError
+from oncewire.handler.documents.splitting import (
+    check_splittable,
+    compressed_key,
+    needs_compressing,
+    write_contents,
+)
 from oncewire.handler.kill import NOWHERE, KillPoints
+from oncewire.handler.node import Node
 from oncewire.handler.proofs import LONG_PIECE
+from oncewire.handler.route import Route, route_under
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
-from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
 from oncewire.message.payload import DistantPayload, Payload
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.limits import DEFAULT_LIMITS
@@ -159,36 +169,67 @@ def is_at_hand(submissions: Sequence[Submission]) -> bool:
 
 
 @asynccontextmanager
-async def handed_in(
-    spool: Spool, submissions: Sequence[Submission], kill: KillPoints = NOWHERE
-) -> AsyncIterator[HandedIn]:
-    """The submissions with their documents at hand, for as long as it takes to store them; who
-    stored them says `kept`."""
-    handed = HandedIn(spool, tuple(submissions), kill)
+async def handed_in(node: Node, submissions: Sequence[Submission]) -> AsyncIterator[HandedIn]:
+    """The submissions with their documents at hand, and compressed where that is agreed, for as
+    long as it takes to store them; who stored them says `kept`."""
+    handed = HandedIn(node.store.spool, tuple(submissions), node.kill)
     if not is_at_hand(submissions):
         reading = asyncio.ensure_future(asyncio.to_thread(handed.read))
         try:
             await asyncio.shield(reading)
         except asyncio.CancelledError:
-            # The thread reads on; what it puts is nobody's.
+            # The thread cannot be cancelled; its files are released when it ends.
             reading.add_done_callback(lambda _over: handed.let_go())
             raise
     try:
-        yield handed
+        async with AsyncExitStack() as compressing:
+            for submission in handed.submissions:
+                await compressing.enter_async_context(_compressed(node, submission))
+            yield handed
     finally:
         handed.let_go()
 
 
+@asynccontextmanager
+async def _compressed(node: Node, submission: Submission) -> AsyncIterator[None]:
+    """A submission has its compressed form at hand for as long as it takes to store it."""
+    payloads = submission.payloads
+    route = _route_of(node, submission) if payloads else None
+    if route is None or not needs_compressing(payloads, route.terms):
+        yield
+        return
+    check_splittable(payloads, route.terms, route.form, route.security)
+    contents = await asyncio.to_thread(write_contents, node, payloads, route)
+    key = compressed_key(payloads, route)
+    waiting = node.compressed.setdefault(key, [])
+    waiting.append(contents)
+    try:
+        yield
+    finally:
+        # What the turn did not take, because it was refused or known, is nobody's.
+        if contents in waiting:
+            waiting.remove(contents)
+            for content in contents:
+                node.store.spool.give_back(content.name)
+        if not waiting:
+            node.compressed.pop(key, None)
+
+
+def _route_of(node: Node, submission: Submission) -> Route | None:
+    """How a submission will travel; None where nothing is agreed for it, which its turn says."""
+    try:
+        agreement = agreement_called(node, submission.cpa_id)
+        binding = binding_to_send(agreement, submission.service, submission.action)
+    except OncewireError:
+        return None
+    return route_under(agreement, binding)
+
+
 async def submitted(
-    spool: Spool,
-    submission: Submission,
-    store: Callable[[Submission], Awaitable[Accepted]],
-    kill: KillPoints = NOWHERE,
+    node: Node, submission: Submission, store: Callable[[Submission], Awaitable[Accepted]]
 ) -> Accepted:
-    """Have a submission read, and then stored by `store`."""
-    if is_at_hand((submission,)):
-        return await store(submission)
-    async with handed_in(spool, (submission,), kill) as handed:
+    """Have a submission read and compressed, and then stored by `store`."""
+    async with handed_in(node, (submission,)) as handed:
         accepted = await store(handed.submissions[0])
         # What was submitted before has its own files.
         handed.kept = not accepted.repeated

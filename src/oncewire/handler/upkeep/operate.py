@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Direction
@@ -37,7 +37,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
 from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredOutgoing
+from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 BEHIND_MAX = 10_000
 """How many messages are looked at when a receiver's pause is lifted; the rest wait it out."""
@@ -70,9 +70,24 @@ def _check_not_received(tx: Transaction, message_id: str) -> None:
     if tx.outgoing(message_id) is None and tx.incoming_by_id(message_id):
         raise NotAllowed(
             f"message {message_id} was received here, not sent",
-            remedy="mend the application: it is offered the message until it takes it; or, if it "
-            f"was dealt with by hand, `oncewire inbox confirm {message_id}`",
+            remedy="mend the application: it is offered the message until it takes it",
         )
+
+
+def _check_given_up(message_id: str, arrived: Sequence[StoredIncoming], *, done_with: bool) -> None:
+    """What arrived here is given up only while the application has it before it."""
+    if not arrived:
+        return
+    if done_with:
+        states = " and ".join(sorted({kept.incoming.state.value for kept in arrived}))
+        raise NotAllowed(
+            f"message {message_id} was received here and is {states} already",
+            remedy="there is nothing left to abandon",
+        )
+    raise NotAllowed(
+        f"message {message_id} was received here and has not been offered to the application yet",
+        remedy="let the application take it; what it refuses can be given up",
+    )
 
 
 def find_channel(tx: Transaction, key: str) -> SendingChannel:
@@ -184,20 +199,22 @@ def pause_channel(node: Node, tx: Transaction, key: str, reason: str) -> None:
     open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))
 
 
-def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
-    """Give a message up; on a numbered channel the numbering restarts after it.
+def abandon_message(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> None:
+    """Give a message up, by the word of that person; on a numbered channel the numbering restarts
+    after it. One that arrived, and that the application was offered and did not confirm, is
+    handed to nobody.
 
     Of one that has its outcome already only the incident is left to close, if it has one:
     past persistDuration nothing else can be done for it (C37). The same holds for a message
     that arrived and is done with.
     """
-    if find_to_end(tx, message_id) is None and give_up_received(node, tx, message_id):
+    if find_to_end(tx, message_id) is None and give_up_received(node, tx, message_id, by):
         return
     arrived = [] if tx.outgoing(message_id) else tx.incoming_by_id(message_id)
     done_with = all(kept.incoming.state not in _WITH_APPLICATION for kept in arrived)
     if arrived and done_with and resolve_incidents(node, tx, Resolve(message_id)):
         return
-    _check_not_received(tx, message_id)
+    _check_given_up(message_id, arrived, done_with=done_with)
     stored = find_outgoing(tx, message_id)
     terms = last_terms(node, tx, stored)
     stored = replace(stored, outgoing=replace(stored.outgoing, terms_id=node.keep_terms(tx, terms)))
@@ -212,9 +229,9 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     if over and resolve_incidents(node, tx, Resolve(message_id)):
         return
     if is_whole(stored) and not over:
-        abandon_document(node, tx, stored)
+        abandon_document(node, tx, stored, by)
         return
-    step = abandon(stored.outgoing, channel, terms)
+    step = abandon(stored.outgoing, channel, terms, by)
     if stored.facts.kind is not MessageKind.NORMAL:
         # Of a signal's end only the operator is told, whose word this is (C33).
         step = replace(step, outgoing=replace(step.outgoing, notice_owed=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncewire.journal.outcome import given_up_by
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
@@ -24,6 +25,9 @@ from oncewire.protocol import notes
 
 def judge(subject: Subject) -> None:
     """Each handler that was given the message to deliver: where does it stand at the end?"""
+    for trace in subject.traces:
+        if ABANDONED in trace.kinds:
+            _judge_given_up(subject, trace)
     if not subject.healed:
         return
     for trace in subject.traces:
@@ -88,7 +92,26 @@ def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
             _judge_receiver(subject, receiver)
 
 
+def _judge_given_up(subject: Subject, trace: Trace) -> None:
+    """What a person gave up where it had arrived is lost, whenever that is asked: nothing that may
+    still come changes it."""
+    by = given_up_by(trace)
+    received = trace.first(RECEIVED)
+    promised = ACK_SENT in trace.kinds or JOINED in trace.kinds or subject.submitted is not None
+    reliable = received is None or subject.context.terms_of(received).reliable
+    if by is None or trace.confirmations or not (promised and reliable):
+        return
+    subject.found(
+        "S4",
+        ViolationKind.LOST,
+        trace.node,
+        f"It was given up by {by} where it had arrived: no application has it.",
+    )
+
+
 def _judge_receiver(subject: Subject, trace: Trace) -> None:
+    if given_up_by(trace) is not None:
+        return  # It is told already.
     if HANDED_OVER not in trace.kinds:
         received = trace.first(RECEIVED)
         if trace.called or (received is not None and subject.context.is_held_up(received)):

@@ -150,6 +150,9 @@ class Application:
         machine = self._machine
         if machine.engine is not engine or not machine.up:
             return
+        if (machine.name, taken.message_id) in machine.ledger.given_up:
+            # Whoever takes it meanwhile is not heard any more.
+            return
         whim, refusals = self._whim(taken), self._refusals.get(taken.message_id, 0)
         mood = machine.mood_of(whim)
         often = {Mood.REFUSES: whim.amount if whim else 0, Mood.FORGETS: 1}
@@ -207,6 +210,20 @@ class Application:
             self._decide(engine, taken)
         elif ending is Ending.DONE:
             self.look_soon()
+
+    def end(self, sender: str, message_id: str) -> None:
+        """An operator gave a message up: it is offered no more, and the next one goes on."""
+        for stream, queue in list(self._streams.items()):
+            given_up = [
+                taken for taken in queue if (taken.sender, taken.message_id) == (sender, message_id)
+            ]
+            for taken in given_up:
+                first = queue[0] is taken
+                queue.remove(taken)
+                if first and queue and self._called:
+                    self._deal_with(self._machine.engine, stream, queue[0])
+            if not queue:
+                del self._streams[stream]
 
     # --- what it is told ---
 

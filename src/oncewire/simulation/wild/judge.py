@@ -58,6 +58,14 @@ def judge(world: World) -> tuple[Violation, ...]:
     if any(isinstance(event, ClockStep) for event in world.plan.events):
         # It compares instants of one node across boots; here they are judged by the true time.
         found = [violation for violation in found if violation.predicate != "S11"]
+    # It is lost, and says so: by the word of a person, and never under another name.
+    found = [
+        violation
+        for violation in found
+        if violation.predicate != "S4"
+        or "given up by" not in violation.sentence
+        or (violation.node, violation.message_id) not in world.ledger.given_up
+    ]
     history = History(world, rows)
     history.judge()
     found += world.ledger.found
@@ -102,6 +110,7 @@ class History:
             row.message_id for row in rows if row.kind == NOTIFIED and row.ref_to in self.called
         }
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
+        self.given_up = {message_id for _, message_id in world.ledger.given_up}
         self.standstills = Standstills(rows, self.at)
 
     def at(self, row: Row) -> Instant:
@@ -110,6 +119,10 @@ class History:
 
     def judge(self) -> None:
         """Everything that the journals alone cannot show."""
+        for node, message_id in self.ledger.given_up:
+            if any(row.kind == CONFIRMED for row in self.traces[node, message_id]):
+                sentence = "It was given up, and is called confirmed."
+                self.ledger.broke("falsified", sentence, node, message_id)
         self._accepted()
         self._probes()
         self._documents()
@@ -142,6 +155,8 @@ class History:
     def _delivered(self, order: Order, kind: str, why: str) -> None:
         rows = self.traces.get((order.sender, order.message_id), [])
         told = [row.kind for row in rows if row.kind in (FAILED, NOTIFIED)]
+        if order.message_id in self.given_up:
+            return
         if order.message_id not in self.confirmed:
             refused = self.ledger.refused.get(order.message_id)
             sentence = f"It did not arrive although {why}."
@@ -169,6 +184,7 @@ class History:
         if message_id in self.notices or not self._terms_of(submitted).runs_protocol:
             return
         heard = self.ledger.told[node][message_id] > 0 or message_id in self.called
+        heard = heard or message_id in self.given_up
         if not heard and message_id not in self.confirmed:
             sentence = "No application has it, and none was told."
             self.ledger.broke("lost", sentence, node, message_id)

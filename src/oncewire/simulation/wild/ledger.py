@@ -25,6 +25,8 @@ class Ledger:
     shown: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
     # Failures that an application heard of, by node.
     told: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # What operators gave up where it had arrived, by node and MessageId.
+    given_up: set[tuple[str, str]] = field(default_factory=set)
     # The true instant of each journal row, by node and seq.
     written_at: dict[tuple[str, int], Instant] = field(default_factory=dict)
     # Replies on connections, by node and the request's MessageId, each different one once.

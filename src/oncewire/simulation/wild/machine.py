@@ -13,6 +13,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.errors import OncewireError, StoreFull, StoreProblem
 from oncewire.handler.actions import (
     Action,
+    Decided,
     Join,
     Notice,
     Post,
@@ -314,6 +315,10 @@ class Machine:
             self.application.hear_soon()
         elif isinstance(action, Join):
             self.turn("join", lambda: join_at_once(self.engine, action))
+        elif isinstance(action, Decided):
+            self.ledger.given_up.add((self.name, action.message_id))
+            self.ledger.happened["received message given up"] += 1
+            self.application.end(action.sender, action.message_id)
         elif isinstance(action, Ready):
             self.application.look_soon()
 
