@@ -67,6 +67,20 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         tests=_JOURNAL,
     ),
     Mutant(
+        "an id may be forgotten a moment too early",
+        f"{_PREDICATES}.durability",
+        "        if elapsed(before, row) <= terms.persist_duration:\n",
+        "        if elapsed(before, row) < terms.persist_duration:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "whoever is acknowledged has sent something",
+        f"{_PREDICATES}.durability",
+        "        peer = sent.peer if sent is not None else None\n",
+        "        peer = sent.peer\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
         "the copy is judged instead of the original",
         _SURVEY,
         "        original = max(names",

@@ -159,6 +159,25 @@ def test_numbers_of_a_partner_whose_clock_stepped_back_still_fit() -> None:
     assert receiver.get(2, 3, RESET).deliver == ("s3",)
 
 
+def test_a_late_opener_of_the_first_epoch_makes_no_message_too_old() -> None:
+    # Its clock stepped back after the opener, which arrives second: nothing was restarted.
+    receiver = Receiver()
+    receiver.get(1, 9, RESET)
+    assert receiver.get(0, 8, RESET).deliver == ("s8", "s9")
+    assert receiver.get(2, 5, RESET).deliver == ("s5",)
+    assert receiver.channel.epoch == 1
+
+
+def test_a_restart_within_one_tick_of_the_partners_clock_is_a_restart() -> None:
+    # Many handlers stamp whole seconds: what was made in the same one has the same stamp.
+    receiver = Receiver()
+    receiver.get(0, 10, RESET)
+    assert receiver.fit(0, 10, RESET) is Fit.NEW_EPOCH
+    receiver.get(0, 10, RESET)
+    assert receiver.channel.epoch == 2
+    assert receiver.fit(1, 10, RESET) is Fit.NEXT, "as old as its opener, and no older"
+
+
 # --- the opener ---------------------------------------------------------------------------
 
 
@@ -288,6 +307,18 @@ def test_a_skipped_number_without_a_mark_is_too_late_as_well() -> None:
     receiver.channel = give_up_gap(receiver.channel, 2, terms).channel
     assert receiver.fit(1, 2) is Fit.STRAGGLER
     assert receiver.fit(1, 4) is Fit.OCCUPIED, "newer than all: its sender is mistaken"
+
+
+def test_a_number_that_was_skipped_counts_as_passed() -> None:
+    # 0 was handed over, 1 and 2 never came: the fifth message no longer begins the epoch.
+    terms = replace(ORDERED, window=3)
+    receiver = Receiver(terms)
+    receiver.get(0, 1, RESET)
+    receiver.get(3, 4)
+    receiver.channel = give_up_gap(receiver.channel, 3, terms).channel
+    assert receiver.channel.passed == 4
+    assert receiver.fit(1, 2, RESET) is Fit.STRAGGLER
+    assert receiver.fit(4, 5, RESET) is Fit.BEYOND, "marked as a beginning where none is due"
 
 
 def test_only_a_held_number_ends_the_wait() -> None:
