@@ -74,13 +74,6 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         tests=_JOURNAL,
     ),
     Mutant(
-        "whoever is acknowledged has sent something",
-        f"{_PREDICATES}.durability",
-        "        peer = sent.peer if sent is not None else None\n",
-        "        peer = sent.peer\n",
-        tests=_JOURNAL,
-    ),
-    Mutant(
         "the copy is judged instead of the original",
         _SURVEY,
         "        original = max(names",

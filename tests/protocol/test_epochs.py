@@ -168,6 +168,37 @@ def test_a_late_opener_of_the_first_epoch_makes_no_message_too_old() -> None:
     assert receiver.channel.epoch == 1
 
 
+def test_the_first_message_of_a_stream_restarts_nothing() -> None:
+    receiver = Receiver()
+    assert receiver.fit(0, 1, RESET) is Fit.NEXT
+    assert notes(receiver.get(0, 1, RESET)) == []
+    assert receiver.channel.epoch == 1
+
+
+def test_a_mark_of_beginning_behind_the_first_window_is_of_another_epoch() -> None:
+    receiver = Receiver()
+    for number in range(3):
+        receiver.get(number, number, RESET)
+    assert receiver.fit(3, 9, RESET) is Fit.NEXT, "the last that is marked"
+    assert receiver.fit(4, 9, RESET) is Fit.BEYOND
+    assert receiver.fit(5, 9, RESET) is Fit.BEYOND
+    receiver.get(3, 3, RESET)
+    assert receiver.fit(4, 9, RESET) is Fit.BEYOND
+    assert receiver.fit(4, 9, CONTINUE) is Fit.NEXT
+    # Where the first message alone is marked, the second begins nothing.
+    receiver = Receiver(replace(ORDERED, reset=ResetRule.FIRST_MESSAGE))
+    receiver.get(0, 1, RESET)
+    assert receiver.fit(1, 9, RESET) is Fit.NEW_EPOCH
+
+
+def test_a_first_number_as_old_as_what_follows_it_is_the_missing_one() -> None:
+    # A clock of whole seconds stamped both: nothing shows that the first was given up.
+    receiver = Receiver()
+    receiver.get(1, 5, RESET)
+    assert receiver.get(0, 5, RESET).deliver == ("s5", "s5")
+    assert receiver.channel.epoch == 1
+
+
 def test_a_restart_within_one_tick_of_the_partners_clock_is_a_restart() -> None:
     # Many handlers stamp whole seconds: what was made in the same one has the same stamp.
     receiver = Receiver()
@@ -346,6 +377,7 @@ def test_a_held_number_is_taken() -> None:
     receiver.get(0, 1, RESET)
     receiver.get(2, 3, RESET)
     assert receiver.fit(2, 9, CONTINUE) is Fit.OCCUPIED
+    assert receiver.fit(2, 2, CONTINUE) is Fit.OCCUPIED, "however old: it is not behind"
     # With the mark of a beginning it can only be of a new epoch, or of one that is over.
     assert receiver.fit(2, 9, RESET) is Fit.NEW_EPOCH
     assert receiver.fit(2, 2, RESET) is Fit.STRAGGLER
