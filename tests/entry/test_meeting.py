@@ -73,6 +73,31 @@ def test_one_file_each_way_makes_the_same_agreement_at_both(strangers: Path) -> 
     assert invited["agreement"]["sign"] is True
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("9" * 5_000, "number is too long"),
+        ("[" * 5_000 + "]" * 5_000, "nested too deeply"),
+        ("{a=" * 5_000 + "1" + "}" * 5_000, "nested too deeply"),
+    ],
+    ids=["digits", "lists", "tables"],
+)
+def test_a_file_that_is_made_to_break_its_reader_is_refused_in_words(
+    strangers: Path, value: str, problem: str
+) -> None:
+    invitation, card = strangers / "i.toml", strangers / "c.toml"
+    run("partner", "invite", "-o", invitation)
+    run("partner", "card", "-o", card)
+    for verb, file in (("accept", invitation), ("add", card)):
+        file.write_text(f"hostile = {value}\n{file.read_text()}")
+        told = run(
+            "partner", verb, file, "-c", strangers / "globex", exit_code=output.BAD_INPUT
+        ).output
+        assert problem in told
+        assert "next:" in told
+    assert list((strangers / "globex" / "agreements").glob("*.toml")) == []
+
+
 def test_an_acceptance_of_another_invitation_is_not_taken(strangers: Path) -> None:
     invitation, acceptance = strangers / "i.toml", strangers / "a.toml"
     run("partner", "invite", "-o", invitation, "--insecure")

@@ -10,20 +10,28 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.actions import Post
+from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.sending.ways import left_ways, take_again, take_up
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
-from oncewire.message.instant import MILLISECOND
+from oncewire.message import Payload, Service
+from oncewire.message.instant import HOUR, MILLISECOND
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import OutgoingState
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind, Transport
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_client import HttpClientSettings
 from oncewire.transport.http_server import HttpServerSettings
+from tests.handler.pair import TestWorld
 from tests.handler.serving import journal
 from tests.handler.test_other_transports import NAMES, World, by_mail, document
 from tests.ports import free_port
@@ -242,3 +250,59 @@ def test_two_transports_to_one_receiver_are_numbered_each_by_itself(tmp_path: Pa
                 assert not check_journal(journal(handler), healed=False).violations
 
     run(work(), 100)
+
+
+BOTH = """
+cpa_id = "{partner}"
+profile = "ebms2"
+[own]
+party_id = "urn:test:alpha"
+http = "http://alpha/msh"
+smtp = "mailto:alpha@alpha.example"
+[partner]
+party_id = "urn:test:{partner}"
+http = "http://{partner}/msh"
+smtp = "mailto:{partner}@{partner}.example"
+[delivery]
+transports = ["http", "smtp"]
+retries = 0
+"""
+
+
+@pytest.mark.requirement("RTY-4", "RTY-15")
+def test_a_transport_that_fails_to_one_partner_is_still_taken_to_the_others() -> None:
+    def started() -> Engine:
+        deals = Agreements([read_toml(BOTH.format(partner=name)) for name in ("beta", "gamma")])
+        engine = Engine(Node("alpha", store, deals, world))
+        engine.start()
+        take_up(engine.node)
+        return engine
+
+    def way_of(partner: str) -> Post:
+        payload = Payload.of("order", "text/plain", b"order")
+        order = Submission(partner, Service("urn:test:orders"), "New", (payload,))
+        engine.submit(order)
+        (post,) = (action for action in engine.commit() if isinstance(action, Post))
+        return post
+
+    def fail(post: Post) -> None:
+        lost = Transmission(post.message_id, post.attempt, sent=False, reason="the line is cut")
+        engine.transmission_over(lost)
+        world.time += HOUR
+        engine.tick()
+        engine.commit()
+
+    store, world = MemoryStore("alpha"), TestWorld("alpha")
+    engine = started()
+    fail(way_of("beta"))
+    for _ in range(2):
+        assert way_of("beta").transport == "smtp"
+        assert way_of("gamma").transport == "http"
+        assert [way.peer for way in left_ways(engine.node)] == ["urn:test:beta"]
+        engine = started()
+    fail(way_of("gamma"))
+    (beta, gamma) = left_ways(engine.node)
+    take_again(engine.node, beta)
+    assert left_ways(engine.node) == [gamma]
+    assert way_of("beta").transport == "http"
+    assert way_of("gamma").transport == "smtp"

@@ -121,6 +121,33 @@ def test_another_nodes_copy_does_not_make_a_hubs_acknowledgement_true() -> None:
     assert _told(rows) == [("S3", "ack_without_store")]
 
 
+@pytest.mark.requirement("DUP-1", "STO-7")
+@pytest.mark.parametrize("past", [0, 1])
+def test_an_id_is_remembered_until_persist_duration_has_passed(past: int) -> None:
+    rows = SCENARIOS["lost_ack"]().rows
+    first, copy = find(rows, Kind.RECEIVED)[0], find(rows, Kind.DUPLICATE)[0]
+    late = PLAIN.persist_duration + past
+    again = first._replace(seq=copy.seq, at=first.at + late, mono=first.mono + late)
+    told = _told([again if row is copy else row for row in rows], healed=False)
+    assert (("S3", "forgotten") in told) is (past == 0)
+
+
+def test_one_that_was_forgotten_more_than_once_is_told_of_once() -> None:
+    rows = SCENARIOS["lost_ack"]().rows
+    first, copy = find(rows, Kind.RECEIVED)[0], find(rows, Kind.DUPLICATE)[0]
+    again = first._replace(seq=copy.seq, at=copy.at, mono=copy.mono)
+    rows = [again if row is copy else row for row in rows]
+    assert _told(repeat(rows, again)).count(("S3", "forgotten")) == 1
+
+
+def test_an_acknowledgement_of_something_never_sent_promises_nothing_of_its_store() -> None:
+    rows = SCENARIOS["plain"]().rows
+    rows = [row for row in rows if row.node == "acme" or row.message_id is None]
+    rows = drop(rows, *find(rows, Kind.SENT))
+    told = _told(change(rows, find(rows, Kind.ACKNOWLEDGED)[0], peer=None))
+    assert ("S3", "ack_without_store") not in told
+
+
 # --- S5 -----------------------------------------------------------------------------------
 
 

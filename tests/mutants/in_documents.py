@@ -151,6 +151,14 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         tests=(f"{_COLLISIONS}::test_a_part_with_another_header_than_its_document_is_refused",),
     ),
     Mutant(
+        "a document takes an id that retention removed",
+        "oncewire.handler.documents.gathering",
+        "    if taken or any(gone.sender == sender for gone in tx.removed(split_id)):\n",
+        "    if taken:\n",
+        requirement="BIG-6",
+        tests=(f"{_COLLISIONS}::test_a_document_under_an_id_that_retention_removed_is_refused",),
+    ),
+    Mutant(
         "tell of each part that fails",
         "oncewire.handler.failures",
         "                if is_part(stored) or not notices.is_due(node, tx, stored):\n",

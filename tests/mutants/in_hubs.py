@@ -142,6 +142,22 @@ IN_HUBS: tuple[Mutant, ...] = (
         tests=(_HOPS + "test_of_a_notice_only_the_hop_is_acknowledged",),
     ),
     Mutant(
+        "what is stranded goes on in the order against that in which it came",
+        "oncewire.handler.hub.stranded",
+        "    for listed in sorted(stranded, key=lambda kept: _place(node, tx, kept.incoming)):\n",
+        "    for listed in reversed(stranded):\n",
+        requirement="SW-10",
+        tests=(_STRANDED + "test_it_goes_on_in_the_order_of_its_numbers_however_it_came",),
+    ),
+    Mutant(
+        "what is stranded goes on by its numbers as if they never wrapped",
+        "oncewire.handler.hub.stranded",
+        "    return channel.key, incoming.epoch or 0, -behind\n",
+        "    return channel.key, incoming.epoch or 0, incoming.number\n",
+        requirement="SEQ-12",
+        tests=(_STRANDED + "test_it_goes_on_in_the_order_of_its_numbers_however_it_came",),
+    ),
+    Mutant(
         "give the acknowledgement of a hop back as a receipt",
         "oncewire.handler.hub.passing",
         "        and acknowledgment.actor is Actor.TO_PARTY_MSH\n",

@@ -13,6 +13,7 @@ _RECEIVER = "oncewire.protocol.receiver"
 _SEQUENCE = "oncewire.protocol.sequence"
 _BLOCKS = "oncewire.wire.drafts.blocks"
 
+_EPOCHS = "tests/protocol/test_epochs.py"
 _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
 _WINDOWS = "tests/handler/test_windows_at_work.py"
 _CHANGED = "tests/handler/test_changed_numbers.py"
@@ -33,6 +34,38 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         "RM_078_RANGE = SequenceRange(1, 4_294_967_294)\n",
         requirement="SEQ-2",
         tests=(f"{_NUMBERS}::test_after_the_last_number_comes_the_first",),
+    ),
+    Mutant(
+        "the opener of the first epoch ages what came before it",
+        _RECEIVING,
+        "        opens = self.epoch > 1 and",
+        "        opens = self.epoch >= 1 and",
+        requirement="SEQ-15",
+        tests=(f"{_EPOCHS}::test_a_late_opener_of_the_first_epoch_makes_no_message_too_old",),
+    ),
+    Mutant(
+        "a restart must be younger than the last message",
+        _RECEIVING,
+        "        return Epoch.NEXT if stamp >= self.newest_stamp else Epoch.OVER\n",
+        "        return Epoch.NEXT if stamp > self.newest_stamp else Epoch.OVER\n",
+        requirement="SEQ-15",
+        tests=(f"{_EPOCHS}::test_a_restart_within_one_tick_of_the_partners_clock_is_a_restart",),
+    ),
+    Mutant(
+        "a message as old as the opener of its epoch is a straggler",
+        _RECEIVING,
+        "        if stamp < self.oldest_stamp:\n",
+        "        if stamp <= self.oldest_stamp:\n",
+        requirement="SEQ-15",
+        tests=(f"{_EPOCHS}::test_a_restart_within_one_tick_of_the_partners_clock_is_a_restart",),
+    ),
+    Mutant(
+        "a skipped number was not passed",
+        _RECEIVING,
+        "            expected, passed = kept.numbers.after(expected), passed + 1\n",
+        "            expected, passed = kept.numbers.after(expected), passed + (entry is not None)\n",
+        requirement="SW-7",
+        tests=(f"{_EPOCHS}::test_a_number_that_was_skipped_counts_as_passed",),
     ),
     Mutant(
         "v0-078 counts from zero",

@@ -67,6 +67,13 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         tests=_JOURNAL,
     ),
     Mutant(
+        "an id may be forgotten a moment too early",
+        f"{_PREDICATES}.durability",
+        "        if elapsed(before, row) <= terms.persist_duration:\n",
+        "        if elapsed(before, row) < terms.persist_duration:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
         "the copy is judged instead of the original",
         _SURVEY,
         "        original = max(names",

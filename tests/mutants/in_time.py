@@ -7,6 +7,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _CLOCK = "tests/handler/upkeep/test_clock.py"
+_RETAIN = "tests/handler/upkeep/test_retain.py"
 _PAUSE = "tests/handler/test_pause.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 
@@ -34,6 +35,14 @@ IN_TIME: tuple[Mutant, ...] = (
         "        expired = tx.expired(",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_no_verdict_of_expiry_while_the_clock_is_in_doubt",),
+    ),
+    Mutant(
+        "retention goes on although the time is in doubt",
+        "oncewire.handler.engine",
+        "        if not node.in_doubt and node.now() >= node.sweep_due_at:\n",
+        "        if node.now() >= node.sweep_due_at:\n",
+        requirement="STO-7",
+        tests=(f"{_RETAIN}::test_nothing_is_removed_while_the_clock_is_in_doubt",),
     ),
     Mutant(
         "a restart believes any clock",

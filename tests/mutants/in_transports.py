@@ -27,6 +27,19 @@ _RECOVERY = "tests/handler/test_recovery_at_work.py"
 
 IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
+        "a transport that is left for one partner is left for all",
+        "oncewire.handler.perform",
+        "if (stored.peer, name) in node.left)\n",
+        "if any(name == left for _, left in node.left))\n",
+        requirement="RTY-15",
+        tests=(
+            (
+                f"{_FALLBACK}::"
+                "test_a_transport_that_fails_to_one_partner_is_still_taken_to_the_others"
+            ),
+        ),
+    ),
+    Mutant(
         "mail says yes before the parcel is stored",
         "oncewire.transport.smtp.listener",
         "        verdict = verdict_of(await self._hand_in(mail, peer, visit))\n",

@@ -139,7 +139,8 @@ def test_a_number_of_neither_range_names_the_one_it_misses() -> None:
 def test_a_window_does_not_shrink_under_what_is_under_way() -> None:
     terms = replace(WIDE, window=8)
     channel = _receiver_at(10, terms)
-    for smaller in (replace(terms, window=2), replace(terms, flow=FlowMode.STOP_AND_WAIT)):
+    single = replace(terms, flow=FlowMode.STOP_AND_WAIT)
+    for smaller in (replace(terms, window=2), single, replace(single, on_gap=OnGap.REJECT)):
         assert channel.fit(_of(17), NOW + 17, smaller) is Fit.EARLY
         assert channel.fit(_of(18), NOW + 18, smaller) is Fit.BEYOND
         opener = judge(arrival(0, NOW + 20, RESET), None, channel, smaller, NOW)
@@ -152,6 +153,11 @@ def test_a_window_grows_at_once_but_not_beyond_half_of_the_old_range() -> None:
     larger = replace(WIDE, window=40)
     assert channel.in_force(larger).window_size == 2
     assert _receiver_at(2).in_force(larger).window_size == 40
+
+
+def test_gaps_that_are_rejected_are_rejected_all_along() -> None:
+    strict = replace(WIDE, flow=FlowMode.STOP_AND_WAIT, on_gap=OnGap.REJECT)
+    assert _receiver_at(2, strict).fit(_of(3), NOW + 9, strict) is Fit.GAP
 
 
 def test_silent_restarts_stay_one_message_at_a_time() -> None:
@@ -180,8 +186,20 @@ def test_a_narrow_range_that_was_used_a_second_time_is_the_one_both_count_in() -
     channel = _receiver_at(4, NARROW)
     again = judge(arrival(0, NOW + 10, CONTINUE), None, channel, NARROW, NOW)
     assert again.channel is not None
-    judged = judge(arrival(4, NOW + 50, CONTINUE), None, again.channel, WIDE, NOW)
-    assert isinstance(judged, TurnedAway)
+    for number in (4, 5):
+        judged = judge(arrival(number, NOW + 50, CONTINUE), None, again.channel, WIDE, NOW)
+        assert isinstance(judged, TurnedAway)
+
+
+def test_a_restart_in_another_range_is_seen_while_the_first_number_is_missing() -> None:
+    # Only the second of the first window came; the sender gave up and began in another range.
+    channel = ReceivingChannel.open("a>b", WIDE)
+    early = judge(arrival(1, NOW, RESET), None, channel, WIDE, NOW)
+    assert early.channel is not None
+    for number in (200, 201):
+        restart = arrival(number, NOW + 50, RESET).sequence
+        assert restart is not None
+        assert early.channel.fit(restart, NOW + 50, SHIFTED) is Fit.NEW_EPOCH
 
 
 def test_a_range_that_begins_elsewhere_is_no_wider_one() -> None:

@@ -159,6 +159,56 @@ def test_numbers_of_a_partner_whose_clock_stepped_back_still_fit() -> None:
     assert receiver.get(2, 3, RESET).deliver == ("s3",)
 
 
+def test_a_late_opener_of_the_first_epoch_makes_no_message_too_old() -> None:
+    # Its clock stepped back after the opener, which arrives second: nothing was restarted.
+    receiver = Receiver()
+    receiver.get(1, 9, RESET)
+    assert receiver.get(0, 8, RESET).deliver == ("s8", "s9")
+    assert receiver.get(2, 5, RESET).deliver == ("s5",)
+    assert receiver.channel.epoch == 1
+
+
+def test_the_first_message_of_a_stream_restarts_nothing() -> None:
+    receiver = Receiver()
+    assert receiver.fit(0, 1, RESET) is Fit.NEXT
+    assert notes(receiver.get(0, 1, RESET)) == []
+    assert receiver.channel.epoch == 1
+
+
+def test_a_mark_of_beginning_behind_the_first_window_is_of_another_epoch() -> None:
+    receiver = Receiver()
+    for number in range(3):
+        receiver.get(number, number, RESET)
+    assert receiver.fit(3, 9, RESET) is Fit.NEXT, "the last that is marked"
+    assert receiver.fit(4, 9, RESET) is Fit.BEYOND
+    assert receiver.fit(5, 9, RESET) is Fit.BEYOND
+    receiver.get(3, 3, RESET)
+    assert receiver.fit(4, 9, RESET) is Fit.BEYOND
+    assert receiver.fit(4, 9, CONTINUE) is Fit.NEXT
+    # Where the first message alone is marked, the second begins nothing.
+    receiver = Receiver(replace(ORDERED, reset=ResetRule.FIRST_MESSAGE))
+    receiver.get(0, 1, RESET)
+    assert receiver.fit(1, 9, RESET) is Fit.NEW_EPOCH
+
+
+def test_a_first_number_as_old_as_what_follows_it_is_the_missing_one() -> None:
+    # A clock of whole seconds stamped both: nothing shows that the first was given up.
+    receiver = Receiver()
+    receiver.get(1, 5, RESET)
+    assert receiver.get(0, 5, RESET).deliver == ("s5", "s5")
+    assert receiver.channel.epoch == 1
+
+
+def test_a_restart_within_one_tick_of_the_partners_clock_is_a_restart() -> None:
+    # Many handlers stamp whole seconds: what was made in the same one has the same stamp.
+    receiver = Receiver()
+    receiver.get(0, 10, RESET)
+    assert receiver.fit(0, 10, RESET) is Fit.NEW_EPOCH
+    receiver.get(0, 10, RESET)
+    assert receiver.channel.epoch == 2
+    assert receiver.fit(1, 10, RESET) is Fit.NEXT, "as old as its opener, and no older"
+
+
 # --- the opener ---------------------------------------------------------------------------
 
 
@@ -290,6 +340,18 @@ def test_a_skipped_number_without_a_mark_is_too_late_as_well() -> None:
     assert receiver.fit(1, 4) is Fit.OCCUPIED, "newer than all: its sender is mistaken"
 
 
+def test_a_number_that_was_skipped_counts_as_passed() -> None:
+    # 0 was handed over, 1 and 2 never came: the fifth message no longer begins the epoch.
+    terms = replace(ORDERED, window=3)
+    receiver = Receiver(terms)
+    receiver.get(0, 1, RESET)
+    receiver.get(3, 4)
+    receiver.channel = give_up_gap(receiver.channel, 3, terms).channel
+    assert receiver.channel.passed == 4
+    assert receiver.fit(1, 2, RESET) is Fit.STRAGGLER
+    assert receiver.fit(4, 5, RESET) is Fit.BEYOND, "marked as a beginning where none is due"
+
+
 def test_only_a_held_number_ends_the_wait() -> None:
     receiver = _with_gap()
     with pytest.raises(NotAllowed, match="holds no message with number 1") as caught:
@@ -315,6 +377,7 @@ def test_a_held_number_is_taken() -> None:
     receiver.get(0, 1, RESET)
     receiver.get(2, 3, RESET)
     assert receiver.fit(2, 9, CONTINUE) is Fit.OCCUPIED
+    assert receiver.fit(2, 2, CONTINUE) is Fit.OCCUPIED, "however old: it is not behind"
     # With the mark of a beginning it can only be of a new epoch, or of one that is over.
     assert receiver.fit(2, 9, RESET) is Fit.NEW_EPOCH
     assert receiver.fit(2, 2, RESET) is Fit.STRAGGLER

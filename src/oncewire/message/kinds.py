@@ -8,6 +8,7 @@ Agreements and settings are tables of keys of such kinds (`key.py`).
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -40,6 +41,20 @@ _UNITS = {"ms": 1_000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 # A variable of the environment has no true and false of its own.
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The table that a TOML text describes; whatever its reader stumbles over is told in words."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problem, remedy = str(error)[:200], "correct that line"
+    except RecursionError:
+        problem, remedy = "it is nested too deeply", "write its values without so many brackets"
+    except ValueError:
+        # Python converts no more than some thousands of digits.
+        problem, remedy = "a number is too long", "write a shorter one"
+    raise InvalidValue(f"this is not TOML: {problem}", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,9 +135,9 @@ class ReceivingChannel:
         today's has tells so, as long as the narrow one was not used a second time.
         """
         kept, today = self.numbers, terms.numbers
-        if self.furthest is None or kept is None or number in kept or number not in today:
+        if kept is None or number in kept or number not in today:
             return self
-        if kept.first != today.first or kept.last > today.last or self.passed > kept.size:
+        if kept.first != today.first or self.passed > kept.size:
             return self
         return replace(self, numbers=today, expected=today.first + self.passed)
 
@@ -191,7 +191,7 @@ class ReceivingChannel:
             return False
         ahead = kept.numbers.distance(self.expected, number)
         marked = kept.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
-        if ahead >= kept.window_size or self.passed + ahead >= marked or self._holds(number):
+        if self.passed + ahead >= marked or self._holds(number):
             return False
         # The first number is missing, yet this one was made after messages that follow it: the
         # missing one was given up, and this is its successor.

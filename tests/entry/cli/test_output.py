@@ -56,6 +56,32 @@ def test_a_summary_is_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> 
     assert "failed: [errno 111] refused" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("obeyed", ["\x1b[2J", "\x9b2J", "\x07", "\u202e"])
+def test_no_text_of_others_is_obeyed_by_the_terminal(
+    obeyed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = f"a{obeyed}b"
+    problem = Problem(said, said, said, said)
+    output.show(
+        Report(
+            facts={"fact": said},
+            listings=(Listing("list", ("what", "message_id"), [(said, said)], said),),
+            problems=(problem,),
+            summary=said,
+            hints=(said,),
+        )
+    )
+    with pytest.raises(typer.Exit):
+        output.fail(errors.InvalidValue(said, remedy=said))
+    shown = "".join(capsys.readouterr())
+    assert obeyed[0] not in shown
+    assert shown.count("a?") == 12
+    output.show(Report(facts={"fact": said}), json=True)
+    shown = capsys.readouterr().out
+    assert obeyed[0] not in shown
+    assert json.loads(shown)["fact"] == said, "programs get it whole"
+
+
 def test_a_fingerprint_is_read_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Between its colons stand what others take for names of pictures."""
     fingerprint = "07:22:AB:79:100:ID"

@@ -84,7 +84,11 @@ def test_a_secret_is_never_shown(folder: Path) -> None:
         ("[application]\nway = 'pigeon'\n", ["application.way", "pull, directory, webhook"]),
         ("[store]\npath = ''\n", ["store.path", "empty"]),
         ('[party]\nname = "a\\u0007"\n', ["party.name", "control character"]),
+        ("[http]\nport = 65536\n", ["http.port", "from 0 to 65535"]),
+        ("[smtp]\nrelay_port = 65536\n", ["smtp.relay_port", "from 0 to 65535"]),
         ("[party\n", ["is not TOML"]),
+        (f"[http]\nport = {'9' * 5_000}\n", ["is not TOML", "number is too long"]),
+        (f"[http]\nallow = {'[' * 5_000}{']' * 5_000}\n", ["is not TOML", "nested too deeply"]),
         ('[party]\nname = "a\x07b"\n', ["is not TOML"]),
     ],
 )

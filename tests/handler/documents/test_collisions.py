@@ -12,6 +12,7 @@ from oncewire.journal.check import check_journal
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
 from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.instant import DAY, HOUR
 from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.incoming import Incoming
@@ -122,6 +123,24 @@ def test_a_document_whose_id_was_taken_meanwhile_fails_and_says_so(pair: Posting
     assert pair.state() is DocumentState.FAILED
     assert "is the id of another message" in refusals(pair)
     assert names(pair) == []
+
+
+@pytest.mark.requirement("BIG-6", "STO-7")
+@pytest.mark.parametrize("gone", ["order-0@alpha", DOC])
+def test_a_document_under_an_id_that_retention_removed_is_refused(pair: Posting, gone: str) -> None:
+    for number in (1, 2):
+        assert pair.post(f"p{number}@alpha", (DOC, number, 2)) == ""
+    assert names(pair) == [DOC]
+    pair.pass_time(365 * DAY)
+    pair.pass_time(HOUR)
+    with pair.beta.node.transition() as tx:
+        assert tx.incoming("urn:test:alpha", gone) is None
+        assert tx.document("urn:test:alpha", gone) is None
+    late = pair.post("late@alpha", (gone, 1, 2), time_to_live=None)
+    assert late == "Inconsistent"
+    assert f"SplitId {gone} is the id of another message or document" in refusals(pair)
+    with pair.beta.node.transition() as tx:
+        assert list(tx.open_documents()) == []
 
 
 @pytest.mark.requirement("BIG-4", "BIG-6")

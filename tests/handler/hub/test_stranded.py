@@ -35,18 +35,22 @@ def pass_at_hub(chain: Chain, duration: int) -> None:
     chain.settle("hub1")
 
 
-def stranded() -> Chain:
-    """Order 1 never came; 3 and 2 were acknowledged, and then the way to the seller was lost."""
-    chain = Chain(options("window", hops=2))
-    chain.send(0)
+def stranded(came: tuple[int, ...] = (3, 2), gone: int = 1, **more: object) -> Chain:
+    """Order 1 never came; 3 and 2 were acknowledged, and then the way to the seller was lost.
+
+    Or others, in the order in which they `came` to the hub; those before `gone` arrived at once.
+    """
+    chain = Chain(options("window", hops=2, **more))
+    for number in range(gone):
+        chain.send(number)
     chain.carrying = False
-    for number in (1, 2, 3):
+    for number in (gone, *sorted(came)):
         chain.send(number)
     orders = {post.message_id: (name, post) for name, post in chain.posts
               if isinstance(post, Post)}  # fmt: skip
     chain.posts.clear()
     chain.carrying = True
-    for order in reversed(HELD):
+    for order in (f"order-{number}@buyer" for number in came):
         chain.carry(*orders[order])
         assert chain.state(order) is OutgoingState.DELIVERED
     chain.restart("hub1", "seller")
@@ -98,6 +102,19 @@ def test_it_goes_on_in_order_when_the_agreement_is_back() -> None:
     assert incidents(chain) == []
     for order in HELD:
         assert chain.kinds("hub1", order)[-1] == "acknowledged"
+
+
+@pytest.mark.requirement("HOP-8", "STO-3", "SW-10", "SEQ-12")
+@pytest.mark.parametrize("gone", [1, 6], ids=["", "numbers wrap"])
+@pytest.mark.parametrize("came", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
+def test_it_goes_on_in_the_order_of_its_numbers_however_it_came(
+    came: tuple[int, ...], gone: int
+) -> None:
+    numbers = tuple(gone + behind for behind in came)
+    small = {"window": 4, "agreement": "[sequence]\nrange = [0, 7]\n"}
+    chain = stranded(numbers, gone, **small)
+    chain.restart("hub1")
+    assert arrived(chain) == [f"order-{n}@buyer" for n in (*range(gone), *sorted(numbers))]
 
 
 @pytest.mark.requirement("RTY-13", "OPS-1")

@@ -184,6 +184,27 @@ def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
     assert kept(pair.beta) == set()
 
 
+@pytest.mark.requirement("STO-7")
+@pytest.mark.parametrize("by", [-365 * DAY, 365 * DAY])
+def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
+    pair = Pair("ebms2", TERMS)
+    pair.send()
+    pair.take()
+    node, world = pair.beta.node, SetWorld("beta")
+    node.world = world
+    pair.pass_time(MINUTE)
+    world.set_by = by
+    # By the line of time that waits go by it is long due, and so is the sweep.
+    pair.pass_time(KEPT + DAY)
+    assert node.in_doubt
+    assert node.sweep_due_at < node.now()
+    assert kept(pair.beta) == {"order-1@alpha"}
+    assert (pair.beta.next_wake() or 0) > node.now(), "what may not be done keeps nobody busy"
+    world.set_by = 0
+    pair.pass_time(MINUTE)
+    assert kept(pair.beta) == set()
+
+
 # --- the border ---
 
 

@@ -7,7 +7,6 @@ misspelt `retries` must not silently be the default.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 
 from oncewire.agreement import kinds
@@ -39,6 +38,7 @@ from oncewire.agreement.toml.tables import (
 )
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message.ids import Service
+from oncewire.message.kinds import read_toml as read_table
 
 TEXT_MAX = 4 * 1024 * 1024
 """An agreement is a page of text; certificates written into it make it longer, not huge."""
@@ -69,12 +69,9 @@ def _parse(text: str) -> Table:
             f"the file has more than {TEXT_MAX} characters", remedy="this is no agreement"
         )
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-        raise AgreementProblem(
-            f"this is not TOML: {reason[:200]}", remedy="correct the line that is named"
-        ) from None
+        return read_table(text)
+    except InvalidValue as error:
+        raise AgreementProblem(error.problem, remedy=error.remedy) from None
 
 
 def _read(table: Table, load: Load | None, name: str) -> Agreement:

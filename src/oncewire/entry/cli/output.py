@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 import json as jsonlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,10 @@ _CODES: tuple[tuple[type[errors.OncewireError], int], ...] = (
     (errors.TransportProblem, TROUBLE),
     (errors.HandlerFailed, errors.HandlerFailed.exit_code),
 )
+
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal obeys instead of showing it: control characters, and those that turn the order
+of letters. Partners and files may hold them."""
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON instead of tables.")]
 """The option that every command has."""
@@ -160,7 +165,7 @@ def show(report: Report, *, json: bool = False) -> None:
     """Print a report."""
     try:
         if json:
-            sys.stdout.write(jsonlib.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n")
+            _write_json(report.as_dict())
         else:
             _show_tables(report)
         sys.stdout.flush()
@@ -169,12 +174,16 @@ def show(report: Report, *, json: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _write_json(body: Mapping[str, Any]) -> None:
+    text = jsonlib.dumps(body, indent=2, ensure_ascii=False)
+    sys.stdout.write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
 def fail(error: errors.OncewireError, *, json: bool = False) -> NoReturn:
     """Print an error and end with its exit code."""
     problem = problem_placed(problem_of(error))
     if json:
-        body = {"ok": False, "problems": [problem.as_dict()]}
-        sys.stdout.write(jsonlib.dumps(body, indent=2, ensure_ascii=False) + "\n")
+        _write_json({"ok": False, "problems": [problem.as_dict()]})
     else:
         _show_problem(console(sys.stderr), problem)
     raise typer.Exit(exit_code_of(error))
@@ -231,9 +240,9 @@ def _show_tables(report: Report) -> None:
     if report.summary:
         style = "bold" if report.exit_code == OK else "bold red"
         # A summary may quote a partner, or a system's error with its number in brackets.
-        out.print(report.summary, style=style, markup=False)
+        out.print(_shown(report.summary), style=style, markup=False)
     for hint in report.hints:
-        out.print(f"  next: {hint}", style="dim", markup=False)
+        out.print(f"  next: {_shown(hint)}", style="dim", markup=False)
 
 
 def _show_facts(out: Console, facts: Mapping[str, Any]) -> None:
@@ -263,7 +272,7 @@ def _show_listing(out: Console, listing: Listing) -> None:
         _show_one_by_one(out, listing)
         return
     table = Table(
-        box=SIMPLE_HEAD, title=listing.title or None, title_justify="left", pad_edge=False
+        box=SIMPLE_HEAD, title=_shown(listing.title) or None, title_justify="left", pad_edge=False
     )
     for column in listing.columns:
         # Ids are copied: no line ends within one.
@@ -304,7 +313,11 @@ def _cell(value: Any) -> Any:
         return Text("-", style="dim")
     if isinstance(found, bool):
         return Text("yes" if found else "no")
-    return Text(_one_line(found) or "-")
+    return Text(_shown(_one_line(found)) or "-")
+
+
+def _shown(text: str) -> str:
+    return _OBEYED.sub("?", text)
 
 
 def _empty(value: Any) -> bool:
@@ -329,12 +342,12 @@ def _one_line(value: Any) -> str:
 
 
 def _show_problem(out: Console, problem: Problem) -> None:
-    code = f" [{problem.code}]" if problem.code else ""
-    out.print(f"error{code}: {problem.problem}", style="red", markup=False)
+    code = f" [{_shown(problem.code)}]" if problem.code else ""
+    out.print(f"error{code}: {_shown(problem.problem)}", style="red", markup=False)
     if problem.where:
-        out.print(f"  where: {problem.where}", markup=False)
+        out.print(f"  where: {_shown(problem.where)}", markup=False)
     if problem.next:
-        out.print(f"  next:  {problem.next}", markup=False)
+        out.print(f"  next:  {_shown(problem.next)}", markup=False)
 
 
 SHOWN_ABOVE = 32 * 1024 * 1024

@@ -13,7 +13,6 @@ certificate it shows. It holds nothing secret and can be sent by mail.
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from oncewire.entry.party.transport_settings import first_settings
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
-from oncewire.message.kinds import quoted
+from oncewire.message.kinds import quoted, read_toml
 
 CARD_VERSION = 1
 CARD_ENDING = ".card.toml"
@@ -229,9 +228,10 @@ def read_card(place: Path) -> Card:
         return card_of(load(place, environ={}).settings)
     text = read_text(place, "card", 64 * 1024)
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidValue(f"{place} is no card: {error}", remedy="ask for a new one") from None
+        table = read_toml(text)
+    except InvalidValue as error:
+        problem = f"{place} is no card: {error.problem}"
+        raise InvalidValue(problem, remedy="ask for a new one") from None
     return card_from(table, place)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from oncewire.entry.party.folder import Card, card_from, card_of
 from oncewire.entry.party.partners import PartnerOptions, Planned, plan_partner, usual_cpa_id
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.message.kinds import quoted
+from oncewire.message.kinds import quoted, read_toml
 
 INVITATION, ACCEPTANCE = "invitation", "acceptance"
 VERSION = 1
@@ -151,10 +150,10 @@ def _term(options: PartnerOptions, name: str) -> str:
 def read_invitation(place: Path) -> Invitation:
     """An invitation or an acceptance, from its file."""
     try:
-        table = tomllib.loads(read_text(place, "invitation", 64 * 1024))
-    except tomllib.TOMLDecodeError as error:
+        table = read_toml(read_text(place, "invitation", 64 * 1024))
+    except InvalidValue as error:
         raise InvalidValue(
-            f"{place} is no invitation: {error}", remedy="ask for a new one"
+            f"{place} is no invitation: {error.problem}", remedy="ask for a new one"
         ) from None
     kind = next((name for name in (INVITATION, ACCEPTANCE) if name in table), "")
     terms, card, answers = table.get("agreement"), table.get("card"), table.get("answers", "")

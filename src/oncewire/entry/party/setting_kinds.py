@@ -50,12 +50,13 @@ def _read_period(raw: object) -> Duration:
 
 _PLAIN: dict[Any, ValueKind] = {
     str: kind("text between quotes", _read_line),
-    # More would not fit where it is used (ports, sizes, counts).
+    # More would not fit where it is used (sizes, counts).
     int: kinds.whole(0, kinds.SIZE_MAX),
     bool: kinds.BOOL,
     Path: kind("a file or folder", _read_path, str),
     tuple[str, ...]: kind("a list of texts", _read_list, list),
 }
+_PORT = kinds.whole(0, 65535)
 _MAYBE_PATH = kind("a file", _read_path, lambda path: str(path) if path else "")
 _PERIOD = kind("a duration such as PT30S", _read_period, format_duration)
 
@@ -66,6 +67,8 @@ def kind_of(section: type[Any], name: str) -> ValueKind:
     if annotation.startswith("Annotated[Duration"):
         # An alias of int to the type checker, but a length of time to whoever writes it.
         return _PERIOD
+    if name == "port" or name.endswith("_port"):
+        return _PORT
     hint = get_type_hints(section)[name]
     if get_origin(hint) in (Union, types.UnionType) and Path in get_args(hint):
         return _MAYBE_PATH

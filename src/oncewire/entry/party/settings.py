@@ -9,7 +9,6 @@ tells of each value who said it.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -28,6 +27,7 @@ from oncewire.entry.party.transport_settings import (
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.instant import Duration, seconds
 from oncewire.message.key import NamedKey, did_you_mean
+from oncewire.message.kinds import read_toml
 
 FILE = "oncewire.toml"
 PREFIX = "ONCEWIRE_"
@@ -353,9 +353,9 @@ def flags_of(given: Iterable[str]) -> dict[str, str]:
 
 def _from_file(file: Path) -> Iterable[tuple[str, tuple[Any, str]]]:
     try:
-        table = tomllib.loads(read_text(file, "settings", 1024 * 1024))
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidValue(f"{file} is not TOML: {error}", remedy="correct that line") from None
+        table = read_toml(read_text(file, "settings", 1024 * 1024))
+    except InvalidValue as error:
+        raise InvalidValue(f"{file}: {error.problem}", remedy=error.remedy) from None
     for section, values in table.items():
         if section not in SECTIONS or not isinstance(values, dict):
             raise unknown_setting(section, str(file))

@@ -100,7 +100,7 @@ def _is_cut_off(subject: Subject, silent: str, row: Row) -> bool:
     """Whether the journal of who gave the acknowledgement ends before it: that is told instead."""
     context = subject.context
     ends = [context.ended_before(node, row.at) for node in sorted(context.homes[silent])]
-    if not ends or None in ends:
+    if None in ends:
         return False
     subject.tell(ends[0])
     return True
