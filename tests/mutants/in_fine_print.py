@@ -523,14 +523,14 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the connection that came last is thrown out first",
-        "oncewire.transport.http_listener",
+        "oncewire.transport.listener",
         "        return self._show_out(min(waiting, key=lambda item: item[:2])[2])\n",
         "        return self._show_out(max(waiting, key=lambda item: item[:2])[2])\n",
         tests=(f"{_HTTP_SERVER}::test_when_full_the_longest_idle_makes_room",),
     ),
     Mutant(
         "who has just come is thrown out again",
-        "oncewire.transport.http_listener",
+        "oncewire.transport.listener",
         " and guest.transport is not None and guest.since < old\n",
         " and guest.transport is not None\n",
         tests=(f"{_HTTP_SERVER}::test_a_connection_that_has_just_come_keeps_its_place",),
@@ -618,7 +618,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who is being answered is idle",
-        "oncewire.transport.http_listener",
+        "oncewire.transport.listener",
         "                if not guest.busy and guest.transport is not None and now - guest.since > patience:\n",
         "                if guest.transport is not None and now - guest.since > patience:\n",
         tests=(f"{_HTTP_SERVER}::test_who_is_being_answered_is_not_idle",),

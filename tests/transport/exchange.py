@@ -21,8 +21,7 @@ from oncewire.transport.contract import Cargo, Delivery, Peer, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
 
 LOOPBACK = AddressRule.of(["loopback"])

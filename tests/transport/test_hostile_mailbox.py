@@ -90,7 +90,8 @@ class Liar:
             await self._sizes(command)
         elif "BODY" in command:
             number = int(command.split()[2])
-            await (self._lie() if number == 2 else self._mail(number))
+            start, count = map(int, re.findall(r"<(\d+)\.(\d+)>", command)[0])
+            await (self._lie() if number == 2 else self._mail(number, start, count))
         elif "STORE" in command and "DELETED" in command:
             self.mails.pop(int(command.split()[2]), None)
         await self._say(f"{tag} OK done\r\n".encode())
@@ -103,35 +104,35 @@ class Liar:
         if self.lie == "strangers":
             await self._say(b"* 9 FETCH (UID 77 RFC822.SIZE 1)\r\n* 8 FETCH (UID 4)\r\n")
 
-    async def _mail(self, number: int) -> None:
-        content = self.mails.get(number, b"")
-        head = f"* 1 FETCH (UID {number} BODY[] {{{len(content)}}}\r\n".encode()
+    async def _mail(self, number: int, start: int = 0, count: int = 10_000) -> None:
+        content = self.mails.get(number, b"")[start : start + count]
+        head = f"* 1 FETCH (UID {number} BODY[]<{start}> {{{len(content)}}}\r\n".encode()
         await self._say(head + content + b")\r\n")
 
     async def _lie(self) -> None:
         if self.lie == "huge":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] {99999999999}\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> {99999999999}\r\n")
             await self._for_ever(b"x" * 65536)
         elif self.lie == "endless":
             await self._for_ever(b"* 1 FETCH (UID 2 FLAGS ())\r\n" * 1000)
         elif self.lie == "line":
             await self._for_ever(b"x" * 65536)
         elif self.lie == "trickle":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] {300}\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> {300}\r\n")
             await self._for_ever(b"x", 0.05)
         elif self.lie == "slow line":
             await self._for_ever(b"x", 0.05)
         elif self.lie == "closes":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] {300}\r\nhalf of it")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> {300}\r\nhalf of it")
             self._out.close()
         elif self.lie == "number":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] 99999999999)\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> 99999999999)\r\n")
         elif self.lie == "nested":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] " + b"(" * 50_000 + b"\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> " + b"(" * 50_000 + b"\r\n")
         elif self.lie == "garbage":
             await self._say(b"\xff\0(((\r\n* FETCH FETCH {3}\r\n)))\r\n")
         elif self.lie == "another":
-            await self._say(b"* 1 FETCH (UID 3 BODY[] {4}\r\n<no>)\r\n")
+            await self._say(b"* 1 FETCH (UID 3 BODY[]<0> {4}\r\n<no>)\r\n")
         else:
             await self._mail(2)
 

@@ -7,6 +7,7 @@ nothing lets it expire, nobody may delete it. So that it is gone is the proof th
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ CONSUMER = "oncewire"
 
 REMEMBERED = 48 * 3600.0
 """Seconds for which the broker knows a parcel again that is published twice."""
+
+MONITOR_MAX = 1024 * 1024
+"""Bytes that the monitoring of a broker may say."""
 
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
@@ -119,8 +123,13 @@ async def check_server(monitor: str) -> None:
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
             session.get(f"{monitor.rstrip('/')}/jsz?config=true") as response,
         ):
-            told: dict[str, Any] = await response.json()
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+            said = bytearray()
+            async for piece in response.content.iter_chunked(65_536):
+                said += piece
+                if len(said) > MONITOR_MAX:
+                    raise ValueError("it says more than anybody asked for")
+            told: dict[str, Any] = dict(json.loads(said))
+    except (aiohttp.ClientError, OSError, ValueError, TypeError) as error:
         raise TransportProblem(
             f"the broker does not say how it stores: {error}",
             remedy="set broker.monitor to the address of its monitoring (http_port)",
