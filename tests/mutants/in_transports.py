@@ -83,8 +83,10 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "        if self._size > self._most:\n",
         "        if False:\n",
         tests=(
-            f"{_HOSTILE_MAIL}::"
-            "test_a_mail_that_is_too_large_is_refused_and_one_without_end_is_left",
+            (
+                f"{_HOSTILE_MAIL}::"
+                "test_a_mail_that_is_too_large_is_refused_and_one_without_end_is_left"
+            ),
         ),
     ),
     Mutant(
@@ -277,8 +279,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "one mail at which a look breaks off keeps the others waiting",
         "oncewire.transport.smtp.imap",
-        "        return sorted(found, key=lambda mail_id: (mail_id in last, mail_id))[:LISTED_MAX]\n",
-        "        return sorted(found)[:LISTED_MAX]\n",
+        "sorted(found, key=lambda mail_id: (mail_id in last, mail_id))[:LISTED_MAX]",
+        "sorted(found)[:LISTED_MAX]",
         requirement="TRN-3",
         tests=(
             (
