@@ -19,6 +19,8 @@ _SMTP = "tests/transport/test_smtp_contract.py"
 _BROKER = "tests/transport/test_broker_contract.py"
 _CONFIDED = "tests/handler/test_confided.py"
 _MAILBOX = "tests/transport/test_mailbox.py"
+_HOSTILE_FILES = "tests/transport/test_hostile_files.py"
+_HOSTILE_BROKER = "tests/transport/test_hostile_broker.py"
 _HOSTILE_MAIL = "tests/transport/test_hostile_mail.py"
 _HOSTILE_MAILBOX = "tests/transport/test_hostile_mailbox.py"
 _SWEEPING = "tests/transport/test_sweeping.py"
@@ -288,5 +290,49 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
                 "test_the_mails_of_others_are_taken_whatever_the_server_says_of_one"
             ),
         ),
+    ),
+    Mutant(
+        "a reader does not rest after what it refused",
+        "oncewire.transport.budget",
+        "            self._free_at = max(self._free_at, self._clock()) + rest\n",
+        "",
+        tests=(
+            "tests/transport/test_budget.py::test_a_reader_rests_for_longer_than_what_it_refused_took",
+        ),
+    ),
+    Mutant(
+        "files of a folder are taken without a rest",
+        "oncewire.transport.files.reader",
+        "                await self._share.turn()\n",
+        "",
+        tests=(f"{_HOSTILE_FILES}::test_forged_files_leave_the_processor_to_others",),
+    ),
+    Mutant(
+        "names of a folder are heard without a rest",
+        "oncewire.transport.files.remote",
+        "        if self._told % AT_A_STRETCH == 0:\n",
+        "        if False:\n",
+        tests=(f"{_HOSTILE_FILES}::test_a_folder_full_of_names_leaves_the_processor_to_others",),
+    ),
+    Mutant(
+        "mails are taken without a rest",
+        "oncewire.transport.smtp.mailbox",
+        "        await self._share.turn()\n",
+        "",
+        tests=(f"{_HOSTILE_MAILBOX}::test_forged_mails_leave_the_processor_to_others",),
+    ),
+    Mutant(
+        "a broker may say what it likes",
+        "oncewire.transport.broker.connection",
+        "            if (in_line and len(self.buf) > LINE_MAX) or self.needed > PARCEL_MAX:\n",
+        "            if False:\n",
+        tests=(f"{_HOSTILE_BROKER}::test_a_broker_without_end_is_left",),
+    ),
+    Mutant(
+        "parcels of a broker are taken however large they are together",
+        "oncewire.transport.broker.transport",
+        "            while sum(taking.values()) > _MEMORY:\n",
+        "            while False:\n",
+        tests=(f"{_HOSTILE_BROKER}::test_large_parcels_wait_for_each_other",),
     ),
 )

@@ -20,7 +20,7 @@ from oncewire.transport.contract import Delivery, Reply
 from oncewire.transport.http_tls import server_context
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.transport.exchange import Certificates, Receiver, run
+from tests.transport.exchange import Certificates, Receiver, run, turns
 
 MAILBOX = "beta@beta.example"
 GOOD = b"Content-Type: text/xml\r\n\r\n<a/>\r\n"
@@ -98,29 +98,6 @@ async def drop(delivery: Delivery) -> Reply:
     async for _ in delivery.body:
         pass
     return Reply(204)
-
-
-class Turns:
-    """The longest that anything kept the loop, in seconds of a processor."""
-
-    longest = 0.0
-
-    async def watch(self) -> None:
-        while True:
-            began = time.thread_time()
-            await asyncio.sleep(0)
-            self.longest = max(self.longest, time.thread_time() - began)
-            await asyncio.sleep(0.001)
-
-
-@contextlib.asynccontextmanager
-async def turns() -> AsyncIterator[Turns]:
-    watched = Turns()
-    task = asyncio.ensure_future(watched.watch())
-    try:
-        yield watched
-    finally:
-        task.cancel()
 
 
 # --- connections ---------------------------------------------------------------------------------
