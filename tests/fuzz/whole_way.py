@@ -29,8 +29,7 @@ from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.fuzz.cases import Broken, chance_of

@@ -23,8 +23,7 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from tests.handler.pair import agreement_text
 from tests.ports import free_port as free_port
 

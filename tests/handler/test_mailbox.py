@@ -8,7 +8,7 @@ import pytest
 from oncewire.journal.check import check_journal
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.smtp import imap, listener
+from oncewire.transport.smtp import imap
 from oncewire.transport.smtp.imap import ImapBox
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
@@ -41,8 +41,6 @@ def test_a_mail_that_could_not_be_removed_is_known_again(
         remove(box, mail_id)
 
     monkeypatch.setattr(ImapBox, "remove", sometimes)
-    # The first of the two memories ends with a process; the handler's does not.
-    monkeypatch.setattr(listener, "REMEMBERED", 0)
 
     async def work() -> None:
         with mailboxes() as server:

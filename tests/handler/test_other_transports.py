@@ -1,9 +1,12 @@
 """Real handlers over real servers: mail, SFTP and FTP, with nothing but the agreement changed."""
 
+import asyncio
 import contextlib
 import functools
+import random
+import smtplib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,7 @@ from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.http_tls import PeerTls, client_context
 from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.smtp.mail import write_mail
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import journal
@@ -202,3 +206,52 @@ def test_a_synchronous_wish_is_answered_later_with_a_warning(way: str, tmp_path:
             assert Kind.WARNING_SENT in [row.kind for row in journal(beta)]
 
     run(work(), 60)
+
+
+@pytest.mark.long
+@pytest.mark.requirement("TRN-3")
+def test_strangers_at_the_mail_server_keep_no_partner_waiting(tmp_path: Path) -> None:
+    """Silent connections from one address, mails of lines without end and forgeries from another;
+    a document of some megabytes and small ones from a third."""
+    silent_one, stranger = ("127.0.0.6", 0), ("127.0.0.5", 0)
+    forged = write_mail(
+        "text/xml", (), b"<no envelope/>", sender="a@a.test", recipient="b@b.test",
+        message_id="forged@a.test",
+    )  # fmt: skip
+
+    def bother(port: int, text: bytes) -> None:
+        with smtplib.SMTP("127.0.0.1", port, timeout=60, source_address=stranger) as server:
+            server.ehlo("x")
+            server.mail("a@a.test")
+            server.rcpt("beta@beta.test")
+            assert server.data(text)[0] == 554
+
+    async def work() -> None:
+        async with by_mail(tmp_path) as world, world.running() as (alpha, beta):
+            way = world.ways["beta"]["smtp"]
+            assert isinstance(way, SmtpTransport)
+            silent = []
+            for _ in range(250):
+                silent.append(
+                    await asyncio.open_connection("127.0.0.1", way.port, local_addr=silent_one)
+                )
+                if not (await silent[-1][0].readline()).startswith(b"220"):
+                    break
+            big = Payload.of(
+                "big", "application/octet-stream", random.Random(1).randbytes(3_000_000)
+            )
+            orders = [document(number) for number in range(5)]
+            orders.append(replace(document(5), payloads=(big,)))
+            sent = [await alpha.send(order) for order in orders]
+            for text in (b"X: y\r\n" * 200_000, b"X: y\r\n\r\n" + b"a\r\n" * 500_000, forged):
+                await asyncio.to_thread(bother, way.port, text)
+            for each in sent:
+                assert await alpha.wait(each.message_id, 40) is OutgoingState.DELIVERED
+            taken = {given.message_id: given for given in await beta.take(100)}
+            assert set(taken) == {each.message_id for each in sent}
+            for _, writer in silent:
+                writer.close()
+            for handler in (alpha, beta):
+                assert not check_journal(journal(handler), healed=False).violations
+
+    run(work(), 100)

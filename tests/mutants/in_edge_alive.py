@@ -171,8 +171,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "leave half-written files in the inbox",
         "oncewire.entry.delivery.directory",
-        "            half.unlink(missing_ok=True)\n\n    async def deliver",
-        "            half.exists()\n\n    async def deliver",
+        "        clear_folder(self.folder)\n",
+        "",
         tests=(f"{_BACKUP}::test_what_a_killed_process_had_begun_to_write_goes",),
     ),
     Mutant(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_LISTENER = "oncewire.transport.http_listener"
+_LISTENER = "oncewire.transport.listener"
 _SERVER = "oncewire.transport.http_server"
 _HEAD = "oncewire.transport.http_head"
 _BODY = "oncewire.transport.http_body"
@@ -109,15 +109,15 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what came quickly earns hours of dripping",
-        _SERVER,
+        _LISTENER,
         "        self._credit = min(self._credit + earned, self._limits.body_grace)\n",
         "        self._credit = self._credit + earned\n",
         tests=(f"{_EDGE}::test_a_body_that_was_quick_at_first_may_not_drip_for_hours",),
     ),
     Mutant(
         "refused requests are not counted",
-        _SERVER,
-        "        elif reply.refused:\n            self._budgets.refused(peer, visit.spent)\n",
+        _BUDGET,
+        "        elif reply.refused:\n            self.refused(peer, visit.spent)\n",
         "        elif reply.refused:\n            pass\n",
         tests=(f"{_EDGE}::test_who_is_refused_too_often_is_told_to_come_back",),
     ),

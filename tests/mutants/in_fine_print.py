@@ -523,38 +523,64 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the connection that came last is thrown out first",
-        "oncewire.transport.http_listener",
+        "oncewire.transport.listener",
         "        return self._show_out(min(waiting, key=lambda item: item[:2])[2])\n",
         "        return self._show_out(max(waiting, key=lambda item: item[:2])[2])\n",
         tests=(f"{_HTTP_SERVER}::test_when_full_the_longest_idle_makes_room",),
     ),
     Mutant(
         "who has just come is thrown out again",
-        "oncewire.transport.http_listener",
+        "oncewire.transport.listener",
         " and guest.transport is not None and guest.since < old\n",
         " and guest.transport is not None\n",
         tests=(f"{_HTTP_SERVER}::test_a_connection_that_has_just_come_keeps_its_place",),
     ),
     Mutant(
         "a file has its name before it is on the disk",
-        "oncewire.entry.delivery.directory",
-        "            file.flush()\n            os.fsync(file.fileno())\n",
-        "            file.flush()\n",
+        "oncewire.entry.files",
+        "                    file.flush()\n                    os.fsync(handle)\n",
+        "                    file.flush()\n",
         tests=(f"{_WAYS}::test_a_file_has_its_name_when_its_content_is_on_the_disk",),
     ),
     Mutant(
         "a file's name is not on the disk",
-        "oncewire.entry.delivery.directory",
-        "            os.fsync(handle)\n",
+        "oncewire.entry.files",
+        "            os.fsync(folder)\n",
         "            pass\n",
         tests=(f"{_WAYS}::test_a_file_has_its_name_when_its_content_is_on_the_disk",),
     ),
     Mutant(
         "a file that cannot be named stays half",
-        "oncewire.entry.delivery.directory",
-        "        with suppress(OSError):\n            half.unlink(missing_ok=True)\n",
-        "        pass\n",
+        "oncewire.entry.files",
+        "                    os.unlink(half, dir_fd=folder)\n",
+        "                    pass\n",
         tests=(f"{_WAYS}::test_a_file_that_cannot_have_its_name_leaves_nothing",),
+    ),
+    Mutant(
+        "a file is written through a link",
+        "oncewire.entry.files",
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC",
+        tests=(f"{_WAYS}::test_nothing_is_written_through_a_link_that_others_put_there",),
+    ),
+    Mutant(
+        "a file that somebody still writes is removed",
+        "oncewire.entry.files",
+        "        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "",
+        tests=(f"{_WAYS}::test_what_a_killed_process_had_begun_goes_when_it_is_put_again",),
+    ),
+    Mutant(
+        "a backup is made where a link leads",
+        "oncewire.entry.running.backup",
+        "        if half.is_symlink():\n            half.unlink()\n",
+        "",
+        tests=(
+            (
+                "tests/entry/running/test_backup.py::"
+                "test_a_backup_is_not_made_where_somebody_elses_link_leads"
+            ),
+        ),
     ),
     Mutant(
         "two senders with one id write one file",
@@ -618,7 +644,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who is being answered is idle",
-        "oncewire.transport.http_listener",
+        "oncewire.transport.listener",
         "                if not guest.busy and guest.transport is not None and now - guest.since > patience:\n",
         "                if guest.transport is not None and now - guest.since > patience:\n",
         tests=(f"{_HTTP_SERVER}::test_who_is_being_answered_is_not_idle",),

@@ -19,6 +19,9 @@ _SMTP = "tests/transport/test_smtp_contract.py"
 _BROKER = "tests/transport/test_broker_contract.py"
 _CONFIDED = "tests/handler/test_confided.py"
 _MAILBOX = "tests/transport/test_mailbox.py"
+_HOSTILE_FILES = "tests/transport/test_hostile_files.py"
+_HOSTILE_BROKER = "tests/transport/test_hostile_broker.py"
+_HOSTILE_MAIL = "tests/transport/test_hostile_mail.py"
 _HOSTILE_MAILBOX = "tests/transport/test_hostile_mailbox.py"
 _SWEEPING = "tests/transport/test_sweeping.py"
 _FAULTS = "tests/transport/test_server_faults.py"
@@ -42,21 +45,72 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "mail says yes before the parcel is stored",
         "oncewire.transport.smtp.listener",
-        "        verdict = verdict_of(await self._hand_in(mail, peer, visit))\n",
-        "        await self._hand_in(mail, peer, visit)\n        verdict = Verdict.TAKEN\n",
+        "        return _ANSWERS[verdict_of(reply)], True\n",
+        "        return _ANSWERS[Verdict.TAKEN], True\n",
         requirement="TRN-3",
         tests=(f"{_SMTP}::TestSmtp::test_what_is_not_taken_now_comes_again",),
     ),
     Mutant(
         "mail claims that it can answer",
         "oncewire.transport.smtp.listener",
-        "NAME, mail.content_type, mail.headers, body(), len(mail.body), peer, **more",
-        "NAME, mail.content_type, mail.headers, body(), len(mail.body), peer, True, **more",
+        "                    peer=peer,\n                    allowance=allowance,\n",
+        "                    peer=peer,\n                    allowance=allowance,\n"
+        "                    can_answer=True,\n",
         requirement="TRN-5 SYNC-10",
         tests=(
             f"{_SMTP}::TestSmtp::test_it_says_whether_it_can_answer",
             f"{_OTHERS}::test_a_synchronous_wish_is_answered_later_with_a_warning",
         ),
+    ),
+    Mutant(
+        "a mail that drips keeps its place",
+        "oncewire.transport.smtp.connection",
+        "            async with self._patience.waiting():\n",
+        "            if True:\n",
+        tests=(f"{_HOSTILE_MAIL}::test_a_mail_that_drips_gives_its_place_back",),
+    ),
+    Mutant(
+        "commands of a mail server have no end",
+        "oncewire.transport.smtp.connection",
+        "        if self._answers > ANSWERS_MAX:\n",
+        "        if False:\n",
+        tests=(f"{_HOSTILE_MAIL}::test_who_asks_without_end_is_hung_up_on_and_holds_nobody_up",),
+    ),
+    Mutant(
+        "what comes before it is asked for is a mail",
+        "oncewire.transport.smtp.connection",
+        "        if self._reader._buffer:",
+        "        if False:",
+        tests=(
+            f"{_HOSTILE_MAIL}::test_what_comes_before_it_is_asked_for_is_no_mail_and_no_command",
+        ),
+    ),
+    Mutant(
+        "a dot that was put before a dot stays in the mail",
+        "oncewire.transport.smtp.connection",
+        '.replace(b"\\r\\n.", b"\\r\\n")',
+        "",
+        requirement="TRN-3",
+        tests=(f"{_HOSTILE_MAIL}::test_the_text_of_a_mail_is_what_was_sent_however_it_is_cut",),
+    ),
+    Mutant(
+        "a mail may have any size",
+        "oncewire.transport.smtp.connection",
+        "        if self._size > self._most:\n",
+        "        if False:\n",
+        tests=(
+            (
+                f"{_HOSTILE_MAIL}::"
+                "test_a_mail_that_is_too_large_is_refused_and_one_without_end_is_left"
+            ),
+        ),
+    ),
+    Mutant(
+        "a mail server knows no partners",
+        "oncewire.transport.smtp.listener",
+        "        self._budgets.note(peer, reply, visit)\n",
+        "",
+        tests=(f"{_HOSTILE_MAIL}::test_a_partner_comes_in_when_strangers_have_every_place",),
     ),
     Mutant(
         "a header of a mail may hold a line end",
@@ -192,9 +246,9 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a mail is removed from its mailbox before it is stored",
         "oncewire.transport.smtp.mailbox",
-        "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
-        "            await asyncio.to_thread(box.remove, mail_id)\n"
-        "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
+        "                pieces = self._parts(box, mail_id, first, limit)\n",
+        "                pieces = self._parts(box, mail_id, first, limit)\n"
+        "                await asyncio.to_thread(box.remove, mail_id)\n",
         requirement="TRN-3",
         tests=(f"{_MAILBOX}::test_a_mail_is_removed_when_it_is_stored_and_not_before",),
     ),
@@ -240,9 +294,9 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one mail at which a look breaks off keeps the others waiting",
-        "oncewire.transport.smtp.mailbox",
-        "        found.sort(key=lambda mail_id: (mail_id in self._trouble, mail_id))\n",
-        "",
+        "oncewire.transport.smtp.imap",
+        "sorted(found, key=lambda mail_id: (mail_id in last, mail_id))[:LISTED_MAX]",
+        "sorted(found)[:LISTED_MAX]",
         requirement="TRN-3",
         tests=(
             (
@@ -278,5 +332,49 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         tests=(
             f"{_RECOVERY}::test_a_transport_that_answers_for_a_message_is_given_it_before_its_time_is_over",
         ),
+    ),
+    Mutant(
+        "a reader does not rest after what it refused",
+        "oncewire.transport.budget",
+        "            self._free_at = max(self._free_at, self._clock()) + rest\n",
+        "",
+        tests=(
+            "tests/transport/test_budget.py::test_a_reader_rests_for_longer_than_what_it_refused_took",
+        ),
+    ),
+    Mutant(
+        "files of a folder are taken without a rest",
+        "oncewire.transport.files.reader",
+        "                await self._share.turn()\n",
+        "",
+        tests=(f"{_HOSTILE_FILES}::test_forged_files_leave_the_processor_to_others",),
+    ),
+    Mutant(
+        "names of a folder are heard without a rest",
+        "oncewire.transport.files.remote",
+        "        if self._told % AT_A_STRETCH == 0:\n",
+        "        if False:\n",
+        tests=(f"{_HOSTILE_FILES}::test_a_folder_full_of_names_leaves_the_processor_to_others",),
+    ),
+    Mutant(
+        "mails are taken without a rest",
+        "oncewire.transport.smtp.mailbox",
+        "        await self._share.turn()\n",
+        "",
+        tests=(f"{_HOSTILE_MAILBOX}::test_forged_mails_leave_the_processor_to_others",),
+    ),
+    Mutant(
+        "a broker may say what it likes",
+        "oncewire.transport.broker.connection",
+        "            if (in_line and len(self.buf) > LINE_MAX) or self.needed > PARCEL_MAX:\n",
+        "            if False:\n",
+        tests=(f"{_HOSTILE_BROKER}::test_a_broker_without_end_is_left",),
+    ),
+    Mutant(
+        "parcels of a broker are taken however large they are together",
+        "oncewire.transport.broker.transport",
+        "            while sum(taking.values()) > _MEMORY:\n",
+        "            while False:\n",
+        tests=(f"{_HOSTILE_BROKER}::test_large_parcels_wait_for_each_other",),
     ),
 )

@@ -23,8 +23,7 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from tests.handler.processes.proxy import Luck, Proxy, Wires
 from tests.handler.serving import journal
 from tests.peers.communities import Digikoppeling, Phinms, Spine, SpineForwarding

@@ -8,6 +8,7 @@ import itertools
 import math
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +22,7 @@ from oncewire.transport.contract import Cargo, Delivery, Peer, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
 
 LOOPBACK = AddressRule.of(["loopback"])
@@ -43,6 +43,29 @@ def leap(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     real = loop.time
     loop.time = lambda: real() + seconds  # type: ignore[method-assign]
+
+
+class Turns:
+    """The longest that anything kept the loop, in seconds of a processor."""
+
+    longest = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            self.longest = max(self.longest, time.thread_time() - began)
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def turns() -> AsyncIterator[Turns]:
+    watched = Turns()
+    task = asyncio.ensure_future(watched.watch())
+    try:
+        yield watched
+    finally:
+        task.cancel()
 
 
 def cargo(*pieces: bytes, content_type: str = "text/xml", **headers: str) -> Cargo:

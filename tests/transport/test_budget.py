@@ -4,8 +4,16 @@ import asyncio
 
 import pytest
 
-from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit, address_of
-from oncewire.transport.contract import Peer
+from oncewire.transport.budget import (
+    BudgetLimits,
+    Budgets,
+    OverBudget,
+    ReaderShare,
+    ReaderVisit,
+    Visit,
+    address_of,
+)
+from oncewire.transport.contract import Peer, Reply
 from tests.transport.exchange import run
 
 HERE = Peer("192.0.2.1")
@@ -280,3 +288,55 @@ def test_addresses_are_forgotten_and_those_at_work_are_not() -> None:
         assert await over(budget, HERE) is not None
 
     run(work())
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+def test_a_reader_rests_for_longer_than_what_it_refused_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, rests = Clock(), []
+
+    async def slept(seconds: float) -> None:
+        rests.append(round(seconds, 3))
+        clock.time += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", slept)
+    share = ReaderShare(clock)
+
+    async def look(reply: Reply | None, seconds: float) -> None:
+        await share.turn()
+        with ReaderVisit(share) as visit:
+            visit.spend(seconds)
+            share.note(reply, visit)
+
+    async def work() -> None:
+        for seconds in (0.0, 0.1, 60.0):
+            await look(Reply(400, refused=True), seconds)
+        # What was taken may cost what it costs; what is no parcel at all is refused, too.
+        await look(Reply(204, known=True), 60.0)
+        await look(Reply(503), 60.0)
+        await look(None, 0.0)
+        await look(Reply(204), 0.0)
+
+    run(work())
+    assert rests == [0.05, 0.35, 5.0, 0.05]
+
+
+def test_parcels_of_a_place_are_a_strangers_until_a_partner_shows() -> None:
+    share = ReaderShare(Clock())
+    assert ReaderVisit(share).is_strangers
+    for reply, strangers in ((Reply(204, known=True), False), (Reply(400, refused=True), True)):
+        with ReaderVisit(share) as visit:
+            share.note(reply, visit)
+        assert ReaderVisit(share).is_strangers is strangers
+
+
+def test_what_a_reader_holds_has_an_end_and_is_given_back() -> None:
+    share = ReaderShare(Clock())
+    with ReaderVisit(share) as one, ReaderVisit(share) as other:
+        assert one.hold(ReaderShare.MEMORY)
+        assert not other.hold(1)
+        assert other.hold(-1)
+    assert share.held == 0

@@ -17,6 +17,8 @@ from oncewire.transport.files import ftp as ftp_module
 from oncewire.transport.files import reader as folder_reader
 from oncewire.transport.files import remote
 from oncewire.transport.files.ftp import ftp_transport
+from oncewire.transport.files.reader import FolderReader
+from oncewire.transport.files.remote import Connections, Place, Remote
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport
 from tests.transport.contract_checks import until
@@ -332,3 +334,90 @@ def test_a_lying_ftp_server_keeps_no_parcel_from_being_taken(lie: str) -> None:
                 assert not server.elsewhere
 
     run(work(), 15)
+
+
+def test_a_folder_full_of_names_leaves_the_processor_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While names come, the reader rests for longer than they took."""
+    spent, rests = 0.0, []
+
+    async def slept(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(remote, "thread_time", lambda: spent)
+    monkeypatch.setattr(asyncio, "sleep", slept)
+
+    async def work() -> None:
+        nonlocal spent
+        listing = remote.Listing(lambda _name: False)
+        for number in range(4000):
+            spent += 0.00005
+            assert await listing.add(f"junk-{number}", is_file=True)
+
+    run(work())
+    assert sum(rests) > 2 * spent
+    assert len(rests) == 4000 // remote.AT_A_STRETCH
+
+
+# --- forgeries -----------------------------------------------------------------------------------
+
+
+class Folder:
+    """A folder in memory, over connections that never fail."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+
+    async def alive(self) -> bool:
+        return True
+
+    async def names(self, _folder: str, wanted: Any) -> list[str]:
+        return [name for name in self.files if wanted(name)]
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        yield self.files[path.rpartition("/")[2]]
+
+    async def rename(self, old: str, new: str) -> None:
+        self.files[new.rpartition("/")[2]] = self.files.pop(old.rpartition("/")[2])
+
+    async def remove(self, path: str) -> None:
+        del self.files[path.rpartition("/")[2]]
+
+    async def write(self, _path: str, _pieces: AsyncIterator[bytes]) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+
+def test_forged_files_leave_the_processor_to_others() -> None:
+    """A reader that refuses what it finds rests in between, and a folder of thousands of files
+    makes no thousands of tasks."""
+    files = {f"{number:05}.parcel": GOOD for number in range(9000)}
+    most = 0
+
+    def refused() -> int:
+        return sum(name.endswith(".refused") for name in files)
+
+    async def refuse(delivery: Delivery) -> Reply:
+        nonlocal most
+        most = max(most, len(asyncio.all_tasks()))
+        async for _ in delivery.body:
+            pass
+        return Reply(400, body=b"no", refused=True)
+
+    async def work() -> None:
+        async def connect(_place: Place) -> Remote:
+            return Folder(files)
+
+        place = Place("sftp", "here", 22, "/in")
+        reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
+        reader.start(refuse)
+        await until(lambda: refused() >= 12)
+        # After each it rests for a twentieth of a second; four are taken at once.
+        assert refused() < 100
+        await reader.stop()
+        assert most < 20
+
+    run(work())

@@ -4,12 +4,13 @@ than it should, and takes what the others sent."""
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from oncewire.transport.contract import OutcomeKind
+from oncewire.transport.contract import OutcomeKind, Reply
 from oncewire.transport.smtp import imap
 from oncewire.transport.smtp.imap import MailboxSettings
 from oncewire.transport.smtp.mail import write_mail
@@ -17,7 +18,7 @@ from oncewire.transport.smtp.mailbox import probe_mailbox
 from oncewire.transport.smtp.relay import MailTls
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.contract_checks import until
-from tests.transport.exchange import Receiver, run
+from tests.transport.exchange import Receiver, run, turns
 
 pytestmark = pytest.mark.long
 
@@ -42,6 +43,8 @@ class Liar:
     told: int = 0
     validity: int = 1
     hung_up: int = 0
+    # Bytes of the largest answer to what a mail holds.
+    largest: int = 0
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[int]:
@@ -90,7 +93,8 @@ class Liar:
             await self._sizes(command)
         elif "BODY" in command:
             number = int(command.split()[2])
-            await (self._lie() if number == 2 else self._mail(number))
+            start, count = map(int, re.findall(r"<(\d+)\.(\d+)>", command)[0])
+            await (self._lie() if number == 2 else self._mail(number, start, count))
         elif "STORE" in command and "DELETED" in command:
             self.mails.pop(int(command.split()[2]), None)
         await self._say(f"{tag} OK done\r\n".encode())
@@ -103,35 +107,36 @@ class Liar:
         if self.lie == "strangers":
             await self._say(b"* 9 FETCH (UID 77 RFC822.SIZE 1)\r\n* 8 FETCH (UID 4)\r\n")
 
-    async def _mail(self, number: int) -> None:
-        content = self.mails.get(number, b"")
-        head = f"* 1 FETCH (UID {number} BODY[] {{{len(content)}}}\r\n".encode()
+    async def _mail(self, number: int, start: int = 0, count: int = 10_000) -> None:
+        content = self.mails.get(number, b"")[start : start + count]
+        self.largest = max(self.largest, len(content))
+        head = f"* 1 FETCH (UID {number} BODY[]<{start}> {{{len(content)}}}\r\n".encode()
         await self._say(head + content + b")\r\n")
 
     async def _lie(self) -> None:
         if self.lie == "huge":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] {99999999999}\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> {99999999999}\r\n")
             await self._for_ever(b"x" * 65536)
         elif self.lie == "endless":
             await self._for_ever(b"* 1 FETCH (UID 2 FLAGS ())\r\n" * 1000)
         elif self.lie == "line":
             await self._for_ever(b"x" * 65536)
         elif self.lie == "trickle":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] {300}\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> {300}\r\n")
             await self._for_ever(b"x", 0.05)
         elif self.lie == "slow line":
             await self._for_ever(b"x", 0.05)
         elif self.lie == "closes":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] {300}\r\nhalf of it")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> {300}\r\nhalf of it")
             self._out.close()
         elif self.lie == "number":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] 99999999999)\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> 99999999999)\r\n")
         elif self.lie == "nested":
-            await self._say(b"* 1 FETCH (UID 2 BODY[] " + b"(" * 50_000 + b"\r\n")
+            await self._say(b"* 1 FETCH (UID 2 BODY[]<0> " + b"(" * 50_000 + b"\r\n")
         elif self.lie == "garbage":
             await self._say(b"\xff\0(((\r\n* FETCH FETCH {3}\r\n)))\r\n")
         elif self.lie == "another":
-            await self._say(b"* 1 FETCH (UID 3 BODY[] {4}\r\n<no>)\r\n")
+            await self._say(b"* 1 FETCH (UID 3 BODY[]<0> {4}\r\n<no>)\r\n")
         else:
             await self._mail(2)
 
@@ -185,3 +190,59 @@ def test_a_mailbox_is_tried_out(lie: str) -> None:
             assert "a word" not in outcome.reason
 
     run(work(), 20)
+
+
+def test_a_large_mail_is_fetched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes to the handler as it comes, so no more than a part of it is in memory."""
+    monkeypatch.setattr(imap, "PART", 1000)
+
+    async def work() -> None:
+        liar, receiver = Liar(""), Receiver()
+        body = bytes(range(256)) * 20
+        liar.mails = {
+            2: mail(1),
+            5: write_mail(
+                "text/xml", (), body, sender="a@a.test", recipient="b@b.test", message_id="5@a.test"
+            ),
+        }
+        async with liar.running() as port:
+            transport = SmtpTransport(mailbox=liar.settings(port, 20.0))
+            await transport.start(receiver)
+            await until(lambda: not liar.mails)
+            await transport.stop()
+        assert body in [taken.body for taken in receiver.taken]
+        assert liar.largest <= 1000
+
+    run(work())
+
+
+def test_a_mailbox_of_a_million_mails_is_looked_into_some_at_a_time() -> None:
+    async def work() -> None:
+        liar, receiver = Liar(""), Receiver()
+        liar.mails = dict.fromkeys(range(100, 150_000), mail(1))
+        async with liar.running() as port:
+            box = await asyncio.to_thread(imap.ImapBox, liar.settings(port, 60.0))
+            async with turns() as watched:
+                found = await asyncio.to_thread(box.wanted, frozenset({100, 101}))
+            box.close()
+        assert found[0] == 102
+        assert len(found) == imap.LISTED_MAX
+        assert watched.longest < 0.1
+        assert not receiver.taken
+
+    run(work())
+
+
+def test_forged_mails_leave_the_processor_to_others() -> None:
+    async def work() -> None:
+        liar, receiver = Liar(""), Receiver(Reply(400, body=b"no", refused=True))
+        liar.mails = {number: mail(number) for number in range(3, 200)}
+        async with liar.running() as port:
+            transport = SmtpTransport(mailbox=liar.settings(port, 20.0))
+            began = time.monotonic()
+            await transport.start(receiver)
+            await until(lambda: len(receiver.taken) >= 12)
+            assert time.monotonic() - began > 0.4
+            await transport.stop()
+
+    run(work())

@@ -11,7 +11,7 @@ import pytest
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
 from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_listener import HttpLimits
+from oncewire.transport.http_server import HttpLimits
 from tests.transport.exchange import Receiver, endpoint, leap, port_of, post, run, talk
 
 MEGABYTE = 1024 * 1024

@@ -10,7 +10,7 @@ from oncewire.transport import http_connection
 from oncewire.transport.contract import Cargo, Delivery, OutcomeKind, Reply
 from oncewire.transport.http_body import HELD_MAX
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
+from oncewire.transport.http_server import HttpLimits
 from tests.transport.exchange import (
     LOOPBACK,
     Receiver,

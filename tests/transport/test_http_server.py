@@ -10,11 +10,10 @@ import time
 import pytest
 
 from oncewire.errors import TransportProblem
-from oncewire.transport import http_listener
+from oncewire.transport import listener
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply
 from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import BrokenBody, HttpServerSettings
+from oncewire.transport.http_server import BrokenBody, HttpLimits, HttpServerSettings
 from tests.transport.exchange import (
     Receiver,
     Taken,
@@ -439,7 +438,7 @@ def test_when_full_the_longest_idle_makes_room() -> None:
 
 def test_a_connection_that_has_just_come_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has not had its chance to ask anything; whoever comes next is told to come back."""
-    monkeypatch.setattr(http_listener, "_YOUNG_SECONDS", 1_000.0)
+    monkeypatch.setattr(listener, "_YOUNG_SECONDS", 1_000.0)
 
     async def work() -> None:
         async with endpoint(Receiver(), limits=HttpLimits(connections=2)) as transport:

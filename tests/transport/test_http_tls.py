@@ -11,8 +11,7 @@ from oncewire.errors import TransportProblem
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from oncewire.transport.http_tls import (
     ClientCertificates,
     Identity,

@@ -99,9 +99,9 @@ def test_a_connection_that_was_open_is_served_on(wall: list[int], by: int) -> No
 
 def test_nothing_at_the_endpoint_reads_the_clock_that_people_set() -> None:
     """What is told now and then goes by the steady one too."""
-    from oncewire.transport import budget, handshakes, http_listener, http_server, lag, turned_away
+    from oncewire.transport import budget, handshakes, http_server, lag, listener, turned_away
 
-    for module in (budget, handshakes, http_listener, http_server, lag, turned_away):
+    for module in (budget, handshakes, http_server, lag, listener, turned_away):
         assert not {"time", "time_ns", "datetime"} & set(vars(module)), module
-    assert HttpServer().turned_away._now is time.monotonic
+    assert HttpServer().turned_away._seldom._now is time.monotonic
     assert isinstance(HttpServer().turned_away, TurnedAway)

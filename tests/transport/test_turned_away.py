@@ -7,7 +7,7 @@ import pytest
 
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Peer
-from oncewire.transport.http_listener import HttpLimits
+from oncewire.transport.http_server import HttpLimits
 from oncewire.transport.turned_away import AGAIN, TurnedAway
 from tests.transport.exchange import Receiver, endpoint, port_of, run
 

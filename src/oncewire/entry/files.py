@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 
@@ -12,6 +19,12 @@ PUBLIC = 0o644
 PRIVATE_FOLDER = 0o700
 # Larger files are payloads, and payloads are streamed elsewhere.
 WHOLE_FILE_MAX = 512 * 1024 * 1024
+
+UNFINISHED = ".part"
+"""How the name of a file ends while it is written."""
+
+# A name that nobody can know before it is there; earlier versions had the process and a number.
+_HALF = re.compile(r"\.(.+)\.(?:[0-9a-f]{16}|[0-9]+(?:-[0-9]+)?)\.part", re.DOTALL)
 
 
 def read_bytes(path: Path, what: str, limit: int = WHOLE_FILE_MAX) -> bytes:
@@ -52,24 +65,92 @@ def write_new(path: Path, data: bytes | str, mode: int = PUBLIC, *, replace: boo
         raise NotAllowed(
             f"{path} exists already", remedy="choose another name, or remove it if it is yours"
         )
-    half = path.with_name(f".{path.name}.new")
+    with placed(path, mode) as file:
+        file.write(content)
+    return path
+
+
+@contextlib.contextmanager
+def placed(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A file that is written beside, and is whole and on the disk when it gets its name; `mode` is
+    exactly its mode from its first moment, None: what is usual here.
+
+    Others may write into the same folder. So the file is made anew under a name that nobody can
+    know before, and never through a link; all of it happens in the folder that was opened first. A
+    link or a file that lies under the name it is to have is replaced, not written to.
+    """
+    half = f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        half.unlink(missing_ok=True)
-        handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "wb") as file:
-            # The umask may have taken bits away, never added any; a key must not depend on it.
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
+        folder = _opened(path.parent)
+        try:
+            _clear(folder, path.name)
+            handle = os.open(half, flags, 0o666 if mode is None else mode, dir_fd=folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    # Whoever finds it knows by this that somebody still writes it.
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                    if mode is not None:
+                        # The umask may have taken bits away; a key must not depend on it.
+                        os.fchmod(handle, mode)
+                    yield file
+                    file.flush()
+                    os.fsync(handle)
+                    os.replace(half, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(half, dir_fd=folder)
+                raise
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
-        half.unlink(missing_ok=True)
         raise NotAllowed(
             f"{path} cannot be written: {error.strerror}",
             remedy="check the folder, its permissions and the space on the disk",
-        ) from None
-    return path
+        ) from error
+
+
+def clear_folder(path: Path) -> None:
+    """Remove every file that a process had begun to write there when it was killed."""
+    with contextlib.suppress(OSError):
+        folder = _opened(path)
+        try:
+            _clear(folder)
+        finally:
+            os.close(folder)
+
+
+def _opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _clear(folder: int, name: str | None = None) -> None:
+    """Remove what is left of a file that nobody writes any more; None: of any file."""
+    for found in os.listdir(folder):
+        half = _HALF.fullmatch(found) if found.endswith(UNFINISHED) else None
+        if half is not None and name in (None, half[1]) and _is_left(folder, found):
+            with contextlib.suppress(OSError):
+                os.unlink(found, dir_fd=folder)
+
+
+def _is_left(folder: int, name: str) -> bool:
+    """Whether it is a file of ours that nobody writes. What others put there is theirs."""
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handle = os.open(name, flags, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return False
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def make_folder(path: Path, mode: int = 0o755) -> Path:

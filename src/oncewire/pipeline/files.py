@@ -89,9 +89,11 @@ def _force(path: Path) -> None:
 
 
 def write_forced(path: Path, content: str | bytes) -> None:
-    """Write beside, force to disk, rename: the file is whole at every moment."""
+    """Write beside, force to disk, rename: the file is whole at every moment. Nothing is written
+    through a link that somebody else put there."""
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as opened:
+    beside.unlink(missing_ok=True)
+    with beside.open("xb") as opened:
         opened.write(content.encode() if isinstance(content, str) else content)
         opened.flush()
         os.fsync(opened.fileno())

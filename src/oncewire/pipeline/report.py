@@ -18,7 +18,7 @@ from typing import Any
 from oncewire.journal.history import in_words
 from oncewire.journal.predicates.violation import QUARANTINE
 from oncewire.message.instant import SECOND
-from oncewire.pipeline.files import safe_name
+from oncewire.pipeline.files import safe_name, write_forced
 from oncewire.pipeline.lake import Lake, count_values
 from oncewire.pipeline.report_page import bar, heat_map, page, section, table, time_line, words
 from oncewire.pipeline.tables import OPEN
@@ -305,9 +305,9 @@ def _csv(rows: Iterable[tuple[Any, ...]]) -> str:
 def write(lake: Lake, out: Path, folder: Path | None = None) -> Facts:
     """Write the page, and with a folder each partner's file into it."""
     facts = gather(lake)
-    out.write_text(render(facts, f"Ledger of {lake.root.name}"), encoding="utf-8")
+    write_forced(out, render(facts, f"Ledger of {lake.root.name}"))
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in partner_csvs(facts).items():
-            (folder / name).write_text(text, encoding="utf-8")
+            write_forced(folder / name, text)
     return facts

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.contract import Peer
+from oncewire.transport.contract import Peer, Reply
 
 WINDOW = 60.0
 """Seconds over which processor time and refused requests are counted."""
@@ -154,6 +154,13 @@ class Budgets:
         if peer.certificate is not None:
             # An address may be that of others too, and they would answer for it.
             address.wasted.add(seconds, self.limits.processor_refused, now)
+
+    def note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
+        """Who proved to be a partner is known from now on; who was refused is counted."""
+        if reply.known:
+            self.meet(peer)
+        elif reply.refused:
+            self.refused(peer, visit.spent)
 
     async def enter(self, peer: Peer) -> Visit:
         """Let a request in, at once or when it is its turn; OverBudget where it is not."""
@@ -295,6 +302,77 @@ class Visit:
         self._group.spooled -= self._spooled
         self._held = self._spooled = 0
         self._budgets.left(self._address, self._group)
+
+
+class ReaderShare:
+    """What parcels may cost that others leave where we look for them: a mailbox, a folder on a
+    server, a stream of a broker.
+
+    Whoever can write there is nobody's guest here, so there is nobody to turn away; the reader
+    itself takes its time. After each parcel that was refused it rests, for longer than that took:
+    partners elsewhere have most of the processor, however many forgeries lie there.
+    """
+
+    # Seconds of rest after a refusal, and for each second of a processor that it took. Strangers
+    # have about as many refusals over HTTP (`BudgetLimits.refusals`).
+    REST = 0.05
+    REST_FOR_EACH = 3.0
+    REST_MAX = 5.0
+    # Bytes of bodies in memory; beyond that even small bodies go to the disk.
+    MEMORY = 16 * 1024**2
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or monotonic
+        self._free_at = -math.inf
+        self.held = 0
+        # Whether the last parcel that said whose it is was a partner's.
+        self.known = False
+
+    async def turn(self) -> None:
+        """Wait until the next parcel may be looked at."""
+        wait = self._free_at - self._clock()
+        if wait > 0:
+            await asyncio.sleep(min(wait, self.REST_MAX))
+
+    def note(self, reply: Reply | None, visit: ReaderVisit) -> None:
+        """What became of a parcel; None: it was none."""
+        if reply is not None and reply.known:
+            self.known = True
+        elif reply is None or reply.refused:
+            self.known = False
+            rest = min(self.REST + visit.spent * self.REST_FOR_EACH, self.REST_MAX)
+            self._free_at = max(self._free_at, self._clock()) + rest
+
+
+class ReaderVisit:
+    """The allowance of one parcel that a reader found; see `contract.Allowance`."""
+
+    __slots__ = ("_held", "_share", "is_strangers", "spent")
+
+    def __init__(self, share: ReaderShare) -> None:
+        self._share, self._held = share, 0
+        self.is_strangers = not share.known
+        # Seconds of a processor so far.
+        self.spent = 0.0
+
+    def __enter__(self) -> ReaderVisit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._share.held -= self._held
+
+    def hold(self, count: int) -> bool:
+        """See `contract.Allowance`."""
+        self._held += count
+        self._share.held += count
+        return self._share.held <= ReaderShare.MEMORY
+
+    def spool(self, _count: int) -> None:
+        """See `contract.Allowance`. A reader takes a few at once, each as large as is agreed."""
+
+    def spend(self, seconds: float) -> None:
+        """See `contract.Allowance`."""
+        self.spent += seconds
 
 
 def _has_place(address: _Address, group: _Group) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
 
-log = logging.getLogger("oncewire.transport.http")
+log = logging.getLogger("oncewire.transport.listener")
 
 HOUR = 3600.0
 

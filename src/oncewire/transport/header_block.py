@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from oncewire.errors import MimeProblem, TransportProblem
 from oncewire.wire.mime.headers import header_lines
@@ -40,11 +40,32 @@ def _line(name: str, value: str) -> bytes:
     return written.encode("ascii") + b"\r\n"
 
 
+async def gather_block(pieces: AsyncIterator[bytes]) -> tuple[bytes | None, bytes]:
+    """The bytes before the first empty line, None where there is none, and what was read behind
+    it. MimeProblem as soon as there are more than headers may have: lines are counted as they
+    come, and taken apart afterwards."""
+    head = bytearray()
+    lines = 0
+    async for piece in pieces:
+        # The empty line may have begun in the piece before.
+        since = max(0, len(head) - 3)
+        head += piece
+        if head.startswith(b"\r\n"):
+            return b"", bytes(head[2:])
+        end = head.find(b"\r\n\r\n", since)
+        if end >= 0:
+            return bytes(head[:end]), bytes(head[end + 4 :])
+        lines += piece.count(b"\n")
+        if lines > HEADERS_MAX or len(head) > BLOCK_MAX:
+            raise _too_much()
+    return None, bytes(head)
+
+
 def read_block(block: bytes) -> dict[str, str]:
     """The headers by their names in lower case; MimeProblem where they cannot be told apart."""
+    if len(block) > BLOCK_MAX or block.count(b"\n") > HEADERS_MAX:
+        raise _too_much()
     lines = [line for line in block.split(b"\r\n") if line]
-    if len(block) > BLOCK_MAX or len(lines) > HEADERS_MAX:
-        raise MimeProblem("the headers are too many or too long", location="MIME")
     headers: dict[str, str] = {}
     for name, value in header_lines(lines):
         known = name.lower()
@@ -52,3 +73,11 @@ def read_block(block: bytes) -> dict[str, str]:
             raise MimeProblem(f"the header {known} stands twice", location="MIME")
         headers.setdefault(known, value)
     return headers
+
+
+def _too_much() -> MimeProblem:
+    return MimeProblem(
+        "the headers are too many or too long",
+        location="MIME",
+        remedy=f"send at most {HEADERS_MAX} lines of headers, {BLOCK_MAX} bytes in all",
+    )

@@ -18,11 +18,11 @@ from time import monotonic
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
-from oncewire.transport.http_connection import Request, Response
+from oncewire.transport.http_connection import Request, Response, ServerConnection
 from oncewire.transport.http_date import date_now
-from oncewire.transport.http_head import BadHead, write_headers
-from oncewire.transport.http_listener import HttpLimits, HttpListener
+from oncewire.transport.http_head import BadHead, HeadLimits, write_headers
 from oncewire.transport.http_tls import ServerTls, server_context
+from oncewire.transport.listener import Listener, ListenerLimits, Lost, Patience
 from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
@@ -31,6 +31,24 @@ _SERVER = "Oncewire"
 # A stopping endpoint is usually back soon.
 _STOPPING_RETRY_AFTER = 5
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n"
+    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits(ListenerLimits):
+    """What a peer may take of the endpoint before a byte is parsed."""
+
+    # More headers or longer ones have no use in this protocol and cost memory per connection.
+    max_line: int = 8190
+    max_field: int = 8190
+    max_headers: int = 64
+    # Above any agreed document; agreements set smaller limits once the header is read.
+    max_body: int = 16 * 1024**3
+    # Requests that are worked on when the endpoint stops may take so long to finish.
+    stop_grace: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,7 @@ class HttpServer:
         self._also = self.settings.also
         self._budgets = Budgets(self.settings.budget)
         self.turned_away = TurnedAway(monotonic)
-        self._listener: HttpListener | None = None
+        self._listener: Listener | None = None
         # Whose certificates are believed now.
         self._tls = self.settings.tls
         self._on_delivery: OnDelivery | None = None
@@ -95,16 +113,22 @@ class HttpServer:
             tls = server_context(self._tls)
         self._on_delivery = on_delivery
         self._stopping = False
-        listener = HttpListener(
+        listener = Listener(
             self.settings.host,
             self.settings.port,
             tls=tls,
             limits=self.settings.limits,
+            full=_FULL,
             is_known=self._budgets.is_known,
             turned_away=self.turned_away,
         )
-        await listener.start(self._answer, _refused)
+        await listener.start(self._connection)
         self._listener = listener
+
+    def _connection(self, lost: Lost) -> ServerConnection:
+        limits = self.settings.limits
+        head = HeadLimits(limits.max_line, limits.max_field, limits.max_headers)
+        return ServerConnection(self._answer, _refused, lost, head)
 
     def renew(self, settings: HttpServerSettings) -> None:
         """Show another certificate, and believe others, from the next connection on; be there
@@ -137,7 +161,7 @@ class HttpServer:
         if self._listener is None:
             return _response(request, Reply(503, retry_after=_STOPPING_RETRY_AFTER), close=True)
         loop = asyncio.get_running_loop()
-        guest = self._listener.guest(request)
+        guest = self._listener.guest(request.connection)
         if guest is None:
             # Its connection was closed before its task began: nobody waits for an answer.
             return _response(request, Reply(503), close=True)
@@ -186,7 +210,7 @@ class HttpServer:
         try:
             reply = await self._hand_in(request, body, peer, visit)
             if body.broken is None:
-                self._note(peer, reply, visit)
+                self._budgets.note(peer, reply, visit)
                 # Whose body was not heard to its end cannot be heard again on this connection.
                 return _response(request, reply, close=not body.over)
         except OverBudget:
@@ -200,13 +224,6 @@ class HttpServer:
                 return _response(request, Reply(500), close=True)
         self._budgets.refused(peer, visit.spent)
         return _response(request, _plain(*body.broken), close=True)
-
-    def _note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
-        """Who proved to be a partner is known from now on; who was refused is counted."""
-        if reply.known:
-            self._budgets.meet(peer)
-        elif reply.refused:
-            self._budgets.refused(peer, visit.spent)
 
     async def _hand_in(self, request: Request, body: _Body, peer: Peer, visit: Visit) -> Reply:
         if self._on_delivery is None:
@@ -249,8 +266,7 @@ class _Body:
         self._content = request.body
         self._limits = limits
         self._taken = 0
-        # Seconds that it may still let us wait.
-        self._credit = limits.body_grace
+        self._patience = Patience(limits)
         self.over = False
         # Status and words, and not the error itself: it would refer to the frames it passed, they
         # to this body, and what came of it would stay until somebody collects such circles.
@@ -276,7 +292,8 @@ class _Body:
             # Most messages are here already when they are asked for: no timer for those.
             piece = content.take()
             if not piece and not content.over:
-                await self._awaited()
+                async with self._patience.waiting():
+                    await content.wait()
                 piece = content.take()
         except TimeoutError:
             self.broken = 408, "the body came too slowly"
@@ -285,25 +302,11 @@ class _Body:
             self.broken = 400, content.broken
             return b""
         self._taken += len(piece)
-        earned = len(piece) / self._limits.body_rate
-        self._credit = min(self._credit + earned, self._limits.body_grace)
+        self._patience.came(len(piece))
         if self._taken > self._limits.max_body:
             self.broken = 413, f"a body may have {self._limits.max_body} bytes"
             return b""
         return piece
-
-    async def _awaited(self) -> None:
-        """Wait for what comes next, if it comes in time.
-
-        A steady body of any size is welcome; one that drips holds a place for nothing. What comes
-        earns time at the agreed rate, but never more than the grace period: who was quick at
-        first has not earned hours of waiting.
-        """
-        limits, loop = self._limits, asyncio.get_running_loop()
-        began = loop.time()
-        async with asyncio.timeout(max(min(limits.body_pause, self._credit), 0.0)):
-            await self._content.wait()
-        self._credit -= loop.time() - began
 
 
 def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:

@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import fcntl
 import hashlib
 import hmac
 import io
 import json
 import os
+import secrets
 import stat
 import sys
 import threading
@@ -18,9 +20,11 @@ from typing import Any
 
 import pytest
 
+from oncewire.entry import files
 from oncewire.entry.delivery import directory, function, webhook
 from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.delivery.received_message import ReceivedMessage, message_from
+from oncewire.entry.files import write_new
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
@@ -398,19 +402,19 @@ def test_a_file_has_its_name_when_its_content_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    fsync, rename = os.fsync, Path.replace
+    fsync, rename = os.fsync, os.replace
 
     def synced(handle: int) -> None:
         kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
         steps.append(f"{kind} synced")
         fsync(handle)
 
-    def renamed(path: Path, target: Path) -> Path:
+    def renamed(path: str, target: str, **folders: int) -> None:
         steps.append("named")
-        return rename(path, target)
+        rename(path, target, **folders)
 
-    monkeypatch.setattr("oncewire.entry.delivery.directory.os.fsync", synced)
-    monkeypatch.setattr(Path, "replace", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
     directory.put_file(tmp_path / "order.xml", io.BytesIO(b"<a/>"))
     assert steps == ["file synced", "named", "folder synced"]
 
@@ -479,16 +483,87 @@ def test_a_partners_name_is_part_of_a_files_name_and_no_more(tmp_path: Path) -> 
 
 def test_what_a_killed_process_had_begun_goes_when_it_is_put_again(tmp_path: Path) -> None:
     path = tmp_path / "order [7].xml"
-    # No process has a number like this.
-    gone = 2**22
-    left = tmp_path / f".{path.name}.{gone}-1.part"
+    left = tmp_path / f".{path.name}.{'0' * 16}.part"
     others = [
-        tmp_path / f".{path.name}.{os.getpid()}-987654.part",
-        tmp_path / f".other.xml.{gone}-1.part",
+        tmp_path / f".other.xml.{'0' * 16}.part",
         tmp_path / f".{path.name}.somebody.part",
     ]
     for half in (left, *others):
         half.write_bytes(b"half")
-    directory.put_file(path, io.BytesIO(b"whole"))
+    written = tmp_path / f".{path.name}.{'1' * 16}.part"
+    with written.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        directory.put_file(path, io.BytesIO(b"whole"))
     assert path.read_bytes() == b"whole"
-    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+    assert sorted(tmp_path.iterdir()) == sorted([path, written, *others])
+    # When the handler starts, what is left of any file goes; what is not ours stays.
+    link = tmp_path / f".link.xml.{'2' * 16}.part"
+    link.symlink_to(path)
+    os.mkfifo(tmp_path / f".pipe.xml.{'3' * 16}.part")
+    directory.Directory(tmp_path)
+    kept = {path, others[1], link, tmp_path / f".pipe.xml.{'3' * 16}.part"}
+    assert set(tmp_path.iterdir()) == kept
+
+
+def planted(folder: Path, name: str, victim: Path) -> None:
+    """Links to a file of ours under each name that could be known beforehand."""
+    for number in range(1, 500):
+        (folder / f".{name}.{os.getpid()}-{number}.part").symlink_to(victim)
+    (folder / f".{name}.new").symlink_to(victim)
+    (folder / name).symlink_to(victim)
+
+
+def test_nothing_is_written_through_a_link_that_others_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "shared"
+    victim.write_bytes(b"ours")
+    folder.mkdir()
+    planted(folder, "order.xml", victim)
+    directory.put_file(folder / "order.xml", io.BytesIO(b"<a/>"))
+    write_new(folder / "order.xml", b"<b/>", replace=True)
+    assert victim.read_bytes() == b"ours"
+    assert not (folder / "order.xml").is_symlink()
+    assert (folder / "order.xml").read_bytes() == b"<b/>"
+    # Even under the very name that is drawn: then it is not written at all, and goes on later.
+    drawn = folder / f".new.xml.{'0' * 16}.part"
+    for plant in (lambda: drawn.symlink_to(victim), lambda: os.link(victim, drawn)):
+        with monkeypatch.context() as patched:
+            patched.setattr(secrets, "token_hex", lambda _size: "0" * 16)
+            plant()
+            if not drawn.is_symlink():
+                # A second name of a file of ours looks like one that we left.
+                patched.setattr(files, "_clear", lambda *_names: None)
+            with pytest.raises(NotAllowed, match="cannot be written"):
+                directory.put_file(folder / "new.xml", io.BytesIO(b"<a/>"))
+        assert victim.read_bytes() == b"ours"
+        drawn.unlink(missing_ok=True)
+    directory.put_file(folder / "new.xml", io.BytesIO(b"<a/>"))
+    assert (folder / "new.xml").read_bytes() == b"<a/>"
+
+
+@pytest.mark.requirement("RM-13")
+def test_links_in_a_delivery_folder_lead_a_handler_nowhere(pair: Path, tmp_path: Path) -> None:
+    """Whoever may write there knows a MessageId, and so the names that the files will have."""
+    folder, victim = pair / "globex" / "data" / "inbox", tmp_path / "victim"
+    victim.write_text("ours")
+    folder.mkdir(parents=True, exist_ok=True)
+    choose(pair, way="directory")
+    sender = load(pair / "acme", environ={}).settings.party.party_id
+    message = replace(MESSAGE, sender=sender, message_id="m-1@acme")
+    file = tmp_path / "order.txt"
+    file.write_text("document")
+    served = Served(pair)
+    try:
+        served.start("globex")
+        for ending in ("1.order.txt", "message.json"):
+            planted(folder, f"{directory.name_of(message)}.{ending}", victim)
+        served.start("acme")
+        run_json("send", file, "--wait", "--message-id", message.message_id)
+        until(lambda: all_confirmed(pair, 1))
+    finally:
+        served.close()
+    facts = folder / f"{directory.name_of(message)}.message.json"
+    assert not facts.is_symlink()
+    assert json.loads(facts.read_text())["message_id"] == message.message_id
+    assert victim.read_text() == "ours"

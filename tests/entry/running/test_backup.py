@@ -163,3 +163,26 @@ def test_what_a_killed_process_had_begun_to_write_goes(tmp_path: Path) -> None:
     Directory(tmp_path)
     assert not left.exists()
     assert other.exists()
+
+
+@pytest.mark.parametrize("plant", ["link", "file"])
+def test_a_backup_is_not_made_where_somebody_elses_link_leads(
+    plant: str, pair: Path, served: Served, tmp_path: Path
+) -> None:
+    """Keys go into a backup."""
+    assert served
+    elsewhere, target = tmp_path / "elsewhere", tmp_path / "copy"
+    elsewhere.mkdir(0o755)
+    half = tmp_path / ".copy.part"
+    if plant == "link":
+        half.symlink_to(elsewhere)
+        take_backup(settings_of(pair, "acme"), target, 1)
+        assert check_backup(target)
+        assert target.stat().st_mode & 0o777 == 0o700
+    else:
+        half.write_text("somebody's")
+        with pytest.raises(NotAllowed, match=r"copy\.part"):
+            take_backup(settings_of(pair, "acme"), target, 1)
+        assert half.read_text() == "somebody's"
+    assert list(elsewhere.iterdir()) == []
+    assert elsewhere.stat().st_mode & 0o777 == 0o755

@@ -7,7 +7,8 @@ is on the disk before it gets its name, and the `.message.json` comes last: whoe
 everything it names. A program that removes files after its work sees a name again only if the
 handler died between writing them and noting that; it then says `redelivered`. In order per
 channel: the next message is written when this one is confirmed. A message of ours that failed
-becomes a `.failure.json`, which is written in the same way until that is noted.
+becomes a `.failure.json`, which is written in the same way until that is noted. Others may write
+into the folder, too: nothing is written through a link or into a file that is there (`placed`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import itertools
 import json
-import os
-from contextlib import suppress
-from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,8 +26,7 @@ from oncewire.entry.delivery.received_message import (
     notice_facts,
     payload_facts,
 )
-from oncewire.entry.files import make_folder
-from oncewire.errors import NotAllowed
+from oncewire.entry.files import UNFINISHED, clear_folder, make_folder, placed
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.message.payload import Payload
@@ -39,9 +35,7 @@ from oncewire.store.write_through import WriteThrough
 PIECE = 1024 * 1024
 """Bytes of a document that are in memory while it is written."""
 
-_UNFINISHED = ".part"
-_numbers = itertools.count(1)
-_OURS = (".message.json", ".failure.json", _UNFINISHED)
+_OURS = (".message.json", ".failure.json", UNFINISHED)
 # A name must not depend on the machine's own table of media types.
 _ENDINGS = {
     "application/xml": ".xml",
@@ -100,52 +94,16 @@ def put_notice(folder: Path, notice: Notice) -> Path:
 
 def put_file(path: Path, source: BinaryIO) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
-    _clear(path)
-    # A thread that nobody waits for any more may still write the same message.
-    half = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{_UNFINISHED}")
-    try:
-        with source, half.open("wb") as file:
-            through = WriteThrough(file, "delivery")
-            try:
-                while piece := source.read(PIECE):
-                    file.write(piece)
-                    through.wrote(len(piece))
-            finally:
-                through.settle()
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
-        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    # Under a name of its own each time: a thread that nobody waits for any more may still write
+    # the same message.
+    with source, placed(path) as file:
+        through = WriteThrough(file, "delivery")
         try:
-            os.fsync(handle)
+            while piece := source.read(PIECE):
+                file.write(piece)
+                through.wrote(len(piece))
         finally:
-            os.close(handle)
-    except OSError as error:
-        with suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise NotAllowed(
-            f"{path} cannot be written: {error.strerror}",
-            remedy="check the folder, its permissions and the space on the disk",
-        ) from error
-
-
-def _clear(path: Path) -> None:
-    """Remove what processes that are gone had begun to write of it."""
-    for half in path.parent.glob(f".{escape(path.name)}.*{_UNFINISHED}"):
-        writer = half.name.removeprefix(f".{path.name}.").partition("-")[0]
-        if writer.isdecimal() and not _is_alive(int(writer)):
-            with suppress(OSError):
-                half.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass
-    return True
+            through.settle()
 
 
 class Directory:
@@ -157,8 +115,7 @@ class Directory:
     def __init__(self, folder: Path) -> None:
         self.folder = make_folder(folder)
         # What a process that was killed had begun to write is written again.
-        for half in self.folder.glob(f".*{_UNFINISHED}"):
-            half.unlink(missing_ok=True)
+        clear_folder(self.folder)
 
     async def deliver(self, taken: GivenMessage) -> None:
         """Write the files; returning means that they are on the disk under their names."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -123,11 +124,10 @@ def file_system(folder: Path) -> str:
 
 def _fsync(folder: Path) -> Finding:
     """The time of an fsync tells whether anything was written by it."""
-    scratch = folder / f".fsync-{os.getpid()}"
     times = []
     world = RealWorld()
     try:
-        with scratch.open("wb", buffering=0) as file:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".fsync-", buffering=0) as file:
             for number in range(_FSYNCS):
                 file.write(number.to_bytes(4, "big") * 1024)
                 before = world.mono()
@@ -136,8 +136,6 @@ def _fsync(folder: Path) -> Finding:
     except OSError as error:
         fix = "check the folder's permissions and the disk"
         return Finding("fsync", Grade.BAD, f"cannot write and sync: {error.strerror}", fix)
-    finally:
-        scratch.unlink(missing_ok=True)
     median = sorted(times)[len(times) // 2]
     if median < _HONEST_MICROSECONDS:
         return Finding(

@@ -52,9 +52,7 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
         raise NotHere(f"there is no store at {source} yet", remedy="send or receive something")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NotAllowed(f"{target} is there already", remedy="name a folder that is not there yet")
-    half = target.with_name(f".{target.name}.part")
-    shutil.rmtree(half, ignore_errors=True)
-    make_folder(half, PRIVATE_FOLDER)
+    half = _begun(target)
     try:
         _copy_papers(settings, half)
         data = make_folder(half / "data", PRIVATE_FOLDER)
@@ -74,6 +72,25 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
     finally:
         shutil.rmtree(half, ignore_errors=True)
     return Backup(target, found.kept, found.journal, found.files, found.size)
+
+
+def _begun(target: Path) -> Path:
+    """The new, empty folder in which a backup is made. Keys go into it, and others may write where
+    it stands: it is never a link or a folder that somebody else put there."""
+    half = target.with_name(f".{target.name}.part")
+    try:
+        make_folder(target.parent)
+        if half.is_symlink():
+            half.unlink()
+        # What a backup that was killed left.
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(PRIVATE_FOLDER)
+    except OSError as error:
+        raise NotAllowed(
+            f"the backup cannot be begun in {half}: {error.strerror}",
+            remedy="remove what lies there, or choose another folder",
+        ) from error
+    return half
 
 
 def check_backup(folder: Path) -> Backup:

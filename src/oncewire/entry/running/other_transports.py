@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.entry.files import read_text
+from oncewire.entry.running.transports import budget_limits
 from oncewire.message.instant import SECOND
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_tls import Identity, PeerTls, ServerTls, client_context, server_context
@@ -45,7 +46,10 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
         )
     if said.port and listen:
         tls = server_context(ServerTls(_identity(settings))) if said.tls else None
-        listener = ListenerSettings(said.mailbox, said.host, said.port, tls, said.max_size)
+        budget = budget_limits(settings)
+        listener = ListenerSettings(
+            said.mailbox, said.host, said.port, tls, said.max_size, budget=budget
+        )
     return SmtpTransport(relay, listener, mailbox_settings(settings) if listen else None)
 
 

@@ -33,7 +33,7 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.perform import HANDLER
-from oncewire.transport.http import HttpTransport
+from oncewire.transport.turned_away import TurnsAway
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -105,7 +105,8 @@ def _tell_of_refused_partners(handler: Handler) -> None:
             await handler.operate(lambda engine: engine.trouble(trouble))
 
     for transport in handler.transports.values():
-        if isinstance(transport, HttpTransport):
+        # Those that listen: HTTP and mail.
+        if isinstance(transport, TurnsAway):
             transport.on_turned_away(lambda problem: handler.supervisor.spawn(call(problem)))
 
 

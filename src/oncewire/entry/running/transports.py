@@ -17,8 +17,7 @@ from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_listener import HttpLimits
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_server import HttpLimits, HttpServerSettings
 from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
 from oncewire.wire.security.certificates import load_certificate
 
@@ -55,11 +54,12 @@ def server_settings(settings: Settings, agreements: Iterable[Kept] = ()) -> Http
         for end in kept.agreement.own.endpoints
         if end.transport == HttpTransport.name
     )
-    budget = _budget(settings)
+    budget = budget_limits(settings)
     return HttpServerSettings(http.host, http.port, http.path, tls, limits, budget, also)
 
 
-def _budget(settings: Settings) -> BudgetLimits:
+def budget_limits(settings: Settings) -> BudgetLimits:
+    """What may be taken of this machine, at each of our listeners."""
     budget = settings.budget
     return BudgetLimits(
         strangers=budget.strangers,

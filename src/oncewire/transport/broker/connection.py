@@ -24,6 +24,12 @@ logger = logging.getLogger("oncewire.broker")
 WAITED_FOR = 5.0
 """Seconds that a start waits for a broker; after that it comes when it comes."""
 
+LINE_MAX = 64 * 1024
+"""Bytes of a line that a broker says; the longest says who it is and which others it knows."""
+
+PARCEL_MAX = 64 * 1024 * 1024
+"""Bytes of one message: NATS allows no server more."""
+
 _AGAIN = 2.0
 _LOOK = 0.1
 
@@ -187,7 +193,17 @@ class Connection:
 
 def _client() -> Any:
     from nats.aio.client import Client
-    from nats.errors import Error
+    from nats.errors import Error, ProtocolError
+    from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+
+    class Bounded(Parser):
+        """The library keeps whatever comes until a line ends, or a message is whole."""
+
+        async def parse(self, data: bytes = b"") -> None:
+            await super().parse(data)
+            in_line = self.state == AWAITING_CONTROL_LINE
+            if (in_line and len(self.buf) > LINE_MAX) or self.needed > PARCEL_MAX:
+                raise ProtocolError("nats: the server says more than anybody asked for")
 
     class Guarded(Client):
         """The library goes on without TLS where the server offers none, password and all."""
@@ -200,7 +216,9 @@ def _client() -> Any:
             command: bytes = super()._connect_command()
             return command
 
-    return Guarded()
+    client = Guarded()
+    client._ps = Bounded(client)  # noqa: SLF001  (the library has no other door to it)
+    return client
 
 
 def _words(error: BaseException) -> str:

@@ -7,6 +7,7 @@ nothing lets it expire, nobody may delete it. So that it is gone is the proof th
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ ACK_WAIT = 15.0
 """Seconds after which the broker hands a parcel in again of whose receiver it hears nothing. Its
 delivery was lost with a connection, or that handler died: one that works on it says so meanwhile.
 A sender's attempt waits longer than this, or it would call a parcel unknown that is on its way."""
+
+MONITOR_MAX = 1024 * 1024
+"""Bytes that the monitoring of a broker may say."""
 
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
@@ -124,8 +128,13 @@ async def check_server(monitor: str) -> None:
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
             session.get(f"{monitor.rstrip('/')}/jsz?config=true") as response,
         ):
-            told: dict[str, Any] = await response.json()
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+            said = bytearray()
+            async for piece in response.content.iter_chunked(65_536):
+                said += piece
+                if len(said) > MONITOR_MAX:
+                    raise ValueError("it says more than anybody asked for")
+            told: dict[str, Any] = dict(json.loads(said))
+    except (aiohttp.ClientError, OSError, ValueError, TypeError) as error:
         raise TransportProblem(
             f"the broker does not say how it stores: {error}",
             remedy="set broker.monitor to the address of its monitoring (http_port)",

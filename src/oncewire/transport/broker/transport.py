@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from oncewire.errors import OncewireError, TransportProblem
 from oncewire.transport.broker import stream as streams
 from oncewire.transport.broker.connection import BrokerSettings, Connection
+from oncewire.transport.budget import ReaderShare, ReaderVisit
 from oncewire.transport.contract import (
     AttemptOutcome,
     Cargo,
@@ -28,6 +29,7 @@ from oncewire.transport.contract import (
     OnDelivery,
     OutcomeKind,
     Peer,
+    Reply,
     Verdict,
     verdict_of,
 )
@@ -44,6 +46,8 @@ LOOK_EVERY = 5.0
 
 _REASON_LENGTH = 300
 _AT_ONCE = 32
+_PIECE = 256 * 1024
+_MEMORY = 64 * 1024 * 1024
 _LOST = "the broker lost the stream, so nobody knows whether it was taken"
 
 
@@ -85,10 +89,11 @@ class BrokerTransport:
             self._keep(self._take_all(self.settings.subject, on_delivery))
             self._keep(self._say_in_work())
 
-    def _keep(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _keep(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- out ---
 
@@ -293,14 +298,21 @@ class BrokerTransport:
                 logger.debug("the broker is asked again", extra={"problem": _words(error)})
                 await asyncio.sleep(1)
 
+        taking: dict[asyncio.Task[None], int] = {}
+        share = ReaderShare()
+
         async def each(message: Any) -> None:
             try:
-                await self._take(message, on_delivery)
+                await self._take(message, on_delivery, share)
             finally:
                 places.release()
 
         while True:
             await places.acquire()
+            await share.turn()
+            # A parcel comes as a whole, and how large it is nobody knows before.
+            while sum(taking.values()) > _MEMORY:
+                await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
             try:
                 (message,) = await pull.fetch(1, timeout=5)
             except (Error, OSError, TimeoutError):
@@ -308,31 +320,39 @@ class BrokerTransport:
                 places.release()
                 await asyncio.sleep(0.05)
                 continue
-            self._keep(each(message))
+            task = self._keep(each(message))
+            taking[task] = len(message.data)
+            task.add_done_callback(taking.pop)
 
-    async def _take(self, message: Any, on_delivery: OnDelivery) -> None:
+    async def _take(self, message: Any, on_delivery: OnDelivery, share: ReaderShare) -> None:
         from nats.errors import Error
 
         async def body() -> AsyncIterator[bytes]:
-            yield message.data
+            for start in range(0, len(message.data), _PIECE):
+                yield message.data[start : start + _PIECE]
 
         headers = {name.lower(): value for name, value in (message.headers or {}).items()}
-        delivery = Delivery(
-            NAME,
-            headers.get("content-type", ""),
-            headers,
-            body(),
-            len(message.data),
-            Peer(address=message.subject),
-        )
         verdict = Verdict.LATER
+        reply: Reply | None = None
         self._in_work[message.reply] = message
-        try:
-            verdict = verdict_of(await on_delivery(delivery))
-        except OncewireError as problem:
-            logger.warning("a parcel was not taken", extra={"problem": str(problem)})
-        finally:
-            del self._in_work[message.reply]
+        with ReaderVisit(share) as visit:
+            delivery = Delivery(
+                NAME,
+                headers.get("content-type", ""),
+                headers,
+                body(),
+                len(message.data),
+                Peer(address=message.subject),
+                allowance=visit,
+            )
+            try:
+                reply = await on_delivery(delivery)
+                verdict = verdict_of(reply)
+            except OncewireError as problem:
+                logger.warning("a parcel was not taken", extra={"problem": str(problem)})
+            finally:
+                del self._in_work[message.reply]
+                share.note(reply, visit)
         with contextlib.suppress(Error, OSError):
             if verdict is Verdict.TAKEN:
                 await message.ack()

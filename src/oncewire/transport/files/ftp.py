@@ -146,7 +146,7 @@ class _Ftp:
             async with asyncio.timeout(PATIENCE):
                 await self._client.change_directory(_safe(folder))
                 async for path, info in self._client.list("", raw_command="MLSD"):
-                    if not listing.add(path.name, is_file=info["type"].lower() == "file"):
+                    if not await listing.add(path.name, is_file=info["type"].lower() == "file"):
                         self._leave()
                         break
         return listing.names

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from oncewire.errors import MimeProblem, TransportProblem
 from oncewire.transport.contract import Cargo
-from oncewire.transport.header_block import BLOCK_MAX, read_block, write_block
+from oncewire.transport.header_block import gather_block, read_block, write_block
 
 FOLLOWING_MAX = 64 * 1024
 """Bytes behind a parcel that are read over; nobody waits for the end of a longer file."""
@@ -116,17 +116,10 @@ class Opened:
 async def open_parcel(pieces: AsyncIterator[bytes]) -> Opened:
     """The parcel in a file. MimeProblem: there is none; TransportProblem, perhaps only while its
     body is read: the file ends before it does."""
-    head = bytearray()
-    async for piece in pieces:
-        head += piece
-        if b"\r\n\r\n" in head[-len(piece) - 4 :] or len(head) > BLOCK_MAX:
-            break
-    block, ended, rest = bytes(head).partition(b"\r\n\r\n")
-    if not ended:
-        if len(head) > BLOCK_MAX:
-            raise MimeProblem("the file does not begin with headers", location="MIME")
+    block, rest = await gather_block(pieces)
+    if block is None:
         raise _cut_off()
-    headers = read_block(block + b"\r\n")
+    headers = read_block(block)
     written = headers.get("content-length", "")
     if not written.isascii() or not written.isdigit() or len(written) > 15:
         raise MimeProblem("the file does not say how long its parcel is", location="MIME")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable
 
 from oncewire.errors import OncewireError, TransportProblem
-from oncewire.transport.contract import Delivery, OnDelivery, Peer, Verdict, verdict_of
+from oncewire.transport.budget import OverBudget, ReaderShare, ReaderVisit
+from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply, Verdict, verdict_of
 from oncewire.transport.files import parcel_file as named
 from oncewire.transport.files.remote import Connections, Place, Remote, ServerRefused
 from oncewire.transport.outage import Outage
@@ -46,6 +48,7 @@ class FolderReader:
         self._cut_off: dict[str, int] = {}
         # Taken, but still there: the server could not be told any more.
         self._taken: set[str] = set()
+        self._share = ReaderShare()
         self._task: asyncio.Task[None] | None = None
         self._outage = Outage(logger)
 
@@ -85,18 +88,22 @@ class FolderReader:
         ready = [found for name in names if (found := named.ready_id(name))]
         self._taken &= set(mine)
         self._cut_off = {name: tries for name, tries in self._cut_off.items() if name in mine}
-        places = asyncio.Semaphore(AT_ONCE)
+        waiting = itertools.chain(((one, True) for one in mine), ((one, False) for one in ready))
 
-        async def each(file_id: str, *, claimed: bool) -> None:
-            async with places:
-                if claimed or await self._claim(file_id):
-                    await self._take(file_id, on_delivery)
+        async def some() -> None:
+            # Whoever is done takes the next: a folder of ten thousand files makes no ten thousand
+            # tasks.
+            for file_id, claimed in waiting:
+                await self._share.turn()
+                await self._safely(self._each(file_id, on_delivery, claimed=claimed))
 
         async with asyncio.TaskGroup() as tasks:
-            for file_id in mine:
-                tasks.create_task(self._safely(each(file_id, claimed=True)))
-            for file_id in ready:
-                tasks.create_task(self._safely(each(file_id, claimed=False)))
+            for _ in range(AT_ONCE):
+                tasks.create_task(some())
+
+    async def _each(self, file_id: str, on_delivery: OnDelivery, *, claimed: bool) -> None:
+        if claimed or await self._claim(file_id):
+            await self._take(file_id, on_delivery)
 
     def _is_ours(self, name: str) -> bool:
         return bool(named.ready_id(name) or named.claimed_id(name, self._reader))
@@ -135,31 +142,48 @@ class FolderReader:
             self._cut_off.pop(file_id, None)
 
     async def _deliver(self, file_id: str, path: str, on_delivery: OnDelivery) -> Verdict:
-        try:
-            async with self._connections.to(self._place) as remote, _reading(remote, path) as file:
-                opened = await named.open_parcel(file)
-                delivery = Delivery(
-                    self._transport,
-                    opened.content_type,
-                    opened.headers,
-                    opened.body,
-                    opened.length,
-                    Peer(address=self._place.host),
-                )
-                verdict = verdict_of(await on_delivery(delivery))
-                opened.body.check()
-                if verdict is not Verdict.REFUSED:
-                    # To its end: only then is it known to be whole, and the connection free.
-                    async for _ in opened.body:
-                        pass
-        except TransportProblem:
-            # Whatever the handler made of it, half a parcel is none.
-            tries = self._cut_off[file_id] = self._cut_off.get(file_id, 0) + 1
-            return Verdict.LATER if tries < TRIES else Verdict.REFUSED
-        except OncewireError as problem:
-            logger.warning("a file holds no parcel", extra={"problem": str(problem)})
-            return Verdict.REFUSED
-        return verdict
+        reply: Reply | None = None
+        with ReaderVisit(self._share) as visit:
+            try:
+                async with (
+                    self._connections.to(self._place) as remote,
+                    _reading(remote, path) as file,
+                ):
+                    reply = await self._hand_in(file, on_delivery, visit)
+            except OverBudget:
+                return Verdict.LATER
+            except TransportProblem:
+                # Whatever the handler made of it, half a parcel is none.
+                tries = self._cut_off[file_id] = self._cut_off.get(file_id, 0) + 1
+                return Verdict.LATER if tries < TRIES else Verdict.REFUSED
+            except OncewireError as problem:
+                logger.warning("a file holds no parcel", extra={"problem": str(problem)})
+                return Verdict.REFUSED
+            finally:
+                self._share.note(reply, visit)
+        return verdict_of(reply)
+
+    async def _hand_in(
+        self, file: AsyncIterator[bytes], on_delivery: OnDelivery, visit: ReaderVisit
+    ) -> Reply:
+        opened = await named.open_parcel(file)
+        reply = await on_delivery(
+            Delivery(
+                self._transport,
+                opened.content_type,
+                opened.headers,
+                opened.body,
+                opened.length,
+                Peer(address=self._place.host),
+                allowance=visit,
+            )
+        )
+        opened.body.check()
+        if verdict_of(reply) is not Verdict.REFUSED:
+            # To its end: only then is it known to be whole, and the connection free.
+            async for _ in opened.body:
+                pass
+        return reply
 
     async def _rename(self, old: str, new: str) -> None:
         async with self._connections.to(self._place) as remote:

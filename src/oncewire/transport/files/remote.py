@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from time import thread_time
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +17,15 @@ LISTED_MAX = 10_000
 
 SCANNED_MAX = 200_000
 """Names that a server may tell of a folder, ours or not, before nobody listens any more."""
+
+
+AT_A_STRETCH = 64
+"""Names that are heard before anybody else has a turn."""
+
+REST_FOR_EACH = 3.0
+"""Seconds of rest for each second that names took."""
+
+REST_MAX = 0.05
 
 
 class ServerRefused(Exception):
@@ -55,10 +65,19 @@ class Listing:
     def __init__(self, wanted: Callable[[str], bool]) -> None:
         self.names: list[str] = []
         self._wanted, self._told = wanted, 0
+        self._began = thread_time()
 
-    def add(self, name: bytes | str, *, is_file: bool) -> bool:
-        """Hear one name; False: that is enough. A name that is no ASCII is none of ours."""
+    async def add(self, name: bytes | str, *, is_file: bool) -> bool:
+        """Hear one name; False: that is enough. A name that is no ASCII is none of ours.
+
+        Libraries take names apart as long as some are there. So that others have their turns, and
+        most of the processor, we rest in between, for longer than the last names took.
+        """
         self._told += 1
+        if self._told % AT_A_STRETCH == 0:
+            took = thread_time() - self._began
+            await asyncio.sleep(min(took * REST_FOR_EACH, REST_MAX))
+            self._began = thread_time()
         if is_file and name.isascii():
             text = name if isinstance(name, str) else name.decode("ascii")
             if self._wanted(text):

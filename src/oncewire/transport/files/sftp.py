@@ -133,7 +133,7 @@ class _Sftp:
         async with _told(), contextlib.aclosing(entries):  # type: ignore[type-var]
             async for entry in entries:
                 is_file = entry.attrs.type == asyncssh.FILEXFER_TYPE_REGULAR
-                if not listing.add(entry.filename, is_file=is_file):
+                if not await listing.add(entry.filename, is_file=is_file):
                     break
         return listing.names
 

@@ -17,8 +17,17 @@ from oncewire.transport.smtp.relay import MailTls
 if TYPE_CHECKING:
     from imapclient import IMAPClient
 
-ANSWER_MAX = 8 * 1024 * 1024
-"""Bytes of an answer that holds no mail: the numbers of a million mails."""
+ANSWER_MAX = 1024 * 1024
+"""Bytes of an answer that holds no mail."""
+
+NUMBERS_MAX = 8 * 1024 * 1024
+"""Bytes of the answer to which mails there are: the numbers of a million mails."""
+
+LISTED_MAX = 10_000
+"""Mails that are taken in one look; the others come when these are gone."""
+
+PART = 1024 * 1024
+"""Bytes of a mail that are fetched at once."""
 
 SLOWEST = 64 * 1024
 """Bytes in a second at which a mail may come, in addition to the patience for any answer."""
@@ -52,9 +61,9 @@ class Measure:
         self._patience = patience
         self._bytes, self._until = 0, 0.0
 
-    def begin(self, mail: int = 0) -> None:
-        """A question is asked, whose answer may hold a mail of so many bytes."""
-        self._bytes = ANSWER_MAX + mail
+    def begin(self, mail: int = 0, *, answer: int | None = None) -> None:
+        """A question is asked, whose answer may hold so many bytes of a mail."""
+        self._bytes = (ANSWER_MAX if answer is None else answer) + mail
         self._until = time.monotonic() + self._patience + mail / SLOWEST
 
     def take(self, count: int) -> None:
@@ -87,13 +96,14 @@ class ImapBox:
         self._measure.begin()
         self._client.select_folder(self._folder)
 
-    def wanted(self) -> list[int]:
-        """The mails that are to be taken, the oldest first. Their numbers hold until this is asked
-        again."""
+    def wanted(self, last: frozenset[int] = frozenset()) -> list[int]:
+        """The mails that are to be taken, the oldest first, but those of `last` after all others;
+        no more than LISTED_MAX. Their numbers hold until this is asked again."""
         # Selected anew: what came since is told only then, or to those who ask for it.
         self.select()
-        self._measure.begin()
-        return sorted(set(self._client.search(_WANTED)))
+        self._measure.begin(answer=NUMBERS_MAX)
+        found = set(self._client.search(_WANTED))
+        return sorted(found, key=lambda mail_id: (mail_id in last, mail_id))[:LISTED_MAX]
 
     def sizes(self, mail_ids: list[int]) -> dict[int, int]:
         """The size of each of these; of one that the server says nothing of, there is none."""
@@ -102,11 +112,13 @@ class ImapBox:
         said = ((mail_id, told.get(mail_id, {}).get(b"RFC822.SIZE")) for mail_id in mail_ids)
         return {mail_id: size for mail_id, size in said if isinstance(size, int) and size >= 0}
 
-    def content(self, mail_id: int, limit: int) -> bytes | None:
-        """A whole mail, which is not marked as read by that; None: somebody took it away."""
-        self._measure.begin(limit)
-        told: dict[int, dict[bytes, Any]] = self._client.fetch([mail_id], ["BODY.PEEK[]"])
-        content = told.get(mail_id, {}).get(b"BODY[]")
+    def part(self, mail_id: int, start: int) -> bytes | None:
+        """PART bytes of a mail, or what is left of it; it is not marked as read by that. None:
+        somebody took it away."""
+        self._measure.begin(PART)
+        wanted = f"BODY.PEEK[]<{start}.{PART}>"
+        told: dict[int, dict[bytes, Any]] = self._client.fetch([mail_id], [wanted])
+        content = told.get(mail_id, {}).get(b"BODY[]<%d>" % start)
         return content if isinstance(content, bytes) else None
 
     def remove(self, mail_id: int) -> None:

@@ -1,39 +1,52 @@
 """Listener: mail for us comes in, each as a delivery; what is not for us is not taken.
 
 The mail is answered for when its parcel is stored: a sender whose connection breaks before that
-sends it again. Servers on the way repeat mails, too. One that was taken already, the same to the
-last byte under the same Message-ID, is taken again and handed to nobody; repeats of the message in
-another mail are the handler's, which knows them by their MessageId.
+sends it again. Servers on the way repeat mails, too; the handler knows their messages again by
+their MessageId. What strangers and partners may take of this machine is bounded as under HTTP:
+connections by `transport.listener`, mails by `transport.budget`, and both before a mail is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from oncewire.errors import OncewireError, TransportProblem
+from oncewire.errors import MimeProblem, TransportProblem
 from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
-from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply, Verdict, verdict_of
-from oncewire.transport.smtp.mail import Mail, mail_address, read_mail
+from oncewire.transport.contract import (
+    Allowance,
+    Delivery,
+    OnDelivery,
+    Peer,
+    Reply,
+    Verdict,
+    verdict_of,
+)
+from oncewire.transport.handshakes import Handshakes
+from oncewire.transport.listener import Guest, Listener, ListenerLimits, Lost
+from oncewire.transport.smtp.mail import MailBody, mail_address, open_mail
+from oncewire.transport.turned_away import Seldom, TurnedAway
+
+if TYPE_CHECKING:
+    from oncewire.transport.smtp.connection import MailConnection
 
 logger = logging.getLogger("oncewire.smtp")
 
 NAME = "smtp"
-REMEMBERED = 20_000
-"""Mails whose repeats are known; those of before a restart are not."""
 
-_PIECE = 256 * 1024
 _ANSWERS = {
     Verdict.TAKEN: "250 taken",
     Verdict.LATER: "451 not now, come back",
     Verdict.REFUSED: "554 not taken",
 }
+_FULL = b"421 too many connections, come back\r\n"
+_CLOSING = "421 closing"
+_REPORT_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,13 @@ class ListenerSettings:
     port: int = 0
     tls: ssl.SSLContext | None = None
     max_size: int = 64 * 1024 * 1024
-    connections: int = 200
+    # A connection has a minute until its next mail begins. A mail server opens no more of them
+    # at once than 20, unless it is told to.
+    limits: ListenerLimits = field(
+        default_factory=lambda: ListenerLimits(
+            header_wait=60.0, idle_wait=60.0, connections=200, per_address=32
+        )
+    )
     budget: BudgetLimits = field(default_factory=BudgetLimits)
 
 
@@ -55,47 +74,46 @@ class MailDoor:
 
     def __init__(self, on_delivery: OnDelivery) -> None:
         self._on_delivery = on_delivery
-        self._taken: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._seldom = Seldom(monotonic)
 
-    async def take(self, content: bytes, peer: Peer, visit: Visit | None = None) -> Verdict:
-        """Hand one mail in."""
+    async def take(self, pieces: AsyncIterator[bytes], peer: Peer, allowance: Allowance) -> Reply:
+        """Hand one mail in as it comes. Raises what its transport has to say of the pieces."""
         try:
-            mail = read_mail(content)
-        except OncewireError as problem:
-            logger.warning("a mail cannot be read", extra={"problem": str(problem)})
-            return Verdict.REFUSED
-        if mail.is_report or mail.is_automatic:
-            # A hint and no more: anybody can send one, and the acknowledgement is what counts.
-            logger.warning(
-                "a mail server tells of a mail of ours",
-                extra={"address": peer.address, "report": _told_in(mail)},
+            mail = await open_mail(pieces)
+            if mail.is_report or mail.is_automatic:
+                # A hint and no more: anybody can send one, and the acknowledgement is what counts.
+                told = await _told_in(mail.body)
+                self._log("a mail server tells of a mail of ours", peer, report=told)
+                return Reply(204)
+            reply = await self._on_delivery(
+                Delivery(
+                    NAME,
+                    mail.content_type,
+                    mail.headers,
+                    mail.body,
+                    peer=peer,
+                    allowance=allowance,
+                )
             )
-            return Verdict.TAKEN
-        key = (mail.message_id, hashlib.sha256(mail.body).digest())
-        if mail.message_id and key in self._taken:
-            return Verdict.TAKEN
-        verdict = verdict_of(await self._hand_in(mail, peer, visit))
-        if verdict is Verdict.TAKEN and mail.message_id:
-            self._taken[key] = None
-            while len(self._taken) > REMEMBERED:
-                self._taken.popitem(last=False)
-        return verdict
+            mail.body.check()
+        except MimeProblem as problem:
+            self._log("a mail cannot be read", peer, problem=str(problem))
+            return Reply(400, "text/plain", body=str(problem).encode(), refused=True)
+        return reply
 
-    async def _hand_in(self, mail: Mail, peer: Peer, visit: Visit | None) -> Reply:
-        async def body() -> AsyncIterator[bytes]:
-            for start in range(0, len(mail.body), _PIECE):
-                yield mail.body[start : start + _PIECE]
-
-        more: dict[str, Any] = {} if visit is None else {"allowance": visit}
-        return await self._on_delivery(
-            Delivery(NAME, mail.content_type, mail.headers, body(), len(mail.body), peer, **more)
-        )
+    def _log(self, event: str, peer: Peer, **facts: str) -> None:
+        repeats = self._seldom.again(event)
+        if repeats is not None:
+            logger.warning(event, extra={"address": peer.address, "repeats": repeats, **facts})
 
 
-def _told_in(mail: Mail) -> str:
+async def _told_in(body: MailBody) -> str:
     """What a report says, in a line that can stand in a log."""
     wanted = ("final-recipient", "action", "status", "diagnostic-code")
-    text = mail.body[:65_536].decode("ascii", "replace")
+    content = bytearray()
+    async for piece in body:
+        content += piece[: _REPORT_MAX - len(content)]
+    text = content.decode("ascii", "replace")
     lines = [line.strip() for line in text.splitlines() if line.lower().startswith(wanted)]
     return "; ".join(line for line in lines if line.isprintable())[:300]
 
@@ -107,68 +125,58 @@ class SmtpListener:
         self.settings = settings
         self._mailbox = mail_address(f"mailto:{settings.mailbox}").lower()
         self._budgets = Budgets(settings.budget)
-        self._server: asyncio.Server | None = None
+        self.turned_away = TurnedAway(monotonic)
+        self._handshakes = Handshakes(monotonic)
+        self._seldom = Seldom(monotonic)
+        self._listener: Listener | None = None
         self._door: MailDoor | None = None
-        self._open: set[Any] = set()
-        self._working: set[asyncio.Task[str]] = set()
+        self._working: set[asyncio.Task[tuple[str, bool]]] = set()
 
     @property
     def port(self) -> int:
         """Where it listens; 0: it does not."""
-        if self._server is None or not self._server.sockets:
+        if self._listener is None or not self._listener.addresses:
             return 0
-        return int(self._server.sockets[0].getsockname()[1])
+        return self._listener.addresses[0][1]
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to listen; TransportProblem if the port cannot be had."""
         self._door = MailDoor(on_delivery)
-        loop = asyncio.get_running_loop()
+        listener = Listener(
+            self.settings.host,
+            self.settings.port,
+            # It begins on a connection that is there already (STARTTLS).
+            tls=None,
+            limits=self.settings.limits,
+            full=_FULL,
+            is_known=self._budgets.is_known,
+            turned_away=self.turned_away,
+        )
         try:
-            self._server = await loop.create_server(
-                self._protocol, self.settings.host, self.settings.port
-            )
-        except OSError as error:
+            await listener.start(self._connection)
+        except TransportProblem as problem:
             raise TransportProblem(
-                f"mail cannot be taken at {self.settings.host} port {self.settings.port}: {error}",
+                f"mail cannot be taken: {problem.problem}",
                 remedy="choose another smtp.port, or end who uses it",
-            ) from error
+            ) from problem
+        self._listener = listener
 
-    def _protocol(self) -> asyncio.Protocol:
-        from aiosmtpd.smtp import SMTP
+    def _connection(self, lost: Lost) -> MailConnection:
+        from oncewire.transport.smtp.connection import MailConnection
 
-        opened = self._open
-        limit = self.settings.connections
-
-        class Bounded(SMTP):
-            """A connection that is counted, and turned away where there are too many."""
-
-            def connection_made(self, transport: Any) -> None:
-                # Called again when TLS begins on it.
-                if len(opened) >= limit and self not in opened:
-                    transport.write(b"421 too many connections, come back\r\n")
-                    transport.close()
-                    return
-                opened.add(self)
-                super().connection_made(transport)
-
-            def connection_lost(self, error: Exception | None) -> None:
-                if self in opened:
-                    opened.discard(self)
-                    super().connection_lost(error)
-
-        return Bounded(
+        settings = self.settings
+        return MailConnection(
             self,
-            data_size_limit=self.settings.max_size * 3 // 2,
+            lost,
+            settings.limits,
+            # As a mail it is longer than its parcel by a third, and its headers.
+            settings.max_size * 3 // 2,
             hostname=self._mailbox.rpartition("@")[2],
-            ident="Oncewire",
-            tls_context=self.settings.tls,
-            require_starttls=self.settings.tls is not None,
-            timeout=60,
-            loop=asyncio.get_running_loop(),
+            tls_context=settings.tls,
+            require_starttls=settings.tls is not None,
         )
 
-    # aiosmtpd calls these by name.
-
+    # The library calls this by its name.
     async def handle_RCPT(  # noqa: N802
         self, _server: Any, _session: Any, envelope: Any, address: str, _options: list[str]
     ) -> str:
@@ -178,44 +186,88 @@ class SmtpListener:
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
-    async def handle_DATA(self, _server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
-        """Take a mail; its sender hears of it when it is stored."""
-        if self._door is None:
-            return "421 closing"
-        peer = Peer(address=str(session.peer[0]))
+    def failed(self, peer: Peer, error: Exception) -> str:
+        """A command failed, or TLS did; see `MailHost`."""
+        if isinstance(error, (ssl.SSLError, OSError, TimeoutError)):
+            self._handshakes.failed(peer, error)
+        elif (repeats := self._seldom.again(type(error))) is not None:
+            logger.error(
+                "a mail server could not be answered", exc_info=error, extra={"repeats": repeats}
+            )
+        return "451 a fault here, come back"
+
+    async def take(self, connection: MailConnection) -> tuple[str, bool]:
+        """Take a mail; its sender hears of it when it is stored. See `MailHost`."""
         # Its own task: a sender that leaves before it is answered stops nothing half-way.
-        work = asyncio.ensure_future(self._take(self._door, bytes(envelope.content), peer))
+        work = asyncio.ensure_future(self._take(connection))
         self._working.add(work)
         work.add_done_callback(self._working.discard)
         return await asyncio.shield(work)
 
-    async def _take(self, door: MailDoor, content: bytes, peer: Peer) -> str:
+    async def _take(self, connection: MailConnection) -> tuple[str, bool]:
+        guest = self._listener.guest(connection) if self._listener is not None else None
+        if guest is None or self._door is None:
+            return _CLOSING, False
+        guest.requests += 1
+        guest.busy = True
         try:
-            visit = await self._budgets.enter(peer)
+            return await self._take_within(connection, guest, self._door)
         except OverBudget as over:
-            return f"451 {over.problem}"[:500]
+            known = self._budgets.is_known(guest.peer)
+            self.turned_away.count(guest.peer, over.problem, known=known)
+            return f"451 {over.problem}"[:500], True
+        finally:
+            guest.busy = False
+            guest.since = asyncio.get_running_loop().time()
+
+    async def _take_within(
+        self, connection: MailConnection, guest: Guest, door: MailDoor
+    ) -> tuple[str, bool]:
+        """Take it within the budgets of whoever sends it: a place first, then its text."""
+        peer = guest.peer
+        visit = await self._budgets.enter(peer)
         try:
-            verdict = await door.take(content, peer, visit)
-        except OverBudget as over:
-            return f"451 {over.problem}"[:500]
+            text = await connection.text()
+            if text is None:
+                self._budgets.refused(peer)
+                return "503 5.5.1 wait for the answer to DATA", False
+            reply: Reply | OverBudget
+            try:
+                reply = await door.take(text, peer, visit)
+            except OverBudget as over:
+                reply = over
+            except TransportProblem:
+                # What is wrong with its text is told below.
+                reply = Reply(400, refused=True)
+            await text.drain()
+            return self._ended(peer, reply, visit, text.broken)
+        except OverBudget:
+            raise
+        except ConnectionError:
+            return _CLOSING, False
+        except Exception:
+            logger.exception("a mail could not be taken")
+            return "451 a fault here, come back", False
         finally:
             visit.leave()
-        if verdict is Verdict.REFUSED:
-            self._budgets.refused(peer)
-        return _ANSWERS[verdict]
 
-    async def handle_exception(self, error: Exception) -> str:
-        """Whatever it is, the sender keeps its mail."""
-        logger.error("a mail could not be taken", exc_info=error)
-        return "451 a fault here, come back"
+    def _ended(
+        self, peer: Peer, reply: Reply | OverBudget, visit: Visit, broken: str
+    ) -> tuple[str, bool]:
+        if broken or isinstance(reply, OverBudget):
+            self._budgets.refused(peer, visit.spent)
+        if broken:
+            return broken, False
+        if isinstance(reply, OverBudget):
+            raise reply
+        self._budgets.note(peer, reply, visit)
+        return _ANSWERS[verdict_of(reply)], True
 
     async def stop(self) -> None:
         """Take no more mail, and let those that are being stored end."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
         self._door = None
         if self._working:
             await asyncio.wait(self._working, timeout=5)
-        for connection in list(self._open):
-            connection.transport.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()

@@ -8,14 +8,14 @@ the whole, which is undone before anybody reads it: what arrives is always what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from email.utils import formatdate
 
-from oncewire.errors import TransportProblem
-from oncewire.transport.header_block import LINE_MAX, read_block, write_block
+from oncewire.errors import MimeProblem, TransportProblem
+from oncewire.transport.header_block import LINE_MAX, gather_block, read_block, write_block
 from oncewire.wire.mime.headers import parameters
-from oncewire.wire.mime.transfer import base64_lines, decoded
+from oncewire.wire.mime.transfer import base64_lines, decoder
 
 # What a local part may be without quotes, and a domain or a literal address (RFC 5321 §4.1.2).
 _ADDRESS = re.compile(
@@ -76,13 +76,11 @@ def write_mail(
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """A mail that came: the parcel in it, and what the mail says of itself."""
+    """A mail that comes: the parcel in it, and what the mail says of itself."""
 
     content_type: str
     headers: dict[str, str]
-    body: bytes
-    # Without brackets; empty where the mail has none.
-    message_id: str
+    body: MailBody
 
     @property
     def is_report(self) -> bool:
@@ -97,14 +95,53 @@ class Mail:
         return said not in {"", "no", "auto-generated"}
 
 
-def read_mail(content: bytes) -> Mail:
-    """The parcel of a mail; MimeProblem where it cannot be found in it."""
-    head, _, body = content.partition(b"\r\n\r\n")
-    headers = read_block(head)
+class MailBody:
+    """The parcel's body as it comes, with the mail's transfer encoding undone piece by piece: a
+    mail is never in memory as a whole."""
+
+    def __init__(self, first: bytes, pieces: AsyncIterator[bytes], encoding: str) -> None:
+        self._first, self._pieces = first, pieces
+        self._undo = decoder(encoding)
+        self._over = False
+        self._trouble: Exception | None = None
+
+    def __aiter__(self) -> MailBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._over:
+            self.check()
+            try:
+                piece = await self._next()
+            except Exception as problem:
+                self._trouble = problem
+                raise
+            if piece:
+                return piece
+        raise StopAsyncIteration
+
+    def check(self) -> None:
+        """Raise what went wrong while it was read, if anything did."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    async def _next(self) -> bytes:
+        piece, self._first = self._first, b""
+        piece = piece or await anext(self._pieces, b"")
+        self._over = not piece
+        content = self._undo.feed(piece) if piece else self._undo.finish()
+        if self._undo.foreign:
+            raise MimeProblem(
+                "base64 is damaged", location="MIME", remedy="send the mail again, whole"
+            )
+        return content
+
+
+async def open_mail(pieces: AsyncIterator[bytes]) -> Mail:
+    """The parcel of a mail; MimeProblem where it cannot be found in it, perhaps only while its
+    body is read."""
+    block, rest = await gather_block(pieces)
+    headers = read_block(rest if block is None else block)
     encoding = headers.pop("content-transfer-encoding", "").strip().lower()
-    return Mail(
-        headers.get("content-type", ""),
-        headers,
-        decoded(encoding, body, lenient=False),
-        headers.get("message-id", "").strip().strip("<>"),
-    )
+    body = MailBody(b"" if block is None else rest, pieces, encoding)
+    return Mail(headers.get("content-type", ""), headers, body)

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from oncewire.transport.contract import AttemptOutcome, OnDelivery, OutcomeKind, Peer, Verdict
+from oncewire.transport.budget import ReaderShare, ReaderVisit
+from oncewire.transport.contract import (
+    AttemptOutcome,
+    OnDelivery,
+    OutcomeKind,
+    Peer,
+    Verdict,
+    verdict_of,
+)
 from oncewire.transport.outage import Outage
+from oncewire.transport.smtp import imap
 from oncewire.transport.smtp.imap import ImapBox, MailboxSettings
 from oncewire.transport.smtp.listener import MailDoor
 
@@ -30,6 +40,7 @@ class MailboxReader:
         self._task: asyncio.Task[None] | None = None
         self._box: ImapBox | None = None
         self._outage = Outage(logger)
+        self._share = ReaderShare()
         # Mails at which a look broke off: they come last, so that they keep nobody waiting.
         self._trouble: set[int] = set()
 
@@ -62,9 +73,8 @@ class MailboxReader:
         box = self._box
         if box is None:
             box = self._box = await asyncio.to_thread(ImapBox, self.settings)
-        found = await asyncio.to_thread(box.wanted)
+        found = await asyncio.to_thread(box.wanted, frozenset(self._trouble))
         self._trouble &= set(found)
-        found.sort(key=lambda mail_id: (mail_id in self._trouble, mail_id))
         for start in range(0, len(found), AT_ONCE):
             some = found[start : start + AT_ONCE]
             sizes = await asyncio.to_thread(box.sizes, some)
@@ -75,19 +85,42 @@ class MailboxReader:
                     self._trouble.discard(mail_id)
 
     async def _take(self, box: ImapBox, mail_id: int, size: int, door: MailDoor) -> None:
+        await self._share.turn()
         verdict = Verdict.REFUSED
         # As a mail it is longer than its parcel by a third, and its headers.
         limit = self.settings.max_size * 3 // 2
-        if size <= limit:
-            content = await asyncio.to_thread(box.content, mail_id, limit)
-            if content is None:
-                return
-            verdict = await door.take(content, Peer(address=self.settings.host))
+        first = await asyncio.to_thread(box.part, mail_id, 0) if size <= limit else b""
+        if first is None:
+            return
+        with ReaderVisit(self._share) as visit:
+            reply = None
+            if first:
+                pieces = self._parts(box, mail_id, first, limit)
+                reply = await door.take(pieces, Peer(address=self.settings.host), visit)
+                verdict = verdict_of(reply)
+            self._share.note(reply, visit)
         if verdict is Verdict.TAKEN:
             await asyncio.to_thread(box.remove, mail_id)
         elif verdict is Verdict.REFUSED:
             logger.warning("a mail is not taken", extra={"uid": mail_id, "bytes": size})
             await asyncio.to_thread(box.flag, mail_id)
+
+    async def _parts(
+        self, box: ImapBox, mail_id: int, first: bytes, limit: int
+    ) -> AsyncIterator[bytes]:
+        """A mail, part by part: never more of it than that is in memory."""
+        start, part = 0, first
+        while part:
+            start += len(part)
+            if start > limit:
+                raise OSError("a mail is longer than the mail server said")
+            yield part
+            if len(part) < imap.PART:
+                return
+            fetched = await asyncio.to_thread(box.part, mail_id, start)
+            if fetched is None:
+                raise OSError("a mail went while it was read")
+            part = fetched
 
     def _hang_up(self) -> None:
         box, self._box = self._box, None

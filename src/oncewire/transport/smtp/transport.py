@@ -7,6 +7,7 @@ from oncewire.transport.smtp.imap import MailboxSettings
 from oncewire.transport.smtp.listener import NAME, ListenerSettings, SmtpListener
 from oncewire.transport.smtp.mailbox import MailboxReader
 from oncewire.transport.smtp.relay import RelaySettings, SmtpRelay
+from oncewire.transport.turned_away import Call
 
 
 class SmtpTransport:
@@ -30,6 +31,11 @@ class SmtpTransport:
     def port(self) -> int:
         """Where mail comes in; 0: nowhere."""
         return self._listener.port if self._listener is not None else 0
+
+    def on_turned_away(self, call: Call) -> None:
+        """Have somebody called when our mail server sends partners away."""
+        if self._listener is not None:
+            self._listener.turned_away.call = call
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to take mail; TransportProblem if that cannot be."""

@@ -1,55 +1,44 @@
-"""The door of the HTTP endpoint: who may come in, how many, and how long they may stand about.
+"""Listener: who may connect to us, how many at once, and how long a connection may be idle.
 
-`ServerConnection` speaks HTTP on a connection; this module decides about the connections. It takes
-them one by one, so that a handshake in progress counts as well, closes those that send no request
-for too long (which also ends a header that drips in byte by byte), and when all places are taken
-makes room by closing the connection that has been idle the longest.
+HTTP and mail use it alike: their connections speak the protocol, the listener decides about the
+connections. It accepts them one by one, so that a TLS handshake in progress counts as well, closes
+those that send no request for too long (which also ends a header that drips in byte by byte), and
+when all places are taken makes room by closing the connection that has been idle the longest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import cast
+from typing import Protocol, cast
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
 from oncewire.transport.handshakes import Handshakes
-from oncewire.transport.http_connection import Answer, Refuse, Request, ServerConnection
-from oncewire.transport.http_head import HeadLimits
 from oncewire.transport.lag import Lag
 from oncewire.transport.turned_away import TurnedAway
 
-log = logging.getLogger("oncewire.transport.http")
+log = logging.getLogger("oncewire.transport.listener")
 
 _PORT_MAX = 65_535
 _BACKLOG = 1024
 _AT_ONCE = 64
 # A connection this young has not had its chance to send a request: it is not thrown out.
 _YOUNG_SECONDS = 1.0
-_TURNED_AWAY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n"
-    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
-)
 
 
 @dataclass(frozen=True, slots=True)
-class HttpLimits:
+class ListenerLimits:
     """What a peer may take before a byte is parsed; each figure has its reason."""
 
-    # More headers or longer ones have no use in this protocol and cost memory per connection.
-    max_line: int = 8190
-    max_field: int = 8190
-    max_headers: int = 64
-    # Above any agreed document; agreements set smaller limits once the header is read.
-    max_body: int = 16 * 1024**3
     # A body may pause so long, and must on the whole come at this rate after a grace period.
     body_pause: float = 30.0
     body_grace: float = 30.0
@@ -65,8 +54,44 @@ class HttpLimits:
     # A loop that is behind by more than that has no time for strangers: a message passes it ten
     # times or so on its way.
     late: float = 0.05
-    # Requests that are worked on when the endpoint stops may take so long to finish.
-    stop_grace: float = 10.0
+
+
+class Patience:
+    """How long a sender may still let us wait for the body of his request.
+
+    A steady body of any size is welcome; one that drips holds a place for nothing. What comes earns
+    time at the agreed rate, but never more than the grace period: who was quick at first has not
+    earned hours of waiting.
+    """
+
+    def __init__(self, limits: ListenerLimits) -> None:
+        self._limits = limits
+        # Seconds that he may still let us wait.
+        self._credit = limits.body_grace
+
+    def came(self, count: int) -> None:
+        """So many bytes came."""
+        earned = count / self._limits.body_rate
+        self._credit = min(self._credit + earned, self._limits.body_grace)
+
+    @contextlib.asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Wait for what comes next; TimeoutError where it does not come in time."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with asyncio.timeout(max(min(self._limits.body_pause, self._credit), 0.0)):
+            yield
+        self._credit -= loop.time() - began
+
+
+class Connection(Protocol):
+    """What speaks on a connection: a protocol of asyncio, told whom to call when it is lost."""
+
+    def shut(self) -> None:
+        """End it now, and whatever is done for it."""
+
+
+Lost = Callable[[Connection], object]
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +118,7 @@ class Guest:
             cast(asyncio.WriteTransport, self.transport).abort()
 
 
-class HttpListener:
+class Listener:
     """Listening sockets and the connections that came through them."""
 
     def __init__(
@@ -102,7 +127,8 @@ class HttpListener:
         port: int,
         *,
         tls: ssl.SSLContext | None,
-        limits: HttpLimits,
+        limits: ListenerLimits,
+        full: bytes,
         is_known: Callable[[Peer], bool] = lambda _: False,
         turned_away: TurnedAway | None = None,
     ) -> None:
@@ -110,12 +136,14 @@ class HttpListener:
         self._port = port
         self._tls = tls
         self._limits = limits
+        # Said to whom there is no room for, where it can be said without TLS.
+        self._full = full
         self._is_known = is_known
         self._turned_away = turned_away or TurnedAway(monotonic)
-        self._make: Callable[[], ServerConnection] | None = None
+        self._make: Callable[[Lost], Connection] | None = None
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._guests: dict[ServerConnection, Guest] = {}
+        self._guests: dict[Connection, Guest] = {}
         # How many of them come from each place.
         self._from: Counter[str] = Counter()
         self._lag = Lag(limits.late)
@@ -131,15 +159,14 @@ class HttpListener:
         """How many places are taken."""
         return len(self._guests)
 
-    def guest(self, request: Request) -> Guest | None:
-        """The connection a request came on; None when it is gone, and its place with it."""
-        return self._guests.get(request.connection)
+    def guest(self, connection: Connection) -> Guest | None:
+        """The account of a connection; None when it is gone, and its place with it."""
+        return self._guests.get(connection)
 
-    async def start(self, answer: Answer, refuse: Refuse) -> None:
-        """Begin to accept; TransportProblem if the address cannot be had."""
-        limits = self._limits
-        head = HeadLimits(limits.max_line, limits.max_field, limits.max_headers)
-        self._make = lambda: ServerConnection(answer, refuse, self._forget, head)
+    async def start(self, make: Callable[[Lost], Connection]) -> None:
+        """Begin to accept, and make a connection of each; TransportProblem if the address cannot
+        be had."""
+        self._make = make
         self._sockets = await _bind(self._host, self._port)
         for made in self._sockets:
             self._listen(made)
@@ -181,7 +208,7 @@ class HttpListener:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _forget(self, protocol: ServerConnection) -> Guest | None:
+    def _forget(self, protocol: Connection) -> Guest | None:
         guest = self._guests.pop(protocol, None)
         if guest is not None:
             self._from[guest.place] -= 1
@@ -189,7 +216,7 @@ class HttpListener:
                 del self._from[guest.place]
         return guest
 
-    def _show_out(self, protocol: ServerConnection) -> bool:
+    def _show_out(self, protocol: Connection) -> bool:
         guest = self._forget(protocol)
         if guest is not None:
             guest.drop()
@@ -226,13 +253,16 @@ class HttpListener:
         if self._make is None:
             came.close()
             return
-        protocol = self._make()
+        protocol = self._make(self._forget)
         guest = self._guests[protocol] = Guest(self._now(), peer)
         self._from[guest.place] += 1
         wait = self._limits.handshake_wait if self._tls else None
         try:
             guest.transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: protocol, came, ssl=self._tls, ssl_handshake_timeout=wait
+                lambda: cast(asyncio.Protocol, protocol),
+                came,
+                ssl=self._tls,
+                ssl_handshake_timeout=wait,
             )
         except (OSError, TimeoutError) as error:
             if self._tls is not None:
@@ -289,7 +319,7 @@ class HttpListener:
         if self._tls is None:
             try:
                 came.setblocking(False)
-                came.send(_TURNED_AWAY)
+                came.send(self._full)
             except OSError:
                 log.debug("a peer left before it could be told that there is no room")
         came.close()

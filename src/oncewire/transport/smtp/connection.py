@@ -1,0 +1,192 @@
+"""One connection to our mail server: the library speaks SMTP, and the bounds are ours.
+
+The library keeps each line of a mail as an object of its own, which takes some twenty times the
+bytes of the mail, and does not let anybody else work before it has taken all that is there. So
+the text of a mail is read here: as it comes, in pieces of some size, and within the patience that
+HTTP has for a body. Between two commands everybody else has a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from aiosmtpd.smtp import SMTP, TLSSetupException
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.contract import Peer
+from oncewire.transport.listener import ListenerLimits, Lost, Patience
+
+# Lines about what strangers send, a few for each command.
+logging.getLogger("mail.log").setLevel(logging.CRITICAL)
+
+ANSWERS_MAX = 200
+"""Lines that we answer before a mail comes; who wants to hear more is not here to bring one."""
+
+_END = b"\r\n.\r\n"
+
+
+class MailHost(Protocol):
+    """What the connections ask for."""
+
+    async def take(self, connection: MailConnection) -> tuple[str, bool]:
+        """Take a mail; the answer, and whether the connection goes on after it."""
+
+    def failed(self, peer: Peer, error: Exception) -> str:
+        """A command failed; what its sender is told."""
+
+
+class MailText:
+    """What follows DATA, piece by piece, to the line that is a dot alone (RFC 5321 §4.5.2)."""
+
+    def __init__(self, reader: asyncio.StreamReader, limits: ListenerLimits, most: int) -> None:
+        self._reader, self._most = reader, most
+        self._patience = Patience(limits)
+        self._size = 0
+        # A line end whose next character may be a dot. It begins with the one that was fed.
+        self._held = b""
+        self._begun = self.over = False
+        # What its sender is told where it breaks off: then the connection is of no more use.
+        self.broken = ""
+
+    def __aiter__(self) -> MailText:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self.over and not self.broken:
+            text = self._plain(await self._more())
+            if text:
+                return text
+        if self.broken:
+            raise TransportProblem("the mail did not come whole", remedy="send it again")
+        raise StopAsyncIteration
+
+    async def drain(self) -> None:
+        """Read the rest of a mail of which nobody wants more, so that its sender hears the
+        answer; one of twice the allowed size has heard enough."""
+        self._most *= 2
+        said, self.broken = self.broken, ""
+        while not self.over and not self.broken:
+            await self._more()
+        self.broken = self.broken or said
+
+    async def _more(self) -> bytes:
+        """What comes next, without the end."""
+        try:
+            async with self._patience.waiting():
+                piece = (await self._reader.readuntil(_END))[:-3]
+                self.over = True
+        except asyncio.LimitOverrunError as found:
+            # It lies there already, up to where the end may begin.
+            piece = await self._reader.read(found.consumed)
+        except TimeoutError:
+            self.broken = "421 4.4.2 the mail came too slowly"
+            return b""
+        except (asyncio.IncompleteReadError, OSError):
+            self.broken = "421 4.4.2 the mail was cut off"
+            return b""
+        self._patience.came(len(piece))
+        self._size += len(piece)
+        if self._size > self._most:
+            self.broken = f"552 5.3.4 a mail may have {self._most} bytes"
+            return b""
+        return piece
+
+    def _plain(self, piece: bytes) -> bytes:
+        """The text without the dots that were put before dots."""
+        text = self._held + piece
+        held = 0 if self.over else 2 if text.endswith(b"\r\n") else 1 if text.endswith(b"\r") else 0
+        self._held = text[len(text) - held :]
+        text = text[: len(text) - held].replace(b"\r\n.", b"\r\n")
+        if not self._begun and text:
+            # The line end that stands before the first line.
+            self._begun, text = True, text[2:]
+        return text
+
+
+class MailConnection(SMTP):  # type: ignore[misc]
+    """See the module; the listener closes those that are idle for too long."""
+
+    def __init__(
+        self, host: MailHost, lost: Lost, limits: ListenerLimits, most: int, **more: Any
+    ) -> None:
+        super().__init__(
+            host,
+            data_size_limit=most,
+            ident="Oncewire",
+            # Nobody has a password here.
+            auth_exclude_mechanism=["LOGIN", "PLAIN"],
+            # The library would end a large mail that comes steadily, and let a silent peer stay
+            # who says NOOP now and then.
+            timeout=24 * 3600,
+            loop=asyncio.get_running_loop(),
+            **more,
+        )
+        self._host, self._lost, self._limits = host, lost, limits
+        self._answers = 0
+        self._gone = False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See `asyncio.Protocol`. The library calls it, too, and then asyncio does."""
+        if not self._gone:
+            self._gone = True
+            super().connection_lost(error)
+            self._lost(self)
+
+    def shut(self) -> None:
+        """End it now."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def push(self, status: str | bytes) -> None:
+        """Answer, and let others work before the next command, which may be here already."""
+        await super().push(status)
+        self._answers += 1
+        if self._answers > ANSWERS_MAX:
+            self._writer.write(b"421 4.7.0 too many commands\r\n")
+            self._writer.close()
+        await asyncio.sleep(0)
+
+    async def handle_exception(self, error: Exception) -> str:
+        """Whatever it is, the sender keeps its mail."""
+        cause = error.__cause__ if isinstance(error, TLSSetupException) else None
+        return self._host.failed(self._peer(), cause if isinstance(cause, Exception) else error)
+
+    def _peer(self) -> Peer:
+        where = self.session.peer if self.session is not None else None
+        return Peer(str(where[0]) if where else "")
+
+    async def smtp_STARTTLS(self, arg: str) -> None:  # noqa: N802
+        """Begin TLS. One whose connection ended meanwhile is not told so by the library."""
+        await super().smtp_STARTTLS(arg)
+        if self._original_transport is not None and self._original_transport.is_closing():
+            self.connection_lost(None)
+
+    async def smtp_DATA(self, arg: str) -> None:  # noqa: N802
+        """Take a mail, if there is one to come."""
+        if await self.check_helo_needed():
+            return
+        if not self.envelope.rcpt_tos:
+            await self.push("503 Error: need RCPT command")
+            return
+        if arg:
+            await self.push("501 Syntax: DATA")
+            return
+        answer, goes_on = await self._host.take(self)
+        self._set_post_data_state()
+        self._answers = 0
+        await self.push(answer)
+        if not goes_on:
+            self._writer.close()
+
+    async def text(self) -> MailText | None:
+        """Ask for the text of a mail; None: its sender did not wait to be asked."""
+        # We offer no PIPELINING: what comes unasked was put there by somebody between us and him,
+        # or by him to have it taken for commands.
+        if self._reader._buffer:  # noqa: SLF001  (the library looks there, too)
+            return None
+        # So the end is found in one way, also before the first line.
+        self._reader.feed_data(b"\r\n")
+        await self.push("354 End data with <CR><LF>.<CR><LF>")
+        return MailText(self._reader, self._limits, self.data_size_limit)
