@@ -165,7 +165,8 @@ _ALL = (
         "How a restart of the numbers is announced."),
     Key("flow.mode", choice(FlowMode), "terms.flow",
         "How it is bounded how many messages are unacknowledged at once."),
-    Key("flow.window", kinds.WINDOW, "terms.window", "How many messages may be unacknowledged at once under flow.mode window; the same on "
+    Key("flow.window", kinds.WINDOW, "terms.window",
+        "How many messages may be unacknowledged at once under flow.mode window; the same on "
         "both sides."),
     # --- synchronous replies
     Key("sync.mode", SYNC_MODE, "terms.sync_mode",
