@@ -12,6 +12,7 @@ _SUBMIT = "oncewire.handler.sending.submit"
 
 _TESTS = "tests/handler/test_agreement_at_work.py"
 _ACCEPTED = "tests/handler/arriving/test_accepted_under.py"
+_NAMES = "tests/handler/test_addresses_and_roles.py"
 _WRITTEN = "tests/entry/party/test_other_transports.py"
 
 IN_AGREEMENT: tuple[Mutant, ...] = (
@@ -144,9 +145,16 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "another document under a used id is taken for the first",
         _SUBMIT,
-        "    same = facts.digest == identity_digest(message) or (\n",
+        "    same = facts.digest in (identity_digest(message), identity_digest(as_called)) or (\n",
         "    same = facts.size == sum(payload.size for payload in message.payloads) or (\n",
         tests=(f"{_ACCEPTED}::test_another_message_under_a_used_id_is_refused",),
+    ),
+    Mutant(
+        "the Service is sent as its caller names it, without its type",
+        _SUBMIT,
+        "        service=binding.service or submission.service,\n",
+        "        service=submission.service,\n",
+        tests=(f"{_NAMES}::test_the_service_that_is_agreed_is_sent_whatever_its_caller_called_it",),
     ),
     Mutant(
         "ids are forgotten before the last transport was tried",

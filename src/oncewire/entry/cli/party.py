@@ -340,7 +340,7 @@ def listed(config: Config = None, json: Json = False) -> None:
         rows = [
             (
                 kept.file.stem,
-                str(kept.agreement.partner.party),
+                kept.agreement.partner.party.ids[0].spelled,
                 kept.agreement.cpa_id,
                 kept.agreement.profile,
                 ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),
