@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from oncewire.agreement import Agreement, Agreements, Direction, outbound, read_cpa, resolve
-from oncewire.agreement.resolve import channel_of, resolve_under
+from oncewire.agreement import (
+    Agreement,
+    Agreements,
+    Direction,
+    outbound,
+    read_cpa,
+    read_views,
+    resolve,
+)
+from oncewire.agreement.resolve import channel_of, resolve_under, service_called
 from oncewire.errors import (
     AgreementProblem,
     EbxmlError,
@@ -227,6 +235,33 @@ def test_a_service_without_its_type_is_not_guessed(corpus: Path) -> None:
     with pytest.raises(ValueNotRecognized):
         outbound(view, Service("EchoService$1.0"), "EchoRequest")
     assert outbound(view, Service("EchoService$1.0", "urn:cv:rm:services"), "EchoRequest")
+
+
+@pytest.mark.parametrize("spelling", ["{0.value}", "{0}", "{0.spelled}"])
+def test_every_spelling_of_a_service_finds_the_agreed_one(corpus: Path, spelling: str) -> None:
+    """As people type it, as listings of messages print it, as agreements print it."""
+    stub = (corpus / "ebms-core/cpa/cpaStubEBF.rm.http.unsigned.sync.xml").read_bytes()
+    for view in read_views(stub):
+        sent = [one for one in view.actions if one.direction is Direction.SEND]
+        assert sent
+        for binding in sent:
+            assert binding.service is not None
+            word = spelling.format(binding.service)
+            assert service_called(view, word) == binding.service
+            assert outbound(view, Service(word), binding.action).binding is binding
+
+
+def test_what_is_received_is_not_respelled() -> None:
+    """A header without the type is somebody else's mistake, and told apart from one with it."""
+    text = """
+        [[actions]]
+        service = "orders"
+        service_type = "urn:ex"
+        """
+    known = Agreements([samples.agreement("ebms2", text, top="listed_only = true")])
+    odd = samples.message(service=Service("urn:ex:orders"))
+    with pytest.raises(ValueNotRecognized):
+        resolve(known, odd, receiving=True, now=NOW)
 
 
 def test_a_service_that_is_not_listed_is_free_unless_only_listed_ones_are_allowed() -> None:

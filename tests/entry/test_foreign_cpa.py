@@ -7,6 +7,7 @@ says of each, status, code and location.
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,10 +17,14 @@ from uuid import uuid4
 
 import pytest
 
+from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
+from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.folder import make_party
 from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.settings import load
+from oncewire.errors import ValueNotRecognized
 from oncewire.handler.world import RealWorld
-from oncewire.message import MessageKind
+from oncewire.message import MessageKind, Service
 from oncewire.message.instant import HOUR, format_instant
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
@@ -227,7 +232,7 @@ def test_own_is_found_by_our_certificate(corpus: Path, tmp_path: Path) -> None:
     changed = tmp_path / "ours.xml"
     changed.write_text(head + mark + tail[:begin] + ours + tail[end:])
     done = run_json("agreement", "import", changed, "-c", folder)
-    assert done["own"] == "urn:osb:oin:00000000000000000001"
+    assert done["own"] == "urn:osb:oin|00000000000000000001"
     assert done["own_found_by"] == "our certificate"
 
 
@@ -358,8 +363,39 @@ def test_two_parties_exchange_under_a_foreign_cpa_and_believe_its_certificates_a
         run("inbox", "take", "--out", tmp_path / "in", "-c", tmp_path / "logius")
         (taken,) = (tmp_path / "in").glob("*.xml")
         assert taken.read_text() == "<order/>"
+        (facts,) = (tmp_path / "in").glob("*.message.json")
+        assert json.loads(facts.read_text())["service_type"] == "urn:osb:services"
     finally:
         served.close()
+
+
+def test_every_spelling_that_is_printed_is_understood(corpus: Path, tmp_path: Path) -> None:
+    """What `import`, `agreement show` and `partner list` print is what `send` takes."""
+    folder = tmp_path / "party"
+    make_party(folder, "party", now=RealWorld().now(), key_kind=KeyKind.EC)
+    own = ("--own", "urn:osb:oin|00000000000000000001")
+    done = run_json("agreement", "import", corpus / CPA, *own, "-c", folder)
+    (listed,) = run_json("partner", "list", "-c", folder)["partners"]
+    assert listed["party_id"] == done["partner"]
+    settings = load(folder, environ={}).settings
+    readable = load_readable(settings)
+    agreement = find_agreement(readable, "logius")
+    for word in (done["partner"], str(agreement.partner.party), "00000000000000000000"):
+        assert find_agreement(readable, word) == agreement
+    shown = run_json("agreement", "show", "logius", "-c", folder)["values"]
+    scopes = {row["scope"] for row in shown if row["scope"].startswith("send: ")} - {
+        "send: any message"
+    }
+    assert scopes
+    for scope in scopes:
+        service, _, action = scope.removeprefix("send: ").rpartition(" / ")
+        for spelling in (service, service.replace("|", ":"), service.rpartition("|")[2]):
+            submission = submission_of(agreement, (), SendOptions(spelling, action))
+            assert submission.service == Service.read(service)
+            assert submission.service.type == "urn:osb:services"
+    with pytest.raises(ValueNotRecognized) as refused:
+        submission_of(agreement, (), SendOptions("urn:osb:services|other", "aanleveren"))
+    assert "urn:osb:services|osb:aanleveren:1.1$1.0 / aanleveren" in refused.value.remedy
 
 
 def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:

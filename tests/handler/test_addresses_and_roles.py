@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from oncewire.message import Header
+from oncewire.agreement.resolve import binding_to_send
+from oncewire.handler.sending import submit
+from oncewire.handler.sending.submit import Submission
+from oncewire.message import Header, Service
 from oncewire.wire import codec
 from tests.handler.scenes import response
 from tests.handler.stage import Said, Stage, paper
@@ -67,3 +72,38 @@ def test_the_roles_of_the_whole_agreement_choose_among_entries() -> None:
     stated = header(played(ROLES | {"actions": entries}))
     assert stated.from_party.role == "Company"
     assert stated.time_to_live == stated.timestamp + 120_000_000
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [
+        {"service": "urn:test:orders", "service_type": "anyURI"},
+        {"service": "orders", "service_type": "urn:test"},
+        {"service": "urn:test|orders"},
+    ],
+)
+def test_the_service_that_is_agreed_is_sent_whatever_its_caller_called_it(agreed: Said) -> None:
+    """The application says `urn:test:orders`; a partner knows the Service by its type too."""
+    stated = header(played({"actions": [{**agreed, "action": "New"}]})).service
+    kind, bar, value = str(agreed["service"]).rpartition("|")
+    assert stated == Service(value, kind if bar else str(agreed["service_type"]))
+
+
+def test_a_submission_is_known_again_whatever_its_service_was_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A repeat may spell it otherwise; a store of an earlier version has it as it was called."""
+    entry = {"service": "urn:test:orders", "service_type": "anyURI", "action": "New"}
+    stage = Stage({"alpha": [paper("alpha", "beta", {"actions": [entry]})]})
+    alpha = stage.engines["alpha"]
+    plain = "urn:test:orders"
+    words = [Service(plain, "anyURI"), Service(plain), Service(f"anyURI:{plain}")]
+    given = [Submission("alpha-beta", word, "New", message_id="order-1@alpha") for word in words]
+    assert [alpha.submit(one).repeated for one in given] == [False, True, True]
+    later = [replace(one, message_id="order-2@alpha") for one in given]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(
+            submit, "binding_to_send", lambda *words: replace(binding_to_send(*words), service=None)
+        )
+        assert not alpha.submit(later[1]).repeated
+    assert alpha.submit(later[1]).repeated

@@ -12,6 +12,8 @@ _SUBMIT = "oncewire.handler.sending.submit"
 
 _TESTS = "tests/handler/test_agreement_at_work.py"
 _ACCEPTED = "tests/handler/arriving/test_accepted_under.py"
+_NAMES = "tests/handler/test_addresses_and_roles.py"
+_WRITTEN = "tests/entry/party/test_other_transports.py"
 
 IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
@@ -143,8 +145,30 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "another document under a used id is taken for the first",
         _SUBMIT,
-        "    same = facts.digest == identity_digest(message) or (\n",
+        "    same = facts.digest in (identity_digest(message), identity_digest(as_called)) or (\n",
         "    same = facts.size == sum(payload.size for payload in message.payloads) or (\n",
         tests=(f"{_ACCEPTED}::test_another_message_under_a_used_id_is_refused",),
+    ),
+    Mutant(
+        "the Service is sent as its caller names it, without its type",
+        _SUBMIT,
+        "        service=binding.service or submission.service,\n",
+        "        service=submission.service,\n",
+        tests=(f"{_NAMES}::test_the_service_that_is_agreed_is_sent_whatever_its_caller_called_it",),
+    ),
+    Mutant(
+        "ids are forgotten before the last transport was tried",
+        "oncewire.entry.party.partners",
+        "    if not terms.runs_protocol or terms.longest_retry <= terms.persist_duration:\n",
+        "    if terms.persist_duration:\n",
+        requirement="DRV-4",
+        tests=(f"{_WRITTEN}::test_two_transports_are_remembered_for_longer_than_both_are_tried",),
+    ),
+    Mutant(
+        "an agreement that our own check calls wrong is written",
+        "oncewire.entry.party.partners",
+        "        if finding.severity is not Severity.HINT and not (accepted or named):\n",
+        "        if False:\n",
+        tests=(f"{_WRITTEN}::test_what_our_own_check_calls_wrong_is_not_written",),
     ),
 )

@@ -178,9 +178,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "agree on no signatures unless asked",
         "oncewire.entry.cli.party",
-        "        options = PartnerOptions(profile, cpa_id, sign or not insecure, "
-        "ordered, insecure)\n",
-        "        options = PartnerOptions(profile, cpa_id, sign, ordered, insecure)\n",
+        "            profile, cpa_id, sign or not insecure, ordered, insecure, ",
+        "            profile, cpa_id, sign, ordered, insecure, ",
         tests=(f"{_SECURE}::test_init_and_partner_add_agree_on_tls_and_signatures",),
     ),
     Mutant(

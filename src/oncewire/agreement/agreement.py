@@ -268,12 +268,15 @@ class ActionBinding:
     values: tuple[Value, ...] = field(default=(), compare=False, repr=False)
 
     @property
+    def name(self) -> str:
+        """Its service and action, as commands and agreement files take them."""
+        what = "any message" if self.service is None else self.service.spelled
+        return what if self.action is None else f"{what} / {self.action}"
+
+    @property
     def label(self) -> str:
         """The binding in a few words, for people."""
-        what = "any message" if self.service is None else str(self.service)
-        if self.action is not None:
-            what += f" / {self.action}"
-        return f"{self.direction.value}: {what}"
+        return f"{self.direction.value}: {self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,8 +222,16 @@ def binding_to_send(agreement: Agreement, service: Service, action: str) -> Acti
     return _listed(agreement, Direction.SEND, service, action, own, partner)
 
 
+def service_called(agreement: Agreement, word: str) -> Service:
+    """The agreed Service that a word of ours means: its value, or `type|value`, or `type:value` as
+    listings of messages print it; where none is meant, what the word itself says."""
+    asked = Service(word)
+    meant = _agreed(_sent(agreement), asked)
+    return Service.read(word) if meant is asked else meant
+
+
 def binding_named(
-    agreement: Agreement, kind: MessageKind, service: str, action: str
+    agreement: Agreement, kind: MessageKind, service: str | Service, action: str
 ) -> ActionBinding:
     """What a message of ours runs under by the names that listings have of it; where the
     agreement no longer lists them, what holds for the whole direction."""
@@ -236,10 +244,9 @@ def binding_named(
     return _bindings.keep(agreement, named, _find_named(agreement, service, action))
 
 
-def _find_named(agreement: Agreement, service: str, action: str) -> ActionBinding:
-    typed = {str(binding.service): binding.service for binding in agreement.actions}
+def _find_named(agreement: Agreement, service: str | Service, action: str) -> ActionBinding:
     try:
-        known = typed.get(service) or Service(service)
+        known = Service(service) if isinstance(service, str) else service
         return binding_to_send(agreement, known, action)
     except (InvalidValue, ValueNotRecognized):
         return agreement.sending
@@ -274,6 +281,8 @@ def _find_listed(
     receiver: Party | None,
 ) -> ActionBinding:
     found = [binding for binding in agreement.actions if binding.direction is direction]
+    if direction is Direction.SEND and service is not None:
+        service = _agreed(found, service)
     of_service = _of_service(found, service)
     of_action = [binding for binding in of_service if binding.action == action] or [
         binding for binding in of_service if binding.action is None
@@ -288,10 +297,43 @@ def _find_listed(
             raise ValueNotRecognized(
                 f"{what} is not agreed in {agreement.cpa_id}",
                 location=location,
-                remedy="use a service and action that the agreement lists",
+                remedy="use a service and action that the agreement lists" + _names(found),
             )
         return agreement.default(direction)
     return _of_roles(of_action, sender, receiver)
+
+
+_NAMED_MAX = 8
+
+
+def _names(bindings: list[ActionBinding]) -> str:
+    """The services and actions there are, for people."""
+    names = dict.fromkeys(binding.name for binding in bindings)
+    if not names:
+        return ""
+    more = ", ..." if len(names) > _NAMED_MAX else ""
+    return f": {', '.join(list(names)[:_NAMED_MAX])}{more}"
+
+
+def _sent(agreement: Agreement) -> list[ActionBinding]:
+    return [binding for binding in agreement.actions if binding.direction is Direction.SEND]
+
+
+def _agreed(bindings: list[ActionBinding], service: Service) -> Service:
+    """The Service that is listed, for one that a caller of ours names in words of his own.
+
+    What the partner knows is the listed one, with its type. Headers of others are never respelled.
+    """
+    listed = dict.fromkeys(one.service for one in bindings if one.service is not None)
+    if service in listed:
+        return service
+    word = service.value
+    if service.type is None:
+        meant = [one for one in listed if word in (str(one), one.spelled)]
+        meant = meant or [one for one in listed if word == one.value]
+    else:
+        meant = [one for one in listed if one.type is None and word == one.value]
+    return meant[0] if len(meant) == 1 else service
 
 
 def _of_service(bindings: list[ActionBinding], service: Service | None) -> list[ActionBinding]:

@@ -107,7 +107,9 @@ def _value_text(value: Any) -> str:
         return f"{value.transport} {value.address}{kind}"
     if isinstance(value, Via):
         return _via_text(value)
-    return str(value) if isinstance(value, str | int | PartyId) else repr(value)
+    if isinstance(value, PartyId):
+        return value.spelled
+    return str(value) if isinstance(value, str | int) else repr(value)
 
 
 def _via_text(via: Via) -> str:

@@ -77,6 +77,12 @@ def is_uri(value: str) -> bool:
     return _URI.match(value) is not None
 
 
+def split_type(text: str) -> tuple[str, str | None]:
+    """Value and type of an id or a Service that is written as `value` or `type|value`."""
+    kind, _, value = text.rpartition("|")
+    return (value, kind) if kind else (text, None)
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class PartyId:
@@ -94,7 +100,18 @@ class PartyId:
         if self.type is not None:
             check_id(self.type, "PartyId type")
 
+    @classmethod
+    def read(cls, text: str) -> PartyId:
+        """The id that people write as `value` or `type|value`."""
+        return cls(*split_type(text))
+
+    @property
+    def spelled(self) -> str:
+        """The id as `read` takes it: no URI has a bar in it, so the type can be told apart."""
+        return f"{self.type}|{self.value}" if self.type else self.value
+
     def __str__(self) -> str:
+        """The id as listings of messages and the journal have it."""
         return f"{self.type}:{self.value}" if self.type else self.value
 
 
@@ -145,5 +162,16 @@ class Service:
         if self.type is not None:
             check_id(self.type, "Service type")
 
+    @classmethod
+    def read(cls, text: str) -> Service:
+        """The Service that people write as `value` or `type|value`."""
+        return cls(*split_type(text))
+
+    @property
+    def spelled(self) -> str:
+        """The Service as `read` takes it."""
+        return f"{self.type}|{self.value}" if self.type else self.value
+
     def __str__(self) -> str:
+        """The Service as listings of messages and the journal have it."""
         return f"{self.type}:{self.value}" if self.type else self.value

@@ -21,6 +21,7 @@ from oncewire.agreement import (
 from oncewire.agreement.agreement import Origin
 from oncewire.agreement.keys import KEYS
 from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message import kinds
 from tests.agreement import samples
 from tests.agreement.cppa.test_corpus_cpas import STATED
 from tests.examples import examples
@@ -186,3 +187,17 @@ def test_a_new_agreement_is_never_made_of_nonsense(argument: str, value: str) ->
     }  # fmt: skip
     with pytest.raises((AgreementProblem, InvalidValue)):
         new(**(arguments | {argument: value}))
+
+
+def test_the_comment_of_a_key_is_true_whatever_its_value() -> None:
+    """`ordered = false  # Messages are delivered in order.` says of a key what one value means."""
+    for key in KEYS.values():
+        if key.kind is kinds.BOOL:
+            assert key.says.startswith("Whether "), key.name
+        assert not key.says.startswith(("We ", "Messages ")), key.name
+    for profile in PROFILES:
+        text = new(
+            cpa_id="a-b", own="urn:a", partner="urn:b", address="https://b.example", profile=profile
+        )
+        (line,) = [line for line in text.splitlines() if line.startswith("# ordered = ")]
+        assert line.partition("  # ")[2].startswith("Whether messages are delivered in order")

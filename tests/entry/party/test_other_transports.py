@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement import PROFILES, Severity, check
+from oncewire.agreement.agreement import TRANSPORTS, Requested
+from oncewire.agreement.profiles import profile_values
 from oncewire.entry.doctor.inboxes import probe_inboxes
 from oncewire.entry.doctor.ping import Reached, ping, probe_ways
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
-from oncewire.entry.party.agreements import load_all, load_readable
+from oncewire.entry.party.agreements import able, load_all, load_readable
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner
@@ -18,8 +21,9 @@ from oncewire.entry.running.assemble import make_handler
 from oncewire.entry.running.other_transports import other_transports, reader_name
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld
-from oncewire.message import Payload
+from oncewire.message import Payload, SyncReplyMode
 from oncewire.protocol.states import OutgoingState
+from tests.entry.terminal import run as run_cli
 from tests.entry.terminal import run_json
 from tests.ports import free_port
 from tests.transport.exchange import run
@@ -213,3 +217,137 @@ def test_a_partner_without_http_is_asked_by_the_handler(tmp_path: Path) -> None:
             await asyncio.sleep(0)
 
     run(work(), 60)
+
+
+# --- what `partner add`, `invite` and `accept` write ---------------------------------------------
+
+
+def both_sides(folder: Path, ways: tuple[str, ...], key: KeyKind) -> dict[str, Settings]:
+    """Two parties that have not met."""
+    for name in NAMES:
+        make_party(
+            folder / name, name, now=RealWorld().now(), tls=True, key_kind=key, transports=ways
+        )
+    return {name: load(folder / name, environ={}).settings for name in NAMES}
+
+
+def blamed(settings: Settings) -> list[tuple[str, str]]:
+    """What our own check has against the one agreement there is, beside hints."""
+    (kept,) = load_all(settings)
+    found = check(kept.agreement, now=RealWorld().now(), abilities=able(settings))
+    return [(one.key, one.sentence) for one in found if one.severity is not Severity.HINT]
+
+
+def added(settings: Settings, card: Card, options: PartnerOptions) -> OncewireError | None:
+    """Add a partner anew; what was refused comes back."""
+    try:
+        add_partner(settings, card, options, replace=True)
+    except OncewireError as problem:
+        return problem
+    return None
+
+
+OTHERS = tuple(way for way in TRANSPORTS if way != "http")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    ("ways", "key"),
+    [*(((way,), KeyKind.EC) for way in OTHERS), *((way, KeyKind.RSA) for way in ((), OTHERS))],
+)
+def test_what_partner_add_writes_passes_our_own_check(
+    tmp_path: Path, ways: tuple[str, ...], key: KeyKind, ordered: bool
+) -> None:
+    """Every profile over every transport that the two parties have, alone and all together."""
+    made = both_sides(tmp_path, ways, key)
+    card = read_card(made["globex"].folder)
+    file = made["acme"].path("agreements") / "globex.toml"
+    for profile in PROFILES:
+        for chosen in ((), ("http",), *((way,) for way in ways)):
+            file.unlink(missing_ok=True)
+            options = PartnerOptions(
+                profile, sign=True, ordered=ordered, insecure=False, transports=chosen
+            )
+            problem = added(made["acme"], card, options)
+            expected = cannot_be(profile, ways, chosen, key, ordered)
+            assert (problem is not None) is expected, (profile, chosen, problem)
+            if problem is not None:
+                assert problem.remedy
+                assert not file.exists()
+                continue
+            assert blamed(made["acme"]) == [], (profile, chosen)
+            (kept,) = load_all(made["acme"])
+            assert not chosen or kept.agreement.sending.terms.transports == chosen
+
+
+def cannot_be(
+    profile: str, ways: tuple[str, ...], chosen: tuple[str, ...], key: KeyKind, ordered: bool
+) -> bool:
+    """What contradicts itself: order without acknowledgements or with a reply on the connection,
+    payloads encrypted for an elliptic key, mail without mail, a reply on a connection of mail."""
+    terms = {name: value.value for name, value in profile_values(profile).items()}
+    unreliable = terms.get("ack.request") is Requested.NEVER
+    synchronous = terms.get("sync.mode") not in (None, SyncReplyMode.NONE)
+    if ordered and (unreliable or synchronous or profile == "nhs-fragments"):
+        return True
+    if terms.get("security.encrypt") and key is KeyKind.EC:
+        return True
+    if profile == "norway-smtp" and "smtp" not in ways and not chosen:
+        return True
+    return synchronous and bool(chosen) and "http" not in chosen
+
+
+@pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x", "ebms2"])
+def test_an_invitation_says_over_which_transports(profile: str, tmp_path: Path) -> None:
+    made = both_sides(tmp_path, ("smtp",), KeyKind.EC)
+    first, second = tmp_path / "invitation.toml", tmp_path / "acceptance.toml"
+    words = ("--profile", profile, "--transport", "smtp")
+    run_cli("partner", "invite", "-o", first, *words, "-c", tmp_path / "acme")
+    assert 'transports = ["smtp"]' in first.read_text()
+    run_cli("partner", "accept", first, "-o", second, "-c", tmp_path / "globex")
+    changed = tmp_path / "changed.toml"
+    changed.write_text(second.read_text().replace('["smtp"]', '["http"]'))
+    refused = run_cli("partner", "accept", changed, "-c", tmp_path / "acme", exit_code=None)
+    assert refused.exit_code == 2
+    assert "transports" in refused.stderr
+    run_cli("partner", "accept", second, "-c", tmp_path / "acme")
+    for name in NAMES:
+        (kept,) = load_all(made[name])
+        assert kept.agreement.sending.terms.transports == ("smtp",)
+        assert blamed(made[name]) == []
+
+
+def test_numbers_per_transport_go_over_one_of_several(tmp_path: Path) -> None:
+    """rm-0.78 numbers messages per transport: over HTTP, unless another one is chosen."""
+    made = both_sides(tmp_path, ("smtp",), KeyKind.EC)
+    run_cli("partner", "add", tmp_path / "globex", "--both", "--profile", "rm-0.78",
+            "-c", tmp_path / "acme")  # fmt: skip
+    for name in NAMES:
+        (kept,) = load_all(made[name])
+        assert kept.agreement.sending.terms.transports == ("http",)
+        assert blamed(made[name]) == []
+    refused = run_cli("partner", "add", tmp_path / "globex", "--transport", "sftp", "--replace",
+                      "-c", tmp_path / "acme", exit_code=None)  # fmt: skip
+    assert refused.exit_code == 2
+    assert "sftp" in refused.stderr
+
+
+@pytest.mark.requirement("DRV-4")
+def test_two_transports_are_remembered_for_longer_than_both_are_tried(tmp_path: Path) -> None:
+    made = both_sides(tmp_path, ("smtp",), KeyKind.EC)
+    add_partner(made["acme"], read_card(made["globex"].folder), PartnerOptions(sign=True))
+    (kept,) = load_all(made["acme"])
+    terms = kept.agreement.sending.terms
+    assert terms.transports == ("http", "smtp")
+    assert terms.persist_duration >= terms.longest_retry
+    assert blamed(made["acme"]) == []
+
+
+def test_what_our_own_check_calls_wrong_is_not_written(tmp_path: Path) -> None:
+    made = both_sides(tmp_path, (), KeyKind.EC)
+    options = PartnerOptions("phinms", sign=True, ordered=True)
+    problem = added(made["acme"], read_card(made["globex"].folder), options)
+    assert problem is not None
+    assert "SyncReply and MessageOrder exclude each other" in problem.problem
+    assert list(made["acme"].path("agreements").iterdir()) == []

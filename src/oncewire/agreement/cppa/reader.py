@@ -51,7 +51,8 @@ def read_cpa(
     also_known_as: tuple[str, ...] = (),
     any_cpa_id: bool = False,
 ) -> Agreement:
-    """The agreement as the party `own` sees it: a PartyId, `type:value`, a name or a position.
+    """The agreement as the party `own` sees it: a PartyId, with or without its type, a name or a
+    position.
 
     `own_party` and `partner_party` stand in where a file leaves the PartyId empty, as PHINMS
     does. Values in `over` win over the CPA's.
@@ -103,13 +104,13 @@ def _sides(document: CpaDocument, own: str | int) -> tuple[CpaParty, CpaParty]:
     ]
     if len(matches) != 1:
         names = "; ".join(
-            f"{party.label} ({', '.join(str(party_id) for party_id in party.ids) or 'no PartyId'})"
+            f"{party.label} ({', '.join(one.spelled for one in party.ids) or 'no PartyId'})"
             for party in parties
         )
         raise AgreementProblem(
             f"{str(own)[:128]!r} names {len(matches)} of the two parties: {names}",
             key="own.party_id",
-            remedy="name one of them by its PartyId, type:value or name",
+            remedy="name one of them by its PartyId, type|value or name",
         )
     return parties[matches[0]], parties[1 - matches[0]]
 
@@ -119,6 +120,7 @@ def _is_called(party: CpaParty, word: str) -> bool:
         party.label,
         *(party_id.value for party_id in party.ids),
         *(str(party_id) for party_id in party.ids),
+        *(party_id.spelled for party_id in party.ids),
     }
     return word in names
 

@@ -10,7 +10,7 @@ from oncewire.agreement.keys import unknown_key
 from oncewire.agreement.toml.tables import Load, Table, contents, flag, known_only, word
 from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
-from oncewire.message.ids import Party, PartyId
+from oncewire.message.ids import Party, PartyId, Service
 
 SIDE = ("party_id", "type", "role", "name", "uri", "client_certificates", "certificates",
         "signing_certificates", "behind", "behind_services", "behind_all", *TRANSPORTS)  # fmt: skip
@@ -49,7 +49,8 @@ def _services(name: str, table: Table) -> tuple[str, ...]:
             key=f"{name}.behind_services",
             remedy='list services: behind_services = ["urn:example:orders"]',
         )
-    return tuple(word(f"{name}.behind_services", service) for service in found)
+    # They are compared with the name that listings of messages have of a Service.
+    return tuple(str(Service.read(word(f"{name}.behind_services", one))) for one in found)
 
 
 def _usual_uri(endpoints: tuple[Endpoint, ...]) -> str | None:
@@ -79,7 +80,8 @@ def _party_ids(name: str, table: Table, key: str) -> tuple[PartyId, ...]:
                 )
             )
         else:
-            ids.append(PartyId(word(place, item), kind))
+            read = PartyId.read(word(place, item))
+            ids.append(read if read.type is not None else PartyId(read.value, kind))
     if not ids:
         raise AgreementProblem(f"{place} is empty", key=place, remedy="name at least one id")
     return tuple(dict.fromkeys(ids))

@@ -193,10 +193,10 @@ def _entry(
     service = action = None
     if "service" in table:
         kind = table.get("service_type")
-        service = Service(
-            word("actions.service", table["service"]),
-            None if kind is None else word("actions.service_type", kind),
-        )
+        written = word("actions.service", table["service"])
+        service = Service.read(written)
+        if kind is not None:
+            service = Service(written, word("actions.service_type", kind))
     if "action" in table:
         action = word("actions.action", table["action"])
     if action is not None and service is None:

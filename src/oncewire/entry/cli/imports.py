@@ -78,9 +78,9 @@ def _facts(found: Understood) -> dict[str, object]:
     agreement = found.agreement
     return {
         "cpa_id": agreement.cpa_id,
-        "own": str(found.own),
+        "own": found.own.spelled,
         "own_found_by": found.because,
-        "partner": str(agreement.partner.party),
+        "partner": agreement.partner.party.ids[0].spelled,
         "profile": agreement.profile,
     }
 

@@ -56,8 +56,8 @@ def build() -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(
         name="oncewire",
-        help="Business documents between companies: once and only once, in order, or someone is "
-        "told. Begin with `oncewire init`.",
+        help="Business documents between companies: once and only once, or someone is told; in "
+        "order where the agreement asks for it. Begin with `oncewire init`.",
         epilog=_EPILOG,
         no_args_is_help=True,
         # Rich tracebacks show local variables, and those may be payloads or keys.
@@ -74,9 +74,9 @@ def build() -> typer.Typer:
 
 
 def _root() -> None:
-    """Business documents between companies: once and only once, in order, or someone is told.
+    """Business documents between companies: once and only once, or someone is told.
 
-    Begin with `oncewire init`.
+    They arrive in order where the agreement asks for it. Begin with `oncewire init`.
     """
 
 

@@ -49,6 +49,12 @@ def invite(
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Deliver in the order of sending.")
     ] = False,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transport", help="Send over these, in this order; without it, over all both have."
+        ),
+    ] = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -67,9 +73,10 @@ def invite(
         from oncewire.entry.party.partners import PartnerOptions
 
         settings = loaded(config).settings
-        made = invitation_of(
-            settings, PartnerOptions(profile, cpa_id, sign or not insecure, ordered, insecure)
+        options = PartnerOptions(
+            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
         )
+        made = invitation_of(settings, options)
         file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
         write_new(file, made.to_toml())
         keep(settings, made)

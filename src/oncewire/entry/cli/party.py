@@ -171,6 +171,12 @@ def add(
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Deliver in the order of sending.")
     ] = False,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transport", help="Send over these, in this order; without it, over all both have."
+        ),
+    ] = None,
     both: Annotated[
         bool, typer.Option("--both", help="Write the other folder's agreement too.")
     ] = False,
@@ -201,7 +207,9 @@ def add(
             )
         if roll_over:
             return _rolled_over(settings, read_card(who))
-        options = PartnerOptions(profile, cpa_id, sign or not insecure, ordered, insecure)
+        options = PartnerOptions(
+            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
+        )
         return _added(settings, who, options, both=both, replace=replace)
 
     output.answer(work, json=json)
@@ -231,6 +239,7 @@ def _added(
         flags += " --sign" if options.insecure and options.sign else ""
         flags += " --ordered" if options.ordered else ""
         flags += f" --cpa-id {quote(options.cpa_id)}" if options.cpa_id else ""
+        flags += "".join(f" --transport {quote(name)}" for name in options.transports)
         told = (
             *by_telephone(card),
             f"the partner runs: oncewire partner add OUR_CARD{flags}",
@@ -331,7 +340,7 @@ def listed(config: Config = None, json: Json = False) -> None:
         rows = [
             (
                 kept.file.stem,
-                str(kept.agreement.partner.party),
+                kept.agreement.partner.party.ids[0].spelled,
                 kept.agreement.cpa_id,
                 kept.agreement.profile,
                 ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),

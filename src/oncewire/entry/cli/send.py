@@ -43,7 +43,9 @@ def send(
         ),
     ] = "",
     cpa: Annotated[str, typer.Option("--cpa", help="Or the agreement, by its CPAId.")] = "",
-    service: Annotated[str, typer.Option(help="The service, if the agreement has several.")] = "",
+    service: Annotated[
+        str, typer.Option(help="The service, if the agreement has several; its type is found.")
+    ] = "",
     action: Annotated[str, typer.Option(help="The action, likewise.")] = "",
     conversation: Annotated[
         str,

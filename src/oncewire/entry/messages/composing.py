@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from oncewire.agreement.resolve import binding_named, service_called
 from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.errors import InvalidValue, NotHere
@@ -89,19 +90,25 @@ class Words:
 
 def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique: str) -> Wanted:
     """The options read and checked; an agreement gives parties, form and wishes."""
-    parties = _parties(words, agreement)
+    parties, service = _parties(words, agreement), Service.read(words.service)
     form = Form(dialect=_chosen(words.dialect, "dialect", Dialect))
     ack = _chosen(words.ack, "ack", AckRequest)
     once = words.once
     if agreement is not None:
-        terms, form = agreement.sending.terms, agreement.form
+        service = service_called(agreement, words.service)
+        binding = binding_named(agreement, MessageKind.NORMAL, service, words.action)
+        parties = (
+            parties[0].acting_as(binding.from_role),
+            parties[1].acting_as(binding.to_role),
+        )
+        terms, form = binding.terms, agreement.form
         ack = terms.ack_requested if ack is AckRequest.NONE else ack
         once = once or terms.duplicate_elimination
     return Wanted(
         from_party=parties[0],
         to_party=parties[1],
         cpa_id=words.cpa_id if agreement is None else agreement.cpa_id,
-        service=Service(*typed(words.service)),
+        service=service,
         action=words.action,
         message_id=words.message_id or f"{unique}@oncewire",
         conversation_id=words.conversation or unique,
@@ -127,13 +134,7 @@ def _parties(words: Words, agreement: Agreement | None) -> tuple[Party, Party]:
             "it is not said who sends to whom under which agreement",
             remedy="give --from, --to and --cpa-id, or --agreement FILE",
         )
-    return Party.of(*typed(words.sender)), Party.of(*typed(words.receiver))
-
-
-def typed(text: str) -> tuple[str, str | None]:
-    """`value` or `type|value`, as a value and its type."""
-    kind, bar, value = text.rpartition("|")
-    return (value, kind) if bar else (text, None)
+    return Party((PartyId.read(words.sender),)), Party((PartyId.read(words.receiver),))
 
 
 Word = TypeVar("Word", bound=StrEnum)

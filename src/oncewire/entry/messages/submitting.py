@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.resolve import binding_listed
-from oncewire.entry.messages.composing import typed
+from oncewire.agreement.resolve import binding_listed, service_called
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.sending.fitting import check_sizes_known
@@ -126,7 +125,7 @@ def _other_names(kept: Kept) -> tuple[str, ...]:
 
 def _is_called(kept: Kept, name: str) -> bool:
     ids = kept.agreement.partner.party.ids
-    return any(name in (party_id.value, str(party_id)) for party_id in ids)
+    return any(name in (party_id.value, party_id.spelled, str(party_id)) for party_id in ids)
 
 
 def submission_of(
@@ -172,13 +171,13 @@ def _standing_conversation(agreement: Agreement, options: SendOptions) -> str | 
 
 
 def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Service, str]:
-    service = Service(*typed(options.service)) if options.service else None
+    service = service_called(agreement, options.service) if options.service else None
     listed = [
         binding
         for binding in agreement.actions
         if binding.direction is Direction.SEND
         and binding.service is not None
-        and (service is None or binding.service.value == service.value)
+        and (service is None or binding.service == service)
         and (not options.action or binding.action in (None, options.action))
     ]
     choices = [
@@ -188,9 +187,9 @@ def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Ser
     ]
     if len(choices) == 1:
         only, action = choices[0]
-        return service or only, options.action or action or ACTION
+        return only, options.action or action or ACTION
     if len(choices) > 1 and not (service and options.action):
-        names = ", ".join(f"{each_service} / {action or 'any'}" for each_service, action in choices)
+        names = ", ".join(f"{one.spelled} / {action or 'any'}" for one, action in choices)
         raise InvalidValue(
             f"agreement {agreement.cpa_id} has several services and actions",
             remedy=f"name one service and action: {names}",

@@ -138,13 +138,16 @@ def _which(document: CpaDocument, settings: Settings | None, own: str) -> tuple[
 
 
 def _is_called(party: CpaParty, word: str) -> bool:
-    names = {party.name, *map(str, party.ids), *(party_id.value for party_id in party.ids)}
+    names = {party.name}
+    for one in party.ids:
+        names |= {one.value, one.spelled, str(one)}
     return word.casefold() in {name.casefold() for name in names if name}
 
 
 def _unknown(parties: tuple[CpaParty, ...], own: str) -> AgreementProblem:
     names = "; ".join(
-        f"{party.label} ({', '.join(map(str, party.ids)) or 'no PartyId'})" for party in parties
+        f"{party.label} ({', '.join(one.spelled for one in party.ids) or 'no PartyId'})"
+        for party in parties
     )
     problem = f"{own[:128]!r} is not one party" if own else "it is not clear which party we are"
     return AgreementProblem(

@@ -22,7 +22,7 @@ from oncewire.entry.party.folder import Card, card_from, card_of
 from oncewire.entry.party.partners import PartnerOptions, Planned, plan_partner, usual_cpa_id
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.message.kinds import quoted, read_toml
+from oncewire.message.kinds import literal, quoted, read_toml
 
 INVITATION, ACCEPTANCE = "invitation", "acceptance"
 VERSION = 1
@@ -30,6 +30,8 @@ FOLDER = "invitations"
 """Where below the agreements the invitations lie that we wrote."""
 _ID = re.compile(r"[0-9a-f]{16}\Z")
 _TERMS = {"profile": str, "cpa_id": str, "sign": bool, "ordered": bool, "insecure": bool}
+_TRANSPORTS = "transports"
+"""Stands in a file only where transports were chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Invitation:
             "",
             "[agreement]",
             *(_term(options, name) for name in _TERMS),
+            *([_term(options, _TRANSPORTS)] if options.transports else []),
             "",
             "[card]",
             *(line for line in self.card.to_toml().splitlines() if not line.startswith("# A ")),
@@ -114,7 +117,7 @@ def _refuse_other_terms(settings: Settings, own: Card, told: Invitation) -> None
         )
     invited = read_invitation(place).options
     expected = replace(invited, cpa_id=invited.cpa_id or usual_cpa_id(own, told.card))
-    for name in _TERMS:
+    for name in (*_TERMS, _TRANSPORTS):
         said, meant = _term(told.options, name), _term(expected, name)
         if said != meant:
             raise InvalidValue(
@@ -144,7 +147,7 @@ def _kept_file(settings: Settings, number: str) -> Path:
 
 def _term(options: PartnerOptions, name: str) -> str:
     value = getattr(options, name)
-    return f"{name} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
+    return f"{name} = {literal(list(value) if isinstance(value, tuple) else value)}"
 
 
 def read_invitation(place: Path) -> Invitation:
@@ -176,10 +179,15 @@ def _options(terms: dict[str, object], place: Path) -> PartnerOptions:
     for name, kind in _TERMS.items():
         if not isinstance(terms.get(name), kind):
             raise InvalidValue(f"{place}: agreement.{name} is missing", remedy="ask for a new one")
-    unknown = sorted(set(terms) - set(_TERMS))
+    ways = terms.get(_TRANSPORTS, [])
+    if not isinstance(ways, list) or not all(isinstance(name, str) for name in ways):
+        raise InvalidValue(
+            f"{place}: agreement.{_TRANSPORTS} is no list of names", remedy="ask for a new one"
+        )
+    unknown = sorted(set(terms) - {*_TERMS, _TRANSPORTS})
     if unknown:
         raise InvalidValue(
             f"{place}: this version does not know agreement.{unknown[0]}",
             remedy="use the version of Oncewire that the partner uses",
         )
-    return PartnerOptions(**terms)  # type: ignore[arg-type]
+    return PartnerOptions(**terms | {_TRANSPORTS: tuple(ways)})  # type: ignore[arg-type]

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncewire.agreement.agreement import Origin, Value
 from oncewire.entry.files import make_folder, write_new
 from oncewire.entry.party.folder import Card, card_of, check_name
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.message.instant import Instant, format_instant
+from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
+from oncewire.message.instant import DAY, Instant, format_duration, format_instant
 from oncewire.message.kinds import quoted
+from oncewire.protocol.terms import Scope
 
 if TYPE_CHECKING:
-    from oncewire.agreement.agreement import PartyTerms, Value
+    from oncewire.agreement.agreement import PartyTerms
 
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
+_NOT = Value("", None, Origin.DEFAULT)
 
 
 PATIENCE = {
@@ -46,6 +49,8 @@ class PartnerOptions:
     ordered: bool = False
     # Neither TLS nor signatures need be agreed: for tests, and for lines that are safe anyway.
     insecure: bool = True
+    # Over which transports, in this order; none: over all that both have, HTTP first.
+    transports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,8 @@ def plan_partner(
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
     text = _agreement_text(own, card, options, cpa_id, place, bound=bound)
-    _check(text, {place: believed.encode()})
+    text = _remembered_long_enough(text, {place: believed.encode()})
+    _refuse_dangers(settings, text, {place: believed.encode()}, options)
     added = Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
     return Planned(added, text, believed, replace)
 
@@ -224,11 +230,42 @@ def partner_file(settings: Settings, name: str) -> Path:
     return path
 
 
-def _check(text: str, files: dict[str, bytes]) -> None:
-    """An agreement that cannot be read back must not be written; `files` are those it names."""
+def _remembered_long_enough(text: str, files: Mapping[str, bytes]) -> str:
+    """The agreement with a persistDuration that no retry outlives: several transports are tried
+    one after the other, and some communities remember for less long than they retry (DRV-4)."""
     from oncewire.agreement.toml.reader import read_toml
 
-    read_toml(text, load=files.__getitem__)
+    terms = read_toml(text, load=files.__getitem__).sending.terms
+    if not terms.runs_protocol or terms.longest_retry <= terms.persist_duration:
+        return text
+    longest = terms.longest_retry
+    if longest > DAY:
+        longest = -(-longest // DAY) * DAY
+    return with_values(text, {"delivery.persist_duration": quoted(format_duration(longest))})
+
+
+_EXPOSED = ("own.http", "partner.http", "partner.client_certificates")
+
+
+def _refuse_dangers(
+    settings: Settings, text: str, files: Mapping[str, bytes], options: PartnerOptions
+) -> None:
+    """What our own check would call wrong or dangerous is not written; `files` are those that the
+    agreement names. Less than TLS and signatures is written for whoever said so, and what a party
+    is called is its own matter."""
+    from oncewire.agreement.check.checks import check
+    from oncewire.agreement.check.finding import Severity
+    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.entry.party.agreements import able
+
+    agreement = read_toml(text, load=files.__getitem__)
+    for finding in check(agreement, abilities=able(settings)):
+        key = finding.key
+        exposed = key in _EXPOSED or key.startswith(("security.", "business."))
+        accepted = options.insecure and exposed and finding.severity is not Severity.ERROR
+        named = key in ("own.type", "partner.type")
+        if finding.severity is not Severity.HINT and not (accepted or named):
+            raise AgreementProblem(finding.sentence, key=key, remedy=finding.fix)
 
 
 def _agreement_text(
@@ -251,8 +288,11 @@ def _agreement_text(
     for side, card in (("own", own), ("partner", partner)):
         if card.party_type:
             said[f"{side}.type"] = quoted(card.party_type)
-    said |= _other_ways(own, partner)
     values = profile_values(options.profile)
+    said |= _ways(own, partner, options, values)
+    if values.get("security.encrypt", _NOT).value:
+        _refuse_elliptic(own, partner, options.profile)
+        said["security.partner_encryption_certificates"] = f"[{quoted(certificate)}]"
     if _left_open(values, "ack.request"):
         # The profile leaves it to each message; a newcomer wants every message to be reliable.
         said |= {"ack.request": quoted("always"), "duplicate.elimination": quoted("always")}
@@ -269,17 +309,41 @@ def _agreement_text(
     return with_values(text, said)
 
 
-def _other_ways(own: Card, partner: Card) -> dict[str, str]:
-    """Transports that both have beside HTTP: tried after it, in the partner's order."""
-    ours = dict(own.addresses)
-    both = [(name, address) for name, address in partner.addresses if name in ours]
+def _ways(
+    own: Card, partner: Card, options: PartnerOptions, values: Mapping[str, Value]
+) -> dict[str, str]:
+    """The transports that are chosen, else those of the profile, else all that both have: HTTP,
+    then the others in the partner's order. Where numbers count per transport it is one."""
+    ours, theirs = dict(own.addresses), dict(partner.addresses)
+    both = ("http", *(name for name in theirs if name in ours))
+    per_transport = values.get("sequence.scope", _NOT).value is Scope.TRIPLE
+    usual = values.get("delivery.transports", _NOT).value or both[: 1 if per_transport else None]
+    chosen = options.transports or usual
+    for name in chosen:
+        if name not in both:
+            without = partner.name if name in ours else "this party"
+            raise InvalidValue(
+                f"{without} has no address for {name[:64]}",
+                remedy=f"agree on {', '.join(both)}, or set {name[:64]} up in its oncewire.toml",
+            )
     said: dict[str, str] = {}
-    for name, address in both:
-        said |= {f"own.{name}": quoted(ours[name]), f"partner.{name}": quoted(address)}
-    if both:
-        ways = ", ".join(quoted(name) for name in ("http", *(name for name, _ in both)))
-        said["delivery.transports"] = f"[{ways}]"
+    for name in chosen:
+        if name != "http":
+            said |= {f"own.{name}": quoted(ours[name]), f"partner.{name}": quoted(theirs[name])}
+    if options.transports or said:
+        said["delivery.transports"] = f"[{', '.join(map(quoted, chosen))}]"
     return said
+
+
+def _refuse_elliptic(own: Card, partner: Card, profile: str) -> None:
+    """Payload keys are encrypted for RSA keys alone."""
+    for side, card in (("this party", own), (partner.name, partner)):
+        if is_elliptic(card.certificate):
+            raise InvalidValue(
+                f"{profile} encrypts payloads, and the key of {side} is elliptic",
+                remedy="make that party with `oncewire init --rsa`, or take a profile without "
+                "encryption",
+            )
 
 
 def _left_open(values: Mapping[str, Value], key: str) -> bool:

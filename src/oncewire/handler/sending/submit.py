@@ -190,7 +190,9 @@ def _repeated(
     given = replace(submission, conversation_id=submission.conversation_id or facts.conversation_id)
     then = known.outgoing.submitted_at
     message, _ = _compose(node, given, agreement, then, lambda *_: facts.timestamp)
-    same = facts.digest == identity_digest(message) or (
+    # Earlier versions sent the Service as its caller named it, and not as it is agreed.
+    as_called = replace(message, header=replace(message.header, service=given.service))
+    same = facts.digest in (identity_digest(message), identity_digest(as_called)) or (
         facts.digest == _digest_warned(node, tx, known, message)
     )
     if known.relayed_from is not None or not named or not same:
@@ -253,7 +255,8 @@ def _compose(
         to_party=agreement.partner.party.acting_as(binding.to_role),
         cpa_id=agreement.cpa_id,
         conversation_id=conversation,
-        service=submission.service,
+        # What is agreed, whatever its caller calls it: the partner knows it by its type, too.
+        service=binding.service or submission.service,
         action=submission.action,
         message_id=message_id,
         timestamp=stamp,

@@ -211,20 +211,6 @@ class Application:
         elif ending is Ending.DONE:
             self.look_soon()
 
-    def end(self, sender: str, message_id: str) -> None:
-        """An operator gave a message up: it is offered no more, and the next one goes on."""
-        for stream, queue in list(self._streams.items()):
-            given_up = [
-                taken for taken in queue if (taken.sender, taken.message_id) == (sender, message_id)
-            ]
-            for taken in given_up:
-                first = queue[0] is taken
-                queue.remove(taken)
-                if first and queue and self._called:
-                    self._deal_with(self._machine.engine, stream, queue[0])
-            if not queue:
-                del self._streams[stream]
-
     # --- what it is told ---
 
     def hear_soon(self) -> None:

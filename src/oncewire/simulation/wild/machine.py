@@ -318,7 +318,7 @@ class Machine:
         elif isinstance(action, Decided):
             self.ledger.given_up.add((self.name, action.message_id))
             self.ledger.happened["received message given up"] += 1
-            self.application.end(action.sender, action.message_id)
+            self.application.look_soon()
         elif isinstance(action, Ready):
             self.application.look_soon()
 
