@@ -63,6 +63,7 @@ def write_new(path: Path, data: bytes | str, mode: int = PUBLIC, *, replace: boo
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         half.unlink(missing_ok=True)
         raise NotAllowed(
@@ -70,6 +71,15 @@ def write_new(path: Path, data: bytes | str, mode: int = PUBLIC, *, replace: boo
             remedy="check the folder, its permissions and the space on the disk",
         ) from None
     return path
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk: a new file without its name is nowhere."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def make_folder(path: Path, mode: int = 0o755) -> Path:
