@@ -18,7 +18,8 @@
     ├── StoreProblem              the store cannot keep what it was given
     │   ├── StoreFull             no space; nothing was acknowledged
     │   ├── StoreGone             the database cannot be reached
-    │   └── StoreDamaged          one stored thing cannot be read back; the rest can
+    │   ├── StoreDamaged          one stored thing cannot be read back; the rest can
+    │   └── StoreReplaced         not the store that was used here: empty, gone, foreign or older
     ├── HandlerFailed             the handler met a fault of its own and ends
     ├── TransportProblem          a transport cannot be used as configured
     ├── JournalProblem            rows of another version, or rows that cannot be
@@ -182,6 +183,11 @@ class StoreDamaged(StoreProblem):
         super().__init__(problem, remedy=remedy)
         self.message_id = message_id
         self.channel = channel
+
+
+class StoreReplaced(StoreProblem):
+    """The store is not the one that was used here, or an older copy of it. Whatever it does not
+    know would happen a second time, so nothing is done with it."""
 
 
 class HandlerFailed(OncewireError):

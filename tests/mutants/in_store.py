@@ -10,6 +10,8 @@ _TURNS = "tests/store/test_turns.py"
 _TRANSITIONS = "tests/store/test_transitions.py"
 _OUTGOING = "tests/store/test_outgoing.py"
 _SQLITE = "tests/store/test_sqlite.py"
+_MARK = "tests/store/test_mark.py"
+_RECORD = "tests/entry/running/test_store_record.py"
 
 IN_STORE: tuple[Mutant, ...] = (
     Mutant(
@@ -76,5 +78,41 @@ IN_STORE: tuple[Mutant, ...] = (
         '        self.run("ROLLBACK TO steps")\n',
         "",
         tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),
+    ),
+    Mutant(
+        "an older copy of the store is taken for the store",
+        "oncewire.store.sqlite.mark",
+        "    if found.journal < known.journal:\n",
+        "    if found.journal < 0:\n",
+        tests=(f"{_MARK}::test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with",),
+    ),
+    Mutant(
+        "an empty store is taken for a new one where there was another",
+        "oncewire.entry.running.assemble",
+        "            known=read_record(settings),\n",
+        "            known=None,\n",
+        requirement="STO-1",
+        tests=(f"{_RECORD}::test_a_store_without_content_is_no_new_party",),
+    ),
+    Mutant(
+        "two histories of one store are one",
+        "oncewire.store.sqlite.mark",
+        "    if head and known.head and head != known.head:\n",
+        "    if head and known.head and head == known.store_id:\n",
+        tests=(f"{_MARK}::test_the_chain_tells_two_histories_of_one_store_apart",),
+    ),
+    Mutant(
+        "what is not committed is noted of a store",
+        "oncewire.store.sqlite.store",
+        " or self._connection.in_transaction:\n",
+        ":\n",
+        tests=(f"{_MARK}::test_what_was_never_committed_is_not_noted",),
+    ),
+    Mutant(
+        "a backup does not know its own store",
+        "oncewire.entry.running.backup",
+        "        put_record(half, mark)\n",
+        "        put_record(half, type(mark)(mark.store_id, mark.journal + 1, mark.head))\n",
+        tests=(f"{_RECORD}::test_a_restore_by_the_product_is_accepted_and_its_lost_end_is_not",),
     ),
 )

@@ -153,6 +153,15 @@ def _is_left(folder: int, name: str) -> bool:
     return True
 
 
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk: a new file without its name is nowhere."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def make_folder(path: Path, mode: int = 0o755) -> Path:
     """The folder, made if it is not there."""
     try:

@@ -13,6 +13,18 @@ from oncewire.protocol.states import IncomingState
 
 
 @dataclass(frozen=True, slots=True)
+class StoreMark:
+    """Which store it is, and how far it has come; enough to know it again."""
+
+    # Given once, when the store is made; empty: that there was a store is all that is known.
+    store_id: str
+    # Rows that its journal has had, removed ones too.
+    journal: int
+    # The head of the chain behind the last of them, in hex.
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
 class SpoolSlice:
     """Part of a file in the spool; a large payload is never copied into a row."""
 

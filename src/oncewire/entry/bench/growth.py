@@ -24,6 +24,7 @@ from oncewire.entry.bench.parties import RECEIVER, SENDER, add_agreements, make_
 from oncewire.entry.bench.window import measure as measure_window
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.store_record import RECORD
 from oncewire.errors import TransportProblem
 
 FEW = 1_000
@@ -116,6 +117,8 @@ def holding(configuration: Configuration, messages: int, agreements: int) -> Ite
         for side in (SENDER, RECEIVER):
             if times > 1:
                 multiply(store_path(load(folder / side, environ={}).settings), times)
+                # It is not the store any more that the party had.
+                (folder / side / RECORD).unlink()
             add_agreements(folder / side, agreements)
         with open_sides(folder, configuration, ports) as pair:
             yield pair

@@ -99,8 +99,10 @@ class Names:
 
 
 def has_store(settings: Settings) -> bool:
-    """Whether the party ever sent or received anything."""
-    return settings.path(settings.store.path).is_file()
+    """Whether the party ever sent or received anything, as far as its folder knows."""
+    from oncewire.entry.running.store_record import read_record
+
+    return read_record(settings) is not None or settings.path(settings.store.path).is_file()
 
 
 def newest_sent(

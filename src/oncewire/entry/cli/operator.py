@@ -49,11 +49,18 @@ def status(config: Config = None, json: Json = False) -> None:
 
         from oncewire.entry.running.assemble import open_readers
         from oncewire.entry.running.restored import find_restored
+        from oncewire.entry.running.store_record import find_replaced
 
         settings = loaded(config).settings
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
         restored = find_restored(settings)
         facts |= {} if restored is None else {"restored": str(restored)}
+        replaced = find_replaced(settings)
+        if replaced is not None:
+            # What it holds is not what the party did: nothing of it is shown as that.
+            hint = f"oncewire doctor{at_party(settings)}"
+            facts["store"] = replaced.problem
+            return Report(facts, summary=f"{replaced}.", hints=(hint,), exit_code=output.WRONG)
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))

@@ -21,8 +21,9 @@ from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.running.assemble import store_path
 from oncewire.entry.running.backup import MANIFEST
 from oncewire.entry.running.restored import find_restored
+from oncewire.entry.running.store_record import RECORD, UNREADABLE, find_replaced, read_record
 from oncewire.entry.running.transports import withdrawn_by
-from oncewire.errors import NotHere, OncewireError
+from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 
@@ -77,8 +78,25 @@ def check_store(settings: Settings) -> Iterator[Finding]:
         return
     yield _file_system(folder)
     yield _fsync(folder)
-    yield from _database(path)
+    replaced = find_replaced(settings)
+    if replaced is not None:
+        yield Finding("store", Grade.BAD, replaced.problem, replaced.remedy)
+    else:
+        yield from _database(path)
+        yield from _record(settings, path)
     yield _space(folder)
+
+
+def _record(settings: Settings, path: Path) -> Iterator[Finding]:
+    """Whether the party's folder knows the store again."""
+    if path.is_file() and path.stat().st_size and read_record(settings) in (None, UNREADABLE):
+        yield Finding(
+            "store",
+            Grade.WARNING,
+            f"{settings.folder} does not know it again: an empty or an older one in its place "
+            "would be taken for it",
+            f"let the handler write {settings.folder / RECORD}; it does so when it starts",
+        )
 
 
 def check_restored(settings: Settings) -> Iterator[Finding]:
@@ -156,7 +174,7 @@ def _database(path: Path) -> Iterator[Finding]:
 
     from oncewire.store.sqlite.connection import connect_reader
 
-    if not path.is_file():
+    if not path.is_file() or not path.stat().st_size:
         yield Finding("database", Grade.GOOD, "not made yet; the first use makes it")
         return
     logged = _logged(path)
@@ -272,18 +290,19 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
 
     try:
         readers = open_readers(settings)
-    except NotHere:
+        with readers.reader() as reader:
+            last = reader.last_seq()
+            rows = reader.journal_since(max(0, last - 1), 1)
+            doubts = [
+                incident
+                for incident in reader.incidents()
+                if not (incident.message_id or incident.channel)
+            ]
+        readers.close()
+    except (NotHere, StoreProblem):
+        # What is wrong with the store is a finding of its own.
         yield Finding("clock", Grade.GOOD, f"{format_instant(now)}; nothing to compare with")
         return
-    with readers.reader() as reader:
-        last = reader.last_seq()
-        rows = reader.journal_since(max(0, last - 1), 1)
-        doubts = [
-            incident
-            for incident in reader.incidents()
-            if not (incident.message_id or incident.channel)
-        ]
-    readers.close()
     if doubts:
         fix = "set it right, or say that it is right: `oncewire clock accept`"
         yield Finding("clock", Grade.BAD, doubts[0].reason, fix)
@@ -306,12 +325,15 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
 
     try:
         readers = open_readers(settings)
-    except NotHere:
+        with readers.reader() as reader:
+            kept, removed = sum(reader.counts().values()), reader.last_removal()
+            refusals = reader.refusals(REFUSALS_READ)
+        readers.close()
+    except (NotHere, StoreReplaced):
         return
-    with readers.reader() as reader:
-        kept, removed = sum(reader.counts().values()), reader.last_removal()
-        refusals = reader.refusals(REFUSALS_READ)
-    readers.close()
+    except StoreProblem as error:
+        yield Finding("database", Grade.BAD, error.problem, error.remedy)
+        return
     when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
     said = when or "none was old enough to be removed yet"
     yield Finding("retention", Grade.GOOD, f"{number_of(kept, 'message', 'is')} kept; {said}")

@@ -5,6 +5,7 @@
       keys/              our key and certificate; partners/ holds theirs
       agreements/        one file per partner
       data/              the database, large payloads, the inbox
+      store.json         which store it has, as its handler noted it
 
 A card is what one party tells another about itself: who it is, where it listens, which
 certificate it shows. It holds nothing secret and can be sent by mail.
@@ -33,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _CARD_KEYS = ("version", "name", "party_id", "party_type", "url", "certificate", "fingerprint")
 _OPTIONAL = ("party_type", "fingerprint")
 _ADDRESSES = "addresses"
-_IGNORED = "# Keys and data stay on this machine.\nkeys/*.key\ndata/\n"
+_IGNORED = "# Keys and data stay on this machine.\nkeys/*.key\ndata/\nstore.json\n"
 
 
 @dataclass(frozen=True, slots=True)

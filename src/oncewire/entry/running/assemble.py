@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,14 @@ from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.party.itself import agreement_with_itself
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.other_transports import other_transports
+from oncewire.entry.running.store_record import (
+    find_replaced,
+    read_record,
+    with_ways_out,
+    write_record,
+)
 from oncewire.entry.running.transports import http_transport
-from oncewire.errors import InvalidValue, NotHere
+from oncewire.errors import InvalidValue, NotHere, StoreReplaced
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.keys import Keys
@@ -33,18 +40,28 @@ def store_path(settings: Settings) -> Path:
 
 
 def open_store(settings: Settings) -> SqliteStore:
-    """The party's store, opened as its only writer; made if it is not there yet."""
+    """The party's store, opened as its only writer; made where the party never had one."""
     path = store_path(settings)
     if not path.parent.is_dir():
         make_folder(path.parent, PRIVATE_FOLDER)
-    return SqliteStore.open(
-        path, node=party_name(settings), spool=settings.path(settings.store.spool)
-    )
+    try:
+        return SqliteStore.open(
+            path,
+            node=party_name(settings),
+            spool=settings.path(settings.store.spool),
+            known=read_record(settings),
+            note=partial(write_record, settings),
+        )
+    except StoreReplaced as replaced:
+        raise with_ways_out(replaced, settings) from None
 
 
 def open_readers(settings: Settings) -> SqliteReaders:
     """Views of the party's store, whoever writes it."""
     path = store_path(settings)
+    replaced = find_replaced(settings)
+    if replaced is not None:
+        raise replaced
     if not path.is_file():
         raise NotHere(
             f"{settings.party.name or 'this party'} has sent and received nothing yet",

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
 from oncewire.entry.party.settings import FILE
 from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.store_record import find_replaced, put_record
 from oncewire.errors import NotAllowed, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import apsw
 
     from oncewire.entry.party.settings import Settings
+    from oncewire.store.records import StoreMark
 
 MANIFEST = "backup.json"
 TRIES = 5
@@ -47,6 +49,9 @@ class Backup:
 
 def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
     """Copy a party into a new folder; NotAllowed if there is something there already."""
+    replaced = find_replaced(settings)
+    if replaced is not None:
+        raise replaced
     source = store_path(settings)
     if not source.is_file():
         raise NotHere(f"there is no store at {source} yet", remedy="send or receive something")
@@ -57,14 +62,16 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
         _copy_papers(settings, half)
         data = make_folder(half / "data", PRIVATE_FOLDER)
         spool = make_folder(data / "spool", PRIVATE_FOLDER)
-        rows = _copy_store(settings, data / "oncewire.db", spool)
-        _write_manifest(settings, half, now, rows)
+        mark = _copy_store(settings, data / "oncewire.db", spool)
+        # Put in the party's place, the backup is the store that this record knows.
+        put_record(half, mark)
+        _write_manifest(settings, half, now, mark.journal)
         found = check_backup(half)
         _sync(half)
         if target.exists():
             target.rmdir()
         half.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise StoreProblem(
             f"the backup cannot be written: {error.strerror}", remedy="check the disk it goes to"
@@ -147,24 +154,25 @@ def _broken(problem: str) -> StoreProblem:
     return StoreProblem(problem, remedy="take another backup; do not restore from this one")
 
 
-def _copy_store(settings: Settings, database: Path, spool: Path) -> int:
-    """Copy the database and the spool; returns how many rows the journal has had."""
+def _copy_store(settings: Settings, database: Path, spool: Path) -> StoreMark:
+    """Copy the database and the spool; returns which store it is and how far it had come."""
     for _ in range(TRIES):
-        names, rows = _copy_database(store_path(settings), database)
+        names, mark = _copy_database(store_path(settings), database)
         if all(_copy_spooled(settings, spool, name) for name in names):
-            return rows
+            return mark
     raise StoreProblem(
         "files of the spool went away while they were copied, again and again",
         remedy="`oncewire doctor` says whether any is missing; then try again",
     )
 
 
-def _copy_database(source: Path, target: Path) -> tuple[set[str], int]:
-    """Copy the database as of one instant; returns the files of the spool that it names, and how
-    many rows its journal has had."""
+def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
+    """Copy the database as of one instant; returns the files of the spool that it names, and which
+    store it is."""
     import apsw
 
     from oncewire.store.sqlite.connection import connect_reader
+    from oncewire.store.sqlite.mark import read_mark
 
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
@@ -176,7 +184,10 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], int]:
                 copying.step(-1)
             # The copy stands alone, without a log beside it.
             writing.pragma("journal_mode", "delete")
-            return _spooled(writing), _journal_rows(writing)
+            mark = read_mark(writing)
+            if mark is None:
+                raise StoreProblem(f"{source} is empty", remedy="`oncewire doctor` looks at it")
+            return _spooled(writing), mark
         finally:
             writing.close(True)
             reading.close(True)
@@ -263,12 +274,4 @@ def _sync(folder: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     for path in (folder, *(each_path for each_path in folder.rglob("*") if each_path.is_dir())):
-        _sync_folder(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(path)

@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oncewire.entry.running.assemble import open_readers, store_path
+from oncewire.entry.running.assemble import open_readers
 from oncewire.entry.running.backup import MANIFEST
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -51,10 +51,12 @@ def find_restored(settings: Settings) -> Restored | None:
 
 
 def _first_after(settings: Settings, seq: int) -> Instant | None:
-    if not store_path(settings).is_file():
+    try:
+        readers = open_readers(settings)
+        with readers.reader() as reader:
+            rows = reader.journal_since(seq, 1)
+        readers.close()
+    except (NotHere, StoreProblem):
+        # Whoever opens it says what is wrong with it.
         return None
-    readers = open_readers(settings)
-    with readers.reader() as reader:
-        rows = reader.journal_since(seq, 1)
-    readers.close()
     return rows[0].at if rows else None

@@ -16,18 +16,21 @@ whoever was refused comes again and meets a duplicate.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from oncewire.errors import StoreFull, StoreGone, StoreProblem
+from oncewire.errors import StoreProblem
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.journal.schema import check_version
 from oncewire.store.contract import Reader
+from oncewire.store.records import StoreMark
 from oncewire.store.spool import FileSpool
 from oncewire.store.sqlite.backend import SqliteBackend
 from oncewire.store.sqlite.connection import Owner, connect, disconnect, failure
+from oncewire.store.sqlite.mark import check_mark, read_mark
 from oncewire.store.sqlite.migrate import known_migrations, migrate
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.transition.turns import Turns
@@ -44,6 +47,13 @@ REMEMBERED_COMMITS = 8
 """So many of the last commits say how long the disk takes."""
 
 
+MARK_EVERY = 10.0
+"""Seconds of work after which it is noted anew how far the store has come."""
+
+
+_MAKE_NODE = "INSERT INTO node VALUES (1, ?, ?, lower(hex(randomblob(16))))"
+
+
 class SqliteStore(Turns):
     """See `contract.Store`, whose docstrings hold here. Open one with `SqliteStore.open`."""
 
@@ -55,25 +65,38 @@ class SqliteStore(Turns):
         node: str | None = None,
         spool: Path | None = None,
         vfs: str | None = None,
+        known: StoreMark | None = None,
+        note: Callable[[StoreMark], None] | None = None,
     ) -> SqliteStore:
         """Open the store at `path` as its only writer.
 
         With `node` it is made if it is not there, and refused if it belongs to another
-        node. Large payloads go to `spool`, by default a folder beside the file.
+        node. Large payloads go to `spool`, by default a folder beside the file. `known` is the
+        mark that was noted last: StoreReplaced where this is not that store, or is older. `note`
+        is given each mark that is to be noted, when what it tells of is durable.
         """
         if node is None and not path.exists():
             raise StoreProblem(f"there is no store at {path}", remedy="make one with `init`")
         owner = Owner(path)
         try:
-            # The messages are nobody else's business; SQLite gives its log the same mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            return cls(path, owner, node, spool or path.with_name(path.name + ".spool"), vfs)
+            if known is None:
+                # The messages are nobody else's business; SQLite gives its log the same mode.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            spooled = spool or path.with_name(path.name + ".spool")
+            return cls(path, owner, node, spooled, vfs, known, note)
         except BaseException:
             owner.release()
             raise
 
     def __init__(
-        self, path: Path, owner: Owner, node: str | None, spool: Path, vfs: str | None
+        self,
+        path: Path,
+        owner: Owner,
+        node: str | None,
+        spool: Path,
+        vfs: str | None,
+        known: StoreMark | None,
+        note: Callable[[StoreMark], None] | None,
     ) -> None:
         super().__init__()
         self._path, self._owner, self._vfs = path, owner, vfs
@@ -82,8 +105,12 @@ class SqliteStore(Turns):
         self._fence_needed = False
         self._pages_copied = 0
         self._readers = SqliteReaders(path, vfs)
+        self._known, self._note, self._noted_at = known, note, 0.0
         self._connect(node)
         self.spool = FileSpool(spool)
+        self._mark()
+        # The first commit is noted, so that a copy from before this opening is older.
+        self._noted_at = -MARK_EVERY
 
     # --- the contract ---
 
@@ -100,9 +127,10 @@ class SqliteStore(Turns):
         self._open = self._lost = self._work = None
         self._readers.close()
         if self._connection is None:
-            with suppress(StoreFull, StoreGone):
+            with suppress(StoreProblem):
                 self._connect(None)
         self._work = None
+        self._mark()
         for connection in (self._connection, self._distrusted):
             disconnect(connection)
         self._connection = self._distrusted = None
@@ -122,6 +150,22 @@ class SqliteStore(Turns):
         self._fence_needed = False
         work.rest()
         self._checkpoint()
+        if monotonic() - self._noted_at > MARK_EVERY:
+            self._mark()
+
+    def _mark(self) -> None:
+        """Have it noted how far the store has come, of what is committed alone: what is noted is
+        never ahead of the store, wherever either of them is stopped."""
+        import apsw
+
+        self._noted_at = monotonic()
+        if self._note is None or self._connection is None or self._connection.in_transaction:
+            return
+        with suppress(apsw.Error):
+            found = read_mark(self._connection)
+            if found is not None and found != self._known:
+                self._known = found
+                self._note(found)
 
     # --- trouble ---
 
@@ -130,7 +174,7 @@ class SqliteStore(Turns):
         self._backend.abandon()
         self._distrust()
         # If it cannot be opened now, the next transition tries again and says why.
-        with suppress(StoreFull, StoreGone):
+        with suppress(StoreProblem):
             self._connect(None)
 
     def _distrust(self) -> None:
@@ -145,6 +189,8 @@ class SqliteStore(Turns):
         import apsw
 
         try:
+            if self._known is not None:
+                check_mark(self._path, self._known, self._vfs)
             connection = connect(self._path, self._vfs)
             try:
                 self._prepare(connection, node)
@@ -166,7 +212,7 @@ class SqliteStore(Turns):
         if not found:
             if node is None:
                 raise StoreProblem(f"{self._path} has no node yet", remedy="open it with its name")
-            connection.execute("INSERT INTO node VALUES (1, ?, ?)", (node, JOURNAL_VERSION))
+            connection.execute(_MAKE_NODE, (node, JOURNAL_VERSION))
             found = [(node, JOURNAL_VERSION)]
         self._node = str(found[0][0])
         check_version(str(found[0][1]))
