@@ -1,6 +1,6 @@
 """A thousand hostile connections of every kind, from many addresses of this machine.
 
-    python -m bench._strangers PORT CONNECTIONS SECONDS SEED
+    python -m bench._strangers PORT CONNECTIONS SECONDS SEED [http|mail]
 
 Each connection has one way to be a nuisance, and comes back when it is thrown out. It paces itself,
 so that the generator costs about the same whether it is heard or not; loopback only, and it ends
@@ -80,8 +80,10 @@ def bombs() -> list[bytes]:
 class Strangers:
     """The connections, and what became of them."""
 
-    def __init__(self, port: int, count: int, seconds: float, seed: int) -> None:
-        self._port, self._count = port, count
+    def __init__(
+        self, port: int, count: int, seconds: float, seed: int, kinds: dict[str, Kind]
+    ) -> None:
+        self._port, self._count, self._kinds = port, count, kinds
         self._until = time.monotonic() + seconds
         self._chance = random.Random(seed)
         self._bombs = bombs()
@@ -92,7 +94,7 @@ class Strangers:
 
     async def run(self) -> None:
         """Be a nuisance until time is up."""
-        kinds = list(_KINDS.items())
+        kinds = list(self._kinds.items())
         work = []
         for number in range(self._count):
             name, kind = kinds[number % len(kinds)]
@@ -244,7 +246,7 @@ async def torn(one: Strangers, _reader: asyncio.StreamReader, writer: asyncio.St
     await one.wait(0.5)
 
 
-_KINDS: dict[str, Kind] = {
+HTTP: dict[str, Kind] = {
     "slow header": slow_header,
     "dripping body": dripping_body,
     "big body": big_body,
@@ -256,9 +258,95 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-def main(port: str, count: str, seconds: str, seed: str) -> None:
+# --- at the mail server ------------------------------------------------------------------------
+
+
+async def told(one: Strangers, reader: asyncio.StreamReader) -> bytes:
+    """The last line of an answer, which is counted; OSError where the connection ended."""
+    while (line := await reader.readline())[3:4] == b"-":
+        pass
+    if not line:
+        raise ConnectionResetError
+    one.told[line[:3].decode("latin-1")] += 1
+    return line[:3]
+
+
+async def asked(one: Strangers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As far as the text of a mail."""
+    lines = (b"", b"EHLO x\r\n", b"MAIL FROM:<a@a.test>\r\n", b"RCPT TO:<beta@beta.test>\r\n")
+    for line in (*lines, b"DATA\r\n"):
+        writer.write(line)
+        if await told(one, reader) not in {b"220", b"250", b"354"}:
+            raise ConnectionResetError
+
+
+def mail_of(*text: bytes) -> Kind:
+    """Mails of that text, one after the other on one connection."""
+
+    async def mailing(
+        one: Strangers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await asked(one, reader, writer)
+        for piece in text:
+            writer.write(piece)
+            await writer.drain()
+        writer.write(b"\r\n.\r\n")
+        await told(one, reader)
+        await one.wait(1.0)
+
+    return mailing
+
+
+async def dripping_mail(
+    one: Strangers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """A mail of which a byte comes now and then."""
+    await asked(one, reader, writer)
+    writer.write(b"Content-Type: text/xml\r\n\r\n")
+    while not one.over and not reader.at_eof():
+        writer.write(b"x")
+        await writer.drain()
+        await one.wait(2.0)
+
+
+async def forged_mail(
+    one: Strangers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """A message that names an agreement which is really there, and is signed by nobody."""
+    head = f'Content-Type: {TYPE}\r\nSOAPAction: "ebXML"\r\n\r\n'.encode()
+    await mail_of(head, one.message())(one, reader, writer)
+
+
+async def commands(
+    one: Strangers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Commands without end, each of them hard to read."""
+    await told(one, reader)
+    hard = b'MAIL FROM:<"\\a\\a\\a\\a"@' + b"(" * 400 + b"\r\n"
+    while not one.over and not reader.at_eof():
+        writer.write(b"EHLO x\r\n" + hard * 20)
+        await writer.drain()
+        await one.wait(0.25)
+
+
+_TEXT = b"Content-Type: text/xml\r\n\r\n"
+
+MAIL: dict[str, Kind] = {
+    "silent": half_open,
+    "dripping mail": dripping_mail,
+    "lines of headers": mail_of(b"X: y\r\n" * 200_000),
+    "lines of text": mail_of(_TEXT, b"a b\r\n" * 400_000),
+    "big mail": mail_of(_TEXT, *([b"0123456789abcd\r\n" * 4096] * 96)),
+    "forged": forged_mail,
+    "commands": commands,
+    "no mail": mail_of(b"\xff\x00" * 2000),
+}
+
+
+def main(port: str, count: str, seconds: str, seed: str, way: str = "http") -> None:
     """Run against a port of this machine."""
-    strangers = Strangers(int(port), int(count), float(seconds), int(seed))
+    kinds = {"http": HTTP, "mail": MAIL}[way]
+    strangers = Strangers(int(port), int(count), float(seconds), int(seed), kinds)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(strangers.run())
     print(

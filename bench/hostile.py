@@ -1,11 +1,16 @@
 """A thousand hostile connections, and two partners who go on exchanging messages.
 
     python -m bench.hostile [seconds per phase] [connections] [seed]
+    python -m bench.hostile ways [seconds per phase] [way ...]
 
 Three processes: beta, whom everybody talks to; alpha, its partner, who sends signed orders at a
 steady rate and waits for each acknowledgement; and the strangers. First these aim at a sink that
 takes whatever they send, then at beta: they share this machine's cores with the partners either
 way, so the ratio of the two p99s is what being aimed at costs. Bounded in time; loopback only.
+
+With `ways` beta has another way in beside HTTP, and strangers use that one: its mail server, a
+mailbox, a folder over SFTP or FTP, a subject at a NATS server. Quiet phases, in which the server
+is there and the strangers aim at a sink or leave nothing, take turns with loud ones.
 """
 
 from __future__ import annotations
@@ -31,8 +36,18 @@ from oncewire.handler.keys import Keys
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.protocol.states import OutgoingState
+from oncewire.transport.broker.connection import BrokerSettings
+from oncewire.transport.broker.transport import BrokerTransport
+from oncewire.transport.contract import Transport
+from oncewire.transport.files.ftp import ftp_transport
+from oncewire.transport.files.sftp import sftp_transport
+from oncewire.transport.smtp.imap import MailboxSettings
+from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.smtp.relay import MailTls
+from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import serving
 from tests.ports import free_port
+from tests.transport.file_servers import ftp_settings, sftp_settings
 
 RATE = 10.0
 """Orders of alpha in a second."""
@@ -60,13 +75,17 @@ def terms(folder: Path, partner: str) -> str:
 
 @contextlib.asynccontextmanager
 async def party(
-    folder: Path, own: str, partner: str, ports: dict[str, int]
+    folder: Path,
+    own: str,
+    partner: str,
+    ports: dict[str, int],
+    others: dict[str, Transport] | None = None,
 ) -> AsyncIterator[Handler]:
     """One of the two, in this process."""
     extra = terms(folder, partner)
     (folder / own).mkdir()
     async with serving(
-        folder / own, own, partner, ports, extra=extra, keys=keys(folder, own)
+        folder / own, own, partner, ports, extra=extra, keys=keys(folder, own), others=others
     ) as handler:
         yield handler
 
@@ -74,9 +93,29 @@ async def party(
 # --- beta, and the sink ------------------------------------------------------------------------
 
 
-async def _beta(folder: Path, ports: dict[str, int]) -> None:
+def other_way(way: str, where: dict[str, Any]) -> dict[str, Transport]:
+    """What beta has beside HTTP."""
+    port = where.get("port", 0)
+    inbox = {"inbox": f"{way}://127.0.0.1:{port}/beta", "every": 1.0}
+    if way == "mail":
+        return {"smtp": SmtpTransport(listener=ListenerSettings("beta@beta.test", port=port))}
+    if way == "imap":
+        box = MailboxSettings("127.0.0.1", "beta", "word", port, MailTls.NONE, every=1.0)
+        return {"smtp": SmtpTransport(mailbox=box)}
+    if way == "sftp":
+        return {"sftp": sftp_transport(sftp_settings(Path(where["known"]), **inbox))}
+    if way == "ftp":
+        return {"ftp": ftp_transport(ftp_settings(**inbox))}
+    if way == "nats":
+        monitor = f"http://127.0.0.1:{where['monitor']}"
+        broker = BrokerSettings(f"nats://127.0.0.1:{port}", monitor, "oncewire.beta", max_deliver=3)
+        return {"broker": BrokerTransport(broker)}
+    return {}
+
+
+async def _beta(folder: Path, ports: dict[str, int], others: dict[str, Transport]) -> None:
     """Take what arrives until standard input ends, then say what came."""
-    async with party(folder, "beta", "alpha", ports) as handler:
+    async with party(folder, "beta", "alpha", ports, others) as handler:
         print("ready", flush=True)
         taken = 0
         ended = asyncio.ensure_future(asyncio.to_thread(sys.stdin.read))
@@ -88,11 +127,28 @@ async def _beta(folder: Path, ports: dict[str, int]) -> None:
     print(json.dumps({"taken": taken, "rss_mb": _peak_mb()}), flush=True)
 
 
-async def _sink(port: int) -> None:
+async def _mail_sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say yes to every command, and listen to every mail."""
+    writer.write(b"220 sink\r\n")
+    while line := await reader.readline():
+        writer.write(b"354 go on\r\n" if line == b"DATA\r\n" else b"250 yes\r\n")
+        last = b""
+        while line == b"DATA\r\n" and not last.endswith(b"\r\n.\r\n"):
+            piece = await reader.read(65_536)
+            if not piece:
+                return
+            last = last[-5:] + piece
+        if last:
+            writer.write(b"250 yes\r\n")
+
+
+async def _sink(port: int, way: str = "http") -> None:
     """Take everything, and answer whatever looks like a request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.LimitOverrunError, ValueError):
+            if way == "mail":
+                await _mail_sink(reader, writer)
             while piece := await reader.read(65_536):
                 if piece.startswith(b"POST") and b"\r\n\r\n" in piece:
                     writer.write(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
@@ -104,8 +160,8 @@ async def _sink(port: int) -> None:
     server.close()
 
 
-def _peak_mb() -> float:
-    with open("/proc/self/status", encoding="ascii") as status:  # noqa: PTH123
+def _peak_mb(process: int | str = "self") -> float:
+    with open(f"/proc/{process}/status", encoding="ascii") as status:  # noqa: PTH123
         peak = next(line for line in status if line.startswith("VmHWM"))
     return round(int(peak.split()[1]) / 1024, 1)
 
@@ -126,9 +182,25 @@ class Child:
         )
 
     def ready(self) -> None:
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
+        if self.said() != "ready":
             raise SystemExit("a process of the benchmark did not start")
+
+    def said(self) -> str:
+        """The next line that it says."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def tell(self, word: str) -> None:
+        """Have it do something, and wait until that is done."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        if self.said() != "done":
+            raise SystemExit("a process of the benchmark ended")
+
+    def memory_mb(self) -> float:
+        """The most memory that it has had."""
+        return _peak_mb(self._process.pid)
 
     def seconds(self) -> float:
         """What it has had of the processors, whoever else wanted them."""
@@ -172,15 +244,17 @@ async def _phase(
 ) -> dict[str, Any]:
     strangers = Child("bench._strangers", port, count, seconds + SETTLE + 1, seed)
     await asyncio.sleep(SETTLE)
-    took = sorted(await _exchange(handler, seconds))
+    took = await _exchange(handler, seconds)
     met = json.loads(await asyncio.to_thread(strangers.end))
-    wanted = int(seconds * RATE)
+    return {"sent": int(seconds * RATE), **_delays(took), "strangers": met}
+
+
+def _delays(took: list[float]) -> dict[str, Any]:
+    took = sorted(took)
     return {
-        "sent": wanted,
         "delivered": len(took),
         "p50_ms": round(1000 * took[len(took) // 2], 1) if took else None,
         "p99_ms": round(1000 * took[int(0.99 * (len(took) - 1))], 1) if took else None,
-        "strangers": met,
     }
 
 
@@ -235,15 +309,93 @@ async def measure(seconds: float, count: int, seed: int) -> dict[str, object]:
     }
 
 
+ROUNDS = 3
+"""Quiet and loud phases of each way, by turns."""
+
+
+async def measure_way(way: str, seconds: float) -> dict[str, Any]:
+    """The honest partner over HTTP, quiet and loud by turns, while strangers use another way."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    with tempfile.TemporaryDirectory(prefix="hostile-") as name:
+        folder = Path(name)
+        for own in ports:
+            make_keys(folder, own, now=time.time_ns() // 1000, kind=KeyKind.EC)
+        async with contextlib.AsyncExitStack() as stack:
+            if way == "mail":
+                where = {"port": free_port(), "sink": free_port()}
+                place = Child("bench.hostile", "sink", where["sink"], way)
+                stack.callback(place.kill)
+                place.ready()
+            else:
+                place = Child("bench._places", way, folder)
+                stack.callback(place.kill)
+                where = json.loads(place.said())
+            told = (ports["alpha"], ports["beta"], way, json.dumps(where))
+            beta = Child("bench.hostile", "beta", folder, *told)
+            stack.callback(beta.kill)
+            beta.ready()
+            handler = await stack.enter_async_context(party(folder, "alpha", "beta", ports))
+            await _exchange(handler, 3.0)
+            quiet: list[float] = []
+            loud: list[float] = []
+            quiet_memory = beta.memory_mb()
+            for _ in range(ROUNDS):
+                quiet += await _beside(way, where, place, handler, seconds, loud=False)
+                if len(loud) == 0:
+                    quiet_memory = beta.memory_mb()
+                loud += await _beside(way, where, place, handler, seconds, loud=True)
+            await asyncio.sleep(1.0)
+            found = json.loads(await asyncio.to_thread(beta.end))
+    sent = int(3.0 * RATE) + 2 * ROUNDS * int(seconds * RATE)
+    calm, under = _delays(quiet), _delays(loud)
+    return {
+        "way": way,
+        "quiet": calm,
+        "loud": under,
+        "p99_ratio": round(under["p99_ms"] / calm["p99_ms"], 2),
+        "p50_ratio": round(under["p50_ms"] / calm["p50_ms"], 2),
+        "rss_mb_quiet": quiet_memory,
+        "rss_mb": found["rss_mb"],
+        "lost": sent - found["taken"],
+    }
+
+
+async def _beside(
+    way: str, where: dict[str, Any], place: Child, handler: Handler, seconds: float, *, loud: bool
+) -> list[float]:
+    if way == "mail":
+        port = where["port"] if loud else where["sink"]
+        strangers = Child("bench._strangers", port, 150, seconds + SETTLE + 1, 1, "mail")
+        await asyncio.sleep(SETTLE)
+        took = await _exchange(handler, seconds)
+        await asyncio.to_thread(strangers.end)
+        return took
+    await asyncio.to_thread(place.tell, "fill" if loud else "clear")
+    await asyncio.sleep(SETTLE)
+    return await _exchange(handler, seconds)
+
+
+WAYS = ("mail", "imap", "sftp", "ftp", "nats")
+
+
 def main(arguments: list[str]) -> int:
     """A role of the benchmark, or the benchmark."""
     if arguments[:1] == ["beta"]:
-        folder, alpha_port, beta_port = arguments[1:]
-        asyncio.run(_beta(Path(folder), {"alpha": int(alpha_port), "beta": int(beta_port)}))
+        folder, alpha_port, beta_port, *more = arguments[1:]
+        others = other_way(more[0], json.loads(more[1])) if more else {}
+        ports = {"alpha": int(alpha_port), "beta": int(beta_port)}
+        asyncio.run(_beta(Path(folder), ports, others))
         return 0
     if arguments[:1] == ["sink"]:
-        asyncio.run(_sink(int(arguments[1])))
+        asyncio.run(_sink(int(arguments[1]), *arguments[2:]))
         return 0
+    if arguments[:1] == ["ways"]:
+        lost = 0
+        for way in arguments[2:] or WAYS:
+            told = asyncio.run(measure_way(way, float(arguments[1]) if arguments[1:] else 10.0))
+            print(json.dumps(told), flush=True)
+            lost += told["lost"]
+        return 0 if lost == 0 else 1
     seconds, count, seed = (*map(float, arguments), *(20.0, 1000, 1)[len(arguments) :])
     found = asyncio.run(measure(seconds, int(count), int(seed)))
     print(json.dumps(found, indent=1))

@@ -18,6 +18,7 @@
     ├── StoreProblem              the store cannot keep what it was given
     │   ├── StoreFull             no space; nothing was acknowledged
     │   ├── StoreGone             the database cannot be reached
+    │   │   └── StoreCorrupt      the database is damaged, and only a restore helps
     │   ├── StoreDamaged          one stored thing cannot be read back; the rest can
     │   └── StoreReplaced         not the store that was used here: empty, gone, foreign or older
     ├── HandlerFailed             the handler met a fault of its own and ends
@@ -166,6 +167,10 @@ class StoreFull(StoreProblem):
 
 class StoreGone(StoreProblem):
     """The database cannot be reached; the sender is told to come back later."""
+
+
+class StoreCorrupt(StoreGone):
+    """The database itself is damaged. Waiting does not help: the party is to be restored."""
 
 
 class StoreDamaged(StoreProblem):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import Transport
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
@@ -56,8 +57,10 @@ async def serving(
     keys: Keys | None = None,
     change: Callable[[Node], None] = lambda node: None,
     application: Application | None = None,
+    others: Mapping[str, Transport] | None = None,
 ) -> AsyncIterator[Handler]:
-    """One handler that listens on its port, or on `listen` behind a proxy."""
+    """One handler that listens on its port, or on `listen` behind a proxy; `others` are what it
+    travels by beside HTTP."""
     agreement = read_toml(agreement_text(own, partner, profile, extra, ports))
     store = SqliteStore.open(folder / f"{own}.db", node=own, vfs=vfs)
     node = Node(own, store, Agreements([agreement]), RealWorld(), keys=keys)
@@ -69,7 +72,8 @@ async def serving(
         ),
         HttpClientSettings(addresses=AddressRule.of(["loopback"])),
     )
-    handler = Handler(node, {"http": transport}, application=application)
+    ways = {"http": transport, **(others or {})}
+    handler = Handler(node, ways, application=application)
     await handler.start()
     try:
         yield handler

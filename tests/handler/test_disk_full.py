@@ -12,7 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from oncewire.handler import handler as handler_module
 from oncewire.handler.handler import Handler
+from oncewire.handler.loop import outages
 from oncewire.transport.contract import Peer
 from tests.handler.arriving.test_fresh import server_of
 from tests.handler.serving import free_port, journal, serving
@@ -137,3 +139,42 @@ def test_what_a_full_disk_turned_away_gives_back_all_it_had(tmp_path: Path) -> N
             assert len(await handler.take()) == 1
 
     asyncio.run(run())
+
+
+@pytest.mark.requirement("STO-1")
+async def test_the_incident_of_a_full_disk_ends_when_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_module, "QUIET", 0.2)
+    monkeypatch.setattr(outages, "LOOK_EVERY", 0.05)
+    async with listening(tmp_path / "b.db") as (handler, wire):
+        with full_beyond(ROOM):
+            assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 503
+            (reason,) = incidents(handler)
+            assert "a handler that runs goes on by itself then" in reason
+            # That nobody sends anything large is no proof of room.
+            await asyncio.sleep(0.6)
+            small = large(65_536, message_id="small@alpha")
+            assert (await wire.deliver(small.delivery())).status == 200
+            assert incidents(handler) == [reason]
+        assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 200
+        async with asyncio.timeout(10):
+            while incidents(handler):
+                await asyncio.sleep(0.02)
+        assert [row.kind for row in journal(handler)].count("resolved") == 1
+        assert len(left_in(tmp_path)) == 1
+
+
+async def test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(tmp_path / "b.db") as (handler, wire):
+        with full_beyond(ROOM):
+            assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 503
+        assert len(incidents(handler)) == 1
+    monkeypatch.setattr(handler_module, "QUIET", 0.2)
+    monkeypatch.setattr(outages, "LOOK_EVERY", 0.05)
+    async with listening(tmp_path / "b.db") as (handler, _):
+        async with asyncio.timeout(10):
+            while incidents(handler):
+                await asyncio.sleep(0.02)

@@ -12,6 +12,8 @@ _ANSWERS = "oncewire.protocol.answers"
 _OPERATING = "oncewire.protocol.operating"
 
 _TESTS = "tests/handler/test_recovery_at_work.py"
+_ENDS = "tests/handler/test_incidents_end.py"
+_FULL = "tests/handler/test_disk_full.py"
 _LAW = f"{_TESTS}::test_a_message_is_resent_by_the_law_and_never_given_up_early"
 
 IN_RECOVERY: tuple[Mutant, ...] = (
@@ -115,5 +117,35 @@ IN_RECOVERY: tuple[Mutant, ...] = (
         "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=3)\n",
         requirement="RTY-4",
         tests=(f"{_TESTS}::test_the_retries_of_each_transport_are_counted_apart",),
+    ),
+    Mutant(
+        "the incident of a pause outlives it",
+        "oncewire.handler.upkeep.over",
+        "        return receiver is None or receiver.paused_until <= node.now()\n",
+        "        return receiver is None\n",
+        tests=(f"{_ENDS}::test_the_incident_of_a_pause_ends_with_it",),
+    ),
+    Mutant(
+        "a disk is called free because a row could be kept",
+        "oncewire.handler.loop.outages",
+        "                await asyncio.to_thread(self._works)\n",
+        "",
+        tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
+    ),
+    Mutant(
+        "a full disk that a run left open is nobody's",
+        "oncewire.handler.loop.outages",
+        "            self._open = await self._operate(lambda engine: engine.is_called(self._channel))\n",
+        "            self._open = False\n",
+        tests=(
+            f"{_FULL}::test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start",
+        ),
+    ),
+    Mutant(
+        "a damaged database is waited for",
+        "oncewire.handler.arriving.poison",
+        " and not isinstance(problem, StoreCorrupt)\n",
+        "\n",
+        tests=(f"{_ENDS}::test_troubles_of_the_store_that_end_in_another_way_are_told_apart",),
     ),
 )

@@ -45,8 +45,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "mail says yes before the parcel is stored",
         "oncewire.transport.smtp.listener",
-        "        return _ANSWERS[verdict_of(reply)], True\n",
-        "        return _ANSWERS[Verdict.TAKEN], True\n",
+        "        return _ANSWERS[verdict_of(reply)]\n",
+        "        return _ANSWERS[Verdict.TAKEN]\n",
         requirement="TRN-3",
         tests=(f"{_SMTP}::TestSmtp::test_what_is_not_taken_now_comes_again",),
     ),
@@ -96,7 +96,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a mail may have any size",
         "oncewire.transport.smtp.connection",
-        "        if self._size > self._most:\n",
+        "        if self.size > self._most:\n",
         "        if False:\n",
         tests=(
             (

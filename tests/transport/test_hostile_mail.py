@@ -18,6 +18,7 @@ import pytest
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
 from oncewire.transport.http_tls import server_context
+from oncewire.transport.smtp import listener as smtp_listener
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.exchange import Certificates, Receiver, run, turns
@@ -261,13 +262,13 @@ def test_a_mail_that_is_too_large_is_refused_and_one_without_end_is_left() -> No
         async with listening(drop, max_size=1_000_000) as port:
             async with sender(port) as one:
                 await one.hear()
-                body = [b"x" * 998 + b"\r\n"] * 2000
+                body = [b"x" * 998 + b"\r\n"] * 1600
                 assert (await one.mail(b"X: y\r\n\r\n", *body)).startswith(b"552")
             async with sender(port) as one:
                 await one.hear()
                 await one.begin()
                 with contextlib.suppress(ConnectionError):
-                    for _ in range(100_000):
+                    for _ in range(50_000):
                         one.writer.write(b"x" * 998 + b"\r\n")
                         await one.writer.drain()
                     raise AssertionError("it listens for ever")
@@ -375,5 +376,43 @@ def test_a_handshake_that_never_ends_gives_its_place_back(tmp_path: Path) -> Non
                     assert (await silent.say(b"STARTTLS\r\n")).startswith(b"220")
                     # It says nothing more, and is still there when the next one comes.
                     assert await silent.reader.read() == b""
+
+    run(work())
+
+
+def test_bytes_of_strangers_count_as_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has sent enough of what nobody wants is told so before his next mail is heard."""
+    monkeypatch.setattr(smtp_listener, "SECONDS_FOR_A_BYTE", 1e-6)
+
+    async def work() -> None:
+        budget = BudgetLimits(processor=2.0, processor_per_address=1.0)
+        async with listening(drop, budget=budget) as port, sender(port) as one:
+            await one.hear()
+            body = b"X: y\r\n\r\n" + b"a\r\n" * 400_000
+            # It was taken, and what it cost counts against the next.
+            assert (await one.mail(body)).startswith(b"250")
+            assert (await one.begin()).startswith(b"451")
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"MAIL FROM:<>\r\n", b"250"),
+        (b"MAIL FROM: <a@a.example> SIZE=1000\r\n", b"250"),
+        (b"MAIL FROM:a@a.example\r\n", b"250"),
+        (b"MAIL FROM:<a@a.example> SIZE=99999999999\r\n", b"552"),
+        (b"MAIL FROM:<a b@a.example>\r\n", b"553"),
+        (b"MAIL FROM:<" + b"(" * 450 + b"\r\n", b"553"),
+        (b"MAIL FROM:\r\n", b"5"),
+    ],
+)
+def test_senders_are_understood_as_mail_servers_write_them(sent: bytes, answer: bytes) -> None:
+    async def work() -> None:
+        async with listening(Receiver()) as port, sender(port) as one:
+            await one.hear()
+            await one.say(b"EHLO x\r\n")
+            assert (await one.say(sent)).startswith(answer)
 
     run(work())

@@ -69,7 +69,7 @@ from oncewire.handler.failures import left_untold, tell_failures
 from oncewire.handler.hub.relay import nothing_more, relay
 from oncewire.handler.hub.stranded import abandon_stranded, go_on_at_last, resume_stranded
 from oncewire.handler.node import Node
-from oncewire.handler.perform import open_incident
+from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.handler.reading import Reading
 from oncewire.handler.sending import transmit
 from oncewire.handler.sending.admit import admit_waiting, look_again, look_again_at_all, set_aside
@@ -77,10 +77,11 @@ from oncewire.handler.sending.submit import Accepted, Submission, agreement_call
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
 from oncewire.handler.upkeep import clock, operate, retain
+from oncewire.handler.upkeep.over import close_what_is_over
 from oncewire.handler.upkeep.wake import next_wake
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import Started, Stopped
 from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredIncoming, StoredParcel
@@ -238,6 +239,8 @@ class Engine:
         self.node.spooled += made
         with self.node.transition() as tx:
             finish_join(self.node, tx, plan, joined)
+            # There may have been no room for it until now.
+            resolve_incidents(self.node, tx, Resolve(plan.document.split_id))
 
     def not_joined(self, wanted: Join, error: EbxmlError) -> None:
         """The parts are no document, for a reason that its sender is told."""
@@ -294,6 +297,7 @@ class Engine:
         if looks_at_gaps:
             # What could not be put together for want of room is tried again.
             node.apart(lambda tx: gathering.begin_all(node, tx))
+            close_what_is_over(node)
         if looks_at_gaps and not node.in_doubt:
             give_up_incomplete(node)
         if node.repost_after is not None:
@@ -336,6 +340,11 @@ class Engine:
             operate.find_outgoing(tx, message_id)
             ask_status(self.node, tx, message_id)
         return ""
+
+    def is_called(self, channel: str) -> bool:
+        """Whether the operator is called for a channel now."""
+        with self.node.store.reader() as reader:
+            return any(incident.channel == channel for incident in reader.incidents())
 
     def trouble(self, problem: StoreProblem, message_id: str | None = None) -> None:
         """Call the operator for something that the store cannot do, once."""

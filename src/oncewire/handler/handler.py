@@ -11,7 +11,14 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TypeVar
 
-from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
+from oncewire.errors import (
+    HandlerFailed,
+    OncewireError,
+    StoreDamaged,
+    StoreFull,
+    StoreGone,
+    StoreProblem,
+)
 from oncewire.handler.actions import (
     Action,
     Decided,
@@ -37,13 +44,14 @@ from oncewire.handler.loop.carrier import Carrier
 from oncewire.handler.loop.door import Door
 from oncewire.handler.loop.hand_over import HandOver
 from oncewire.handler.loop.joining import Joining
-from oncewire.handler.loop.outages import Outages
+from oncewire.handler.loop.outages import QUIET, Outage, Outages, try_spool
 from oncewire.handler.loop.probing import PROBE_EVERY, Probing
 from oncewire.handler.loop.relaying import Relaying
 from oncewire.handler.loop.shell import Shell
 from oncewire.handler.loop.supervisor import Supervisor
 from oncewire.handler.loop.telling import Telling
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
+from oncewire.handler.perform import STORE
 from oncewire.handler.sending.admit import set_aside
 from oncewire.handler.sending.handing_in import handed_in, submitted
 from oncewire.handler.sending.submit import Accepted, Submission
@@ -119,6 +127,8 @@ class Handler:
         self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
         self._joining = Joining(self._shell)
         self._outages = Outages(time.monotonic)
+        spool = node.store.spool
+        self._outage = Outage(self.operate, STORE, QUIET, lambda: try_spool(spool))
         self._door = Door(self._shell, self._relaying, self._call_operator)
         self._probing = Probing(self._shell, self.transports, probe_every)
         self._ready = asyncio.Event()
@@ -141,6 +151,7 @@ class Handler:
                 offers.ended = self.supervisor.ended
                 self._spawn(offers.run())
         self.supervisor.keep(self._probing.run())
+        self.supervisor.keep(self._outage.run())
         self._ready.set()
 
     async def stop(self) -> None:
@@ -454,5 +465,7 @@ class Handler:
     async def _call_operator(self, problem: StoreProblem, message_id: str | None = None) -> None:
         """Log a trouble of the store and open its incident, if the store can keep one."""
         self._outages.say(problem)
+        if isinstance(problem, StoreFull | StoreGone):
+            self._outage.came()
         with contextlib.suppress(OncewireError):
             await self._shell.do("operate", lambda: self.engine.trouble(problem, message_id))

@@ -41,6 +41,12 @@ HANDLER = "handler"
 
 WAY = f"{HANDLER} way "
 
+STORE = f"{HANDLER} store"
+"""The store cannot be written for now."""
+
+DAMAGED = f"{HANDLER} damaged"
+"""The store is damaged, and nobody knows whose trouble that is."""
+
 
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
     """The channel a message runs on, if it has one."""

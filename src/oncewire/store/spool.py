@@ -28,6 +28,9 @@ from oncewire.store.write_through import WriteThrough
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"
+GOES_ON = "its disk; a handler that runs goes on by itself then, a command is to be given again"
+"""What becomes of a trouble that the disk alone has; true for whoever is told."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -249,7 +252,9 @@ def _store_trouble() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StoreFull("the spool's disk is full", remedy="free space, then go on") from error
+            raise StoreFull(
+                "the spool's disk is full", remedy=f"free space on {GOES_ON}"
+            ) from error
         raise StoreGone(
-            f"the spool cannot be written: {error.strerror}", remedy="check the disk, then go on"
+            f"the spool cannot be written: {error.strerror}", remedy=f"check {GOES_ON}"
         ) from error

@@ -85,12 +85,12 @@ def test_a_fault_in_a_loop_ends_the_process_with_an_incident(
     (said,) = driven.lines("critical")
     assert fault.partition("(")[0] in said["error"]
     found = ask(pair / "acme", "incidents")["incidents"]
-    assert [one["channel"] for one in found] == ["handler"]
+    assert [one["channel"] for one in found] == ["handler failed"]
     assert "the handler failed" in found[0]["problem"]
     # The next one takes it up, and the operator takes note.
     again = start("acme")
     again.ready()
-    ask(pair / "acme", "resume", "--channel", "handler")
+    ask(pair / "acme", "resume", "--channel", "handler failed")
     assert ask(pair / "acme", "incidents")["incidents"] == []
 
 

@@ -158,14 +158,15 @@ def next_steps(
 
 
 def _of_channel(channel: str, place: str) -> tuple[str, str]:
-    """What helps a channel on, and of which kind that is. What is about files, or about a way, is
-    resolved by itself when they are right again: to resume it would only silence it."""
+    """What helps a channel on, and of which kind that is. What is about files, a way, an address or
+    the store is closed when they are right again: to resume it would only silence it."""
     from oncewire.entry.running.reloading import AGREEMENT, FILES
-    from oncewire.handler.perform import WAY
+    from oncewire.handler.answering.unaddressed import ANSWERS
+    from oncewire.handler.perform import DAMAGED, STORE, WAY
 
-    if channel.startswith(AGREEMENT):
+    if channel.startswith((AGREEMENT, ANSWERS)):
         return "agreement", f"oncewire agreement check{place}"
-    if channel == FILES or channel.startswith(WAY):
+    if channel in (FILES, STORE, DAMAGED) or channel.startswith(WAY):
         return "doctor", f"oncewire doctor{place}"
     return "channel", resume_channel(channel, place)
 

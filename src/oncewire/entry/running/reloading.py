@@ -60,6 +60,8 @@ class Reloading:
         self._seen = self._look()
         found = self._agreements.readable()
         self._in_force = {kept.file: kept for kept in found.kept}
+        # Somebody may have mended a file while nobody ran.
+        self._bad = await self._handler.operate(_told_of)
         await self._tell(_unread(found))
 
     async def reload(self) -> int:
@@ -136,6 +138,13 @@ class Reloading:
         # Where the store cannot keep an incident, the log has it.
         with contextlib.suppress(OncewireError):
             await self._handler.operate(lambda engine: engine.trouble(trouble))
+
+
+def _told_of(engine: Engine) -> set[str]:
+    """The channels of files that an operator was called for."""
+    with engine.node.store.reader() as reader:
+        channels = {incident.channel or "" for incident in reader.incidents()}
+    return {channel for channel in channels if channel == FILES or channel.startswith(AGREEMENT)}
 
 
 def _unread(found: Readable) -> dict[str, Exception]:

@@ -29,9 +29,9 @@ from oncewire.errors import (
     NotAllowed,
     OncewireError,
     StoreDamaged,
-    StoreProblem,
     TransportProblem,
 )
+from oncewire.handler.loop.outages import Outage
 from oncewire.handler.perform import HANDLER
 from oncewire.transport.turned_away import TurnsAway
 
@@ -44,8 +44,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncewire.serve")
 
 
+QUIET = 600.0
+"""Seconds after the last partner that was sent away until that is over."""
+
+
 LAST_SECONDS = 10.0
 """How long a handler that failed may take to let go of what it has."""
+
+
+BUDGET, FAILED = f"{HANDLER} budget", f"{HANDLER} failed"
+"""Where the incidents are of partners that were sent away, and of a handler that failed."""
 
 
 class Prepared(NamedTuple):
@@ -70,9 +78,9 @@ async def serving(
     reloading = Reloading(settings, handler)
     running = Running(handler, passing=passing, reloading=reloading)
     server = ControlServer(socket_path(settings), running, handler.engine.node.store.spool)
-    _tell_of_refused_partners(handler)
     try:
         await handler.start()
+        _tell_of_refused_partners(handler)
         await reloading.begin()
         handler.supervisor.keep(reloading.run())
         handler.supervisor.keep(OwnCertificate(settings, handler.engine.node.now).run())
@@ -96,10 +104,14 @@ def _say_if_restored(settings: Settings) -> None:
 
 
 def _tell_of_refused_partners(handler: Handler) -> None:
-    """An incident for partners that the endpoint sends away: their documents wait."""
+    """An incident for partners that the endpoint sends away: their documents wait. It is closed
+    when none was sent away for a while."""
+    outage = Outage(handler.operate, BUDGET, QUIET)
+    handler.supervisor.keep(outage.run())
 
     async def call(problem: str) -> None:
-        trouble = StoreDamaged(problem, channel=f"{HANDLER} budget")
+        outage.came()
+        trouble = StoreDamaged(problem, channel=BUDGET)
         # Where the store cannot keep an incident, the log has it.
         with suppress(OncewireError):
             await handler.operate(lambda engine: engine.trouble(trouble))
@@ -179,7 +191,8 @@ def record_failure(settings: Settings, failure: HandlerFailed) -> None:
     try:
         engine = make_engine(settings)
         try:
-            engine.trouble(StoreProblem(failure.problem, remedy="look into the log"))
+            problem = f"{failure.problem}; look into the log"
+            engine.trouble(StoreDamaged(problem, channel=FAILED))
             engine.commit()
         finally:
             engine.node.store.close()

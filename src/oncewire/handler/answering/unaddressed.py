@@ -14,17 +14,19 @@ from oncewire.protocol.effects import Raise
 
 logger = logging.getLogger("oncewire.handler")
 
+ANSWERS = f"{HANDLER} answers to "
+
 
 def call_operator(node: Node) -> None:
     """Open an incident for each partner that could not be told something since the last look."""
     found = dict(node.unaddressed)
     node.unaddressed.clear()
     for peer, what in found.items():
-        key = f"{HANDLER} answers to {peer}"
+        key = f"{ANSWERS}{peer}"
         logger.error("an answer has no address", extra={"peer": peer, "answer": what})
         reason = (
             f"{what} for {peer} could not leave: the agreement names no address for it; add one, "
-            f"then `oncewire resume '{key}'`"
+            "and this is closed by itself"
         )
         with node.transition() as tx:
             open_incident(node, tx, Raise(reason, channel=key))

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.errors import OncewireError, StoreDamaged, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import (
+    OncewireError,
+    StoreCorrupt,
+    StoreDamaged,
+    StoreFull,
+    StoreGone,
+    StoreProblem,
+)
 from oncewire.handler.actions import Decided, Ready
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.delivering.accepted import accepted
 from oncewire.handler.node import Node
-from oncewire.handler.perform import HANDLER, open_incident, resolve_incidents
+from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents
 from oncewire.handler.route import agreement_for
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import Abandoned, Resumed
@@ -43,8 +50,11 @@ def survey(node: Node, tx: Transaction) -> None:
             else f"put its row back from a backup, or `oncewire abandon {found.message_id}`"
         )
         reason = f"a {side} message is damaged: {found.problem}; {verb}"
-        channel = HANDLER if found.message_id is None else None
+        channel = DAMAGED if found.message_id is None else None
         open_incident(node, tx, Raise(reason, found.message_id, channel))
+        if found.sent and found.message_id is not None:
+            # Put back while we run, it is found with the next look.
+            node.troubled.setdefault(found.message_id, 1)
 
 
 def call_operator(
@@ -52,12 +62,15 @@ def call_operator(
 ) -> None:
     """The store cannot give or keep something. `message_id`: whose trouble that is, where the
     problem itself does not say."""
-    channel = None
+    channel, reason = None, str(problem)[:500]
     if isinstance(problem, StoreDamaged):
         message_id, channel = problem.message_id or message_id, problem.channel
     if channel is None and message_id is None:
-        channel = HANDLER
-    open_incident(node, tx, Raise(str(problem)[:500], message_id, channel))
+        waits = isinstance(problem, StoreFull | StoreGone) and not isinstance(problem, StoreCorrupt)
+        channel = STORE if waits else DAMAGED
+        if not waits:
+            reason += f"; when that is done, `oncewire resume --channel '{DAMAGED}'`"
+    open_incident(node, tx, Raise(reason, message_id, channel))
 
 
 def give_up_received(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> bool:

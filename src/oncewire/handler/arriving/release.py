@@ -13,9 +13,9 @@ from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.documents.gathering import gathered
 from oncewire.handler.hub.stranded import go_on, go_on_at_last
 from oncewire.handler.node import Node
-from oncewire.handler.perform import open_incident
+from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.protocol.effects import Effect, Note, Raise
+from oncewire.protocol.effects import Effect, Note, Raise, Resolve
 from oncewire.protocol.receiver import give_up_gap, hold_deadline
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
@@ -58,6 +58,8 @@ def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
     if held.facts.split_number is not None:
         part = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.GATHERED)
         tx.save_incoming(part)
+        # Nobody confirms a part: what held it up is over with this.
+        resolve_incidents(node, tx, Resolve(part.message_id), part.channel)
         gathered(node, tx, replace(held, incoming=part))
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)

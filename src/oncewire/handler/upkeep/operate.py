@@ -174,6 +174,7 @@ def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
     end starts again, `but` for messages that the caller resumes itself."""
     receiver = tx.sending_channel(receiver_key(peer))
     if receiver is None or receiver.paused_until <= node.now():
+        resolve_incidents(node, tx, Resolve(channel=receiver_key(peer)))
         return
     due = [
         message_id

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.errors import StoreDamaged, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import StoreCorrupt, StoreDamaged, StoreFull, StoreGone, StoreProblem
+from oncewire.store.spool import GOES_ON
 
 if TYPE_CHECKING:
     import apsw
@@ -99,18 +100,17 @@ def check_version(text: str) -> None:
 
 
 def failure(error: apsw.Error, path: Path) -> StoreFull | StoreGone:
-    """What SQLite's error means: no space, or no database that can be relied on now."""
+    """What SQLite's error means: no space, or no database that can be relied on, now or ever."""
     import apsw
 
     if isinstance(error, apsw.FullError):
-        return StoreFull(
-            f"there is no space left for {path}",
-            remedy="free space on its disk; the handler then goes on by itself",
+        return StoreFull(f"there is no space left for {path}", remedy=f"free space on {GOES_ON}")
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreCorrupt(
+            f"the database {path} is damaged: {error}",
+            remedy="stop the handler and restore the party from a backup (docs/backup.md)",
         )
-    return StoreGone(
-        f"the database {path} fails: {error}",
-        remedy="check its disk; the handler goes on by itself once it can be written again",
-    )
+    return StoreGone(f"the database {path} fails: {error}", remedy=f"check {GOES_ON}")
 
 
 def damaged_page(error: apsw.Error, path: Path) -> StoreDamaged:

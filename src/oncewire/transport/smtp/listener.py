@@ -9,6 +9,7 @@ connections by `transport.listener`, mails by `transport.budget`, and both befor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
@@ -47,6 +48,12 @@ _ANSWERS = {
 _FULL = b"421 too many connections, come back\r\n"
 _CLOSING = "421 closing"
 _REPORT_MAX = 64 * 1024
+
+STRANGERS_REST = 4 * 1024 * 1024
+"""Bytes of a stranger's mail that are still heard after it was refused; then we hang up."""
+
+SECONDS_FOR_A_BYTE = 4e-9
+"""What a processor needs to hear a byte of a mail, before anybody looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +219,6 @@ class SmtpListener:
         guest.busy = True
         try:
             return await self._take_within(connection, guest, self._door)
-        except OverBudget as over:
-            known = self._budgets.is_known(guest.peer)
-            self.turned_away.count(guest.peer, over.problem, known=known)
-            return f"451 {over.problem}"[:500], True
         finally:
             guest.busy = False
             guest.since = asyncio.get_running_loop().time()
@@ -225,7 +228,10 @@ class SmtpListener:
     ) -> tuple[str, bool]:
         """Take it within the budgets of whoever sends it: a place first, then its text."""
         peer = guest.peer
-        visit = await self._budgets.enter(peer)
+        try:
+            visit = await self._budgets.enter(peer)
+        except OverBudget as over:
+            return self._over(peer, over), True
         try:
             text = await connection.text()
             if text is None:
@@ -239,10 +245,12 @@ class SmtpListener:
             except TransportProblem:
                 # What is wrong with its text is told below.
                 reply = Reply(400, refused=True)
-            await text.drain()
-            return self._ended(peer, reply, visit, text.broken)
-        except OverBudget:
-            raise
+            known = not visit.is_strangers
+            await text.drain(connection.data_size_limit if known else STRANGERS_REST)
+            with contextlib.suppress(OverBudget):
+                # It is over: what it cost counts against whatever comes next.
+                visit.spend(text.size * SECONDS_FOR_A_BYTE)
+            return self._ended(peer, reply, visit, text.broken), text.over
         except ConnectionError:
             return _CLOSING, False
         except Exception:
@@ -251,17 +259,19 @@ class SmtpListener:
         finally:
             visit.leave()
 
-    def _ended(
-        self, peer: Peer, reply: Reply | OverBudget, visit: Visit, broken: str
-    ) -> tuple[str, bool]:
+    def _ended(self, peer: Peer, reply: Reply | OverBudget, visit: Visit, broken: str) -> str:
         if broken or isinstance(reply, OverBudget):
             self._budgets.refused(peer, visit.spent)
         if broken:
-            return broken, False
+            return broken
         if isinstance(reply, OverBudget):
-            raise reply
+            return self._over(peer, reply)
         self._budgets.note(peer, reply, visit)
-        return _ANSWERS[verdict_of(reply)], True
+        return _ANSWERS[verdict_of(reply)]
+
+    def _over(self, peer: Peer, over: OverBudget) -> str:
+        self.turned_away.count(peer, over.problem, known=self._budgets.is_known(peer))
+        return f"451 {over.problem}"[:500]
 
     async def stop(self) -> None:
         """Take no more mail, and let those that are being stored end."""
