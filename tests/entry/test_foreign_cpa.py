@@ -16,7 +16,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from lxml import etree
 
+from oncewire.agreement import party_ids
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.folder import make_party
@@ -29,6 +31,8 @@ from oncewire.message.instant import HOUR, format_instant
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import ReadFault
+from tests.agreement.cppa.cpa_rules import alike, all_of, problems, said
+from tests.agreement.cppa.test_corpus_cpas import STATED
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.corpus_cases import ARRIVING, DIGIPOORT
@@ -309,6 +313,9 @@ def test_one_that_ends_before_it_starts_is_refused_in_a_sentence(
 # --- exchanging under it -----------------------------------------------------------------------
 
 
+WAYS = ("smtp",)
+
+
 def two_parties(folder: Path, cpa: Path, *, tls: bool) -> Path:
     """Both sides of a CPA on this machine: their keys and ports put into it, nothing else."""
     ports = {"logius": free_port(), "overheid": free_port()}
@@ -398,8 +405,41 @@ def test_every_spelling_that_is_printed_is_understood(corpus: Path, tmp_path: Pa
     assert "urn:osb:services|osb:aanleveren:1.1$1.0 / aanleveren" in refused.value.remedy
 
 
+@pytest.mark.parametrize("name", STATED)
+def test_a_cpa_that_was_imported_is_exported_as_it_came(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    """Equal in every element, attribute and text, whichever of its parties we are."""
+    source = (corpus / name).read_bytes()
+    for position, (_, ids) in enumerate(party_ids(source)):
+        folder = tmp_path / f"party{position}"
+        make_party(folder, "party", now=RealWorld().now(), key_kind=KeyKind.EC, transports=WAYS)
+        own = ("--own", ids[0].spelled)
+        run("agreement", "import", corpus / name, *own, "--name", "partner", "-c", folder)
+        made = folder / "made.xml"
+        run("agreement", "export", "partner", "--cpa", "-o", made, "-c", folder)
+        assert alike(etree.fromstring(made.read_bytes()), etree.fromstring(source))
+
+
+def test_what_the_file_says_over_its_cpa_is_exported(corpus: Path, tmp_path: Path) -> None:
+    """Routing is a party's own matter; another term makes another CPA."""
+    folder = tmp_path / "party"
+    make_party(folder, "party", now=RealWorld().now(), key_kind=KeyKind.EC)
+    run("agreement", "import", corpus / CPA, "--own", "Overheid", "-c", folder)
+    file, first, second = folder / "agreements" / "logius.toml", tmp_path / "1", tmp_path / "2"
+    text = file.read_text()
+    file.write_text(text.replace("cpa = ", 'also_known_as = ["x"]\ncpa = '))
+    run("agreement", "export", "logius", "--cpa", "-o", first, "-c", folder)
+    assert first.read_bytes() == (corpus / CPA).read_bytes()
+    file.write_text(text + "\n[delivery]\nretries = 7\n")
+    run("agreement", "export", "logius", "--cpa", "-o", second, "-c", folder)
+    assert b"<tns:Retries>7</tns:Retries>" in second.read_bytes()
+    assert problems(second.read_bytes()) == []
+
+
 def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
-    """One side writes the agreement, the other has nothing but the CPA of it."""
+    """One side writes the agreement, the other has nothing but the CPA of it; what is sent has the
+    Service, the action and the roles that the CPA says."""
     ports = {"acme": free_port(), "globex": free_port()}
     for name, port in ports.items():
         make_party(
@@ -407,7 +447,16 @@ def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
         )
     run("partner", "add", tmp_path / "globex", "--ordered", "-c", tmp_path / "acme")
     cpa = tmp_path / "contract.xml"
-    run("agreement", "export", "globex", "--cpa", "-o", cpa, "-c", tmp_path / "acme")
+    words = ("agreement", "export", "globex", "--cpa", "-o", cpa, "-c", tmp_path / "acme")
+    refused = run(*words, exit_code=None)
+    assert refused.exit_code == 2
+    assert "role" in refused.stderr
+    assert not cpa.exists()
+    file = tmp_path / "acme" / "agreements" / "globex.toml"
+    text = file.read_text().replace("[own]\n", '[own]\nrole = "Buyer"\n')
+    file.write_text(text.replace("[partner]\n", '[partner]\nrole = "Seller"\n'))
+    run(*words)
+    assert problems(cpa.read_bytes()) == []
     run("agreement", "import", cpa, "-c", tmp_path / "globex")
     served = Served(tmp_path)
     try:
@@ -421,3 +470,11 @@ def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
         served.close()
     (taken,) = (tmp_path / "in").glob("*.xml")
     assert taken.read_text() == "<order/>"
+    (sent,) = run_json("outbox", "-c", tmp_path / "acme")["messages"]
+    raw = tmp_path / "raw"
+    run("show", sent["message_id"], "--raw", "-o", raw, "-c", tmp_path / "acme")
+    root = etree.fromstring(cpa.read_bytes())
+    (service,) = {one.text for one in all_of(root, "Service")}
+    (action,) = {said(one, "action") for one in all_of(root, "ThisPartyActionBinding")}
+    for word in (service, action, "Buyer", "Seller"):
+        assert f">{word}</".encode() in raw.read_bytes(), word

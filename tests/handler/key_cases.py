@@ -372,6 +372,12 @@ JUDGED = [
     Judged("business.confidential", "persistent", "security.encrypt"),
     Judged("business.authenticated", "persistent", "security.require_signature"),
     Judged("business.tamper_proof", "persistent", "security.sign"),
+    *(Judged(f"business.{name}", value, f"business.{name}") for name, value in (
+        ("authorization_required", True),
+        ("intelligible_check", True),
+        ("time_to_acknowledge_receipt", "PT2H"),
+        ("time_to_acknowledge_acceptance", "P1D"),
+    )),
     Judged("business.time_to_perform", "P1D", "business.time_to_perform"),
     Judged("business.retry_count", 3, "business.retry_count"),
     Judged("own.client_certificates", ["ab" * 32], "own.client_certificates"),

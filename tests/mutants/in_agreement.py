@@ -13,6 +13,7 @@ _SUBMIT = "oncewire.handler.sending.submit"
 _TESTS = "tests/handler/test_agreement_at_work.py"
 _ACCEPTED = "tests/handler/arriving/test_accepted_under.py"
 _NAMES = "tests/handler/test_addresses_and_roles.py"
+_EXPORT = "tests/agreement/cppa/test_export.py"
 _WRITTEN = "tests/entry/party/test_other_transports.py"
 
 IN_AGREEMENT: tuple[Mutant, ...] = (
@@ -155,6 +156,38 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "        service=binding.service or submission.service,\n",
         "        service=submission.service,\n",
         tests=(f"{_NAMES}::test_the_service_that_is_agreed_is_sent_whatever_its_caller_called_it",),
+    ),
+    Mutant(
+        "a CPA that is written says how a party sends, and not how it receives",
+        "oncewire.agreement.cppa.writer",
+        '            f"{_receiver(taken, prefix, shown)}</tns:DocExchange>"\n',
+        '            f"</tns:DocExchange>"\n',
+        tests=(f"{_EXPORT}::test_others_take_it",),
+    ),
+    Mutant(
+        "a CPA that is written is silent about signatures",
+        "oncewire.agreement.cppa.writer",
+        '        "isNonRepudiationRequired": _flag(said.non_repudiation or _signed(binding)),\n',
+        '        "isNonRepudiationRequired": _flag(said.non_repudiation),\n',
+        tests=(f"{_EXPORT}::test_signed_and_encrypted_messages_are_said_to_be_so",),
+    ),
+    Mutant(
+        "a CPA that nobody changed is written anew",
+        "oncewire.entry.party.exporting",
+        "    if came is not None and _says_as_much(came, agreement):\n",
+        "    if came is not None and False:\n",
+        tests=(
+            "tests/entry/test_foreign_cpa.py::test_a_cpa_that_was_imported_is_exported_as_it_came",
+        ),
+    ),
+    Mutant(
+        "what the file says over its CPA is kept from the partner",
+        "oncewire.entry.party.exporting",
+        "    return without_routing(made) == without_routing(agreement)\n",
+        "    return True\n",
+        tests=(
+            "tests/entry/test_foreign_cpa.py::test_what_the_file_says_over_its_cpa_is_exported",
+        ),
     ),
     Mutant(
         "ids are forgotten before the last transport was tried",

@@ -27,6 +27,10 @@ TRANSPORTS = ("http", "smtp", "ftp", "sftp", "broker")
 SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
 """The Service of acknowledgements, errors, status and ping in ebMS 2.0."""
 
+USUAL_SERVICE = Service("urn:oncewire:service:documents")
+USUAL_ACTION = "Deliver"
+"""What a message of ours carries where the agreement lists no service and its sender names none."""
+
 EBXML_METHOD = "http://www.ebxml.org/namespaces/reliableMessaging"
 """The URI that stands for the ebXML protocol among the methods supported (CPA-7)."""
 
@@ -245,6 +249,10 @@ class Business:
     confidential: Protection = Protection.NONE
     authenticated: Protection = Protection.NONE
     tamper_proof: Protection = Protection.NONE
+    authorization_required: bool = False
+    intelligible_check: bool = False
+    time_to_acknowledge_receipt: Duration | None = None
+    time_to_acknowledge_acceptance: Duration | None = None
     time_to_perform: Duration | None = None
     retry_count: int | None = None
 

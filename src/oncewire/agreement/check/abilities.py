@@ -57,6 +57,22 @@ def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[D
         )
     business = binding.business
     for key, wanted, what in (
+        ("authorization_required", business.authorization_required or None, "who may send what"),
+        (
+            "intelligible_check",
+            business.intelligible_check or None,
+            "whether a document can be understood",
+        ),
+        (
+            "time_to_acknowledge_receipt",
+            business.time_to_acknowledge_receipt,
+            "how soon a business signal tells of a receipt",
+        ),
+        (
+            "time_to_acknowledge_acceptance",
+            business.time_to_acknowledge_acceptance,
+            "how soon a business signal tells of an acceptance",
+        ),
         ("time_to_perform", business.time_to_perform, "how long a business process takes"),
         ("retry_count", business.retry_count, "how often a business process is started again"),
     ):

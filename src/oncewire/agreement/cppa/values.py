@@ -34,6 +34,10 @@ _BUSINESS = (
     ("isConfidential", "business.confidential"),
     ("isAuthenticated", "business.authenticated"),
     ("isTamperProof", "business.tamper_proof"),
+    ("isAuthorizationRequired", "business.authorization_required"),
+    ("isIntelligibleCheckRequired", "business.intelligible_check"),
+    ("timeToAcknowledgeReceipt", "business.time_to_acknowledge_receipt"),
+    ("timeToAcknowledgeAcceptance", "business.time_to_acknowledge_acceptance"),
     ("timeToPerform", "business.time_to_perform"),
     ("retryCount", "business.retry_count"),
 )

@@ -1,9 +1,11 @@
 """Writes an agreement as a CPA of CPPA 2.0, for a partner that reads nothing else.
 
 Every binding has a channel of its own in both parties, so that its terms stand where CPPA has a
-place for them. Whatever CPPA has no word for follows in a Comment (`remainder`); what that has to
-say is found by reading the CPA back, so nothing is forgotten and nothing said twice. How messages
-are routed (hubs, who lies behind whom) is a party's own matter and no part of a CPA.
+place for them; each channel says how its party sends and how it receives, for other handlers read
+both. What messages carry (Service, action, roles) is named, or there is no CPA. Whatever CPPA has
+no word for follows in a Comment (`remainder`); what that has to say is found by reading the CPA
+back, so nothing is forgotten and nothing said twice. How messages are routed (hubs, who lies
+behind whom) is a party's own matter and no part of a CPA.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape, quoteattr
 
 from oncewire.agreement.agreement import (
+    SIGNAL_SERVICE,
+    USUAL_ACTION,
+    USUAL_SERVICE,
     ActionBinding,
     Agreement,
     Direction,
     Endpoint,
     PartyTerms,
+    Protection,
     Requested,
 )
+from oncewire.agreement.certificates import fingerprint
 from oncewire.agreement.cppa.document import BEYOND, CPPA_2_0
 from oncewire.agreement.cppa.leftover import in_full, leftover, write_remainder
 from oncewire.agreement.cppa.reader import read_cpa
@@ -31,8 +38,8 @@ from oncewire.message.ids import Service
 from oncewire.message.instant import Instant, format_duration, format_instant
 
 DS = "http://www.w3.org/2000/09/xmldsig#"
-FILLER = "filler"
-"""A CPA lists one action at least; an agreement need not."""
+_USUAL = "usual"
+"""Names the bindings of what is sent under an agreement that lists no action: a CPA lists some."""
 
 _PACKAGING = (
     '<tns:SimplePart tns:id="message" tns:mimetype="text/xml"/>'
@@ -49,7 +56,34 @@ _ANY = "any"
 
 def write_cpa(agreement: Agreement) -> bytes:
     """The CPA; reading it as our party gives the agreement again, without its routing."""
-    plain = replace(
+    plain = without_routing(agreement)
+    _refuse_unsaid(plain)
+    usual = () if plain.actions else tuple(_usual(plain))
+    bound = [*_bound(plain), *usual]
+    beside = Remainder(profile=plain.profile, fillers=tuple(one.name for one in usual))
+    for _ in range(_ROUNDS):
+        xml = _document(plain, bound, beside)
+        try:
+            made = read_cpa(xml, own=0)
+        except AgreementProblem:
+            # Some values hold only together: then all of them are said.
+            whole = {one.name: one.binding for one in bound if one not in usual}
+            beside = replace(beside, bindings=in_full(whole))
+            continue
+        if _sorted(made) == _sorted(plain):
+            return xml
+        wanted = [one for one in bound if one not in usual]
+        beside = leftover(plain, made, list(_pairs(wanted, made)), beside)
+    raise AgreementProblem(
+        f"agreement {agreement.cpa_id} cannot be said in a CPA",
+        key="CPA",
+        remedy="tell the partner its values, as `oncewire agreement show` lists them",
+    )
+
+
+def without_routing(agreement: Agreement) -> Agreement:
+    """What a CPA can say of an agreement, in its own elements or in the Comment."""
+    return replace(
         agreement,
         via=None,
         forwards=False,
@@ -57,24 +91,45 @@ def write_cpa(agreement: Agreement) -> bytes:
         partner=replace(agreement.partner, behind=()),
         not_offered=(),
     )
-    bound = list(_bound(plain))
-    beside = Remainder(profile=plain.profile, fillers=() if plain.actions else (FILLER,))
-    for _ in range(_ROUNDS):
-        xml = _document(plain, bound, beside)
-        try:
-            made = read_cpa(xml, own=0)
-        except AgreementProblem:
-            # Some values hold only together: then all of them are said.
-            beside = replace(beside, bindings=in_full({one.name: one.binding for one in bound}))
-            continue
-        if _sorted(made) == _sorted(plain):
-            return xml
-        beside = leftover(plain, made, list(_pairs(bound, made)), beside)
-    raise AgreementProblem(
-        f"agreement {agreement.cpa_id} cannot be said in a CPA",
-        key="CPA",
-        remedy="tell the partner its values, as `oncewire agreement show` lists them",
-    )
+
+
+def _refuse_unsaid(agreement: Agreement) -> None:
+    """A CPA names the action and both roles of every message; other handlers refuse what names
+    none, so they have to be agreed before there is a CPA."""
+    sides = (("own", agreement.own), ("partner", agreement.partner))
+    for name, side in sides:
+        if not side.endpoints:
+            raise AgreementProblem(
+                f"a CPA says where both parties are reached, and [{name}] has no address",
+                key=f"{name}.http",
+                remedy=f'write http = "https://..." into [{name}] of the agreement',
+            )
+        if not agreement.actions and side.party.role is None:
+            raise AgreementProblem(
+                "a CPA names the role of each party, and messages under agreement "
+                f"{agreement.cpa_id} carry none",
+                key=f"{name}.role",
+                remedy='agree on roles and write them into the agreement: role = "Buyer" into '
+                '[own] and role = "Seller" into [partner], for example',
+            )
+    for binding in agreement.actions:
+        sends = binding.direction is Direction.SEND
+        ours, theirs = binding.from_role, binding.to_role
+        if not sends:
+            ours, theirs = theirs, ours
+        for key, value in (("action", binding.action), ("role", ours), ("partner_role", theirs)):
+            if value is None and not _is_signal(binding):
+                raise AgreementProblem(
+                    f"a CPA names the action and both roles of every message, and {binding.label} "
+                    f"leaves its {key} open",
+                    key=f"actions.{key}",
+                    remedy=f'write {key} = "..." into that [[actions]] of the agreement',
+                )
+
+
+def _is_signal(binding: ActionBinding) -> bool:
+    """Whether it is the channel of one kind of signal; they carry no roles."""
+    return binding.service is not None and binding.service.value == SIGNAL_SERVICE
 
 
 def _sorted(agreement: Agreement) -> Agreement:
@@ -102,6 +157,23 @@ def _bound(agreement: Agreement) -> Iterator[_Bound]:
         yield _Bound(f"{SIDES[binding.direction is Direction.RECEIVE]}-{number}", binding)
 
 
+def _usual(agreement: Agreement) -> Iterator[_Bound]:
+    """What messages carry where the agreement lists nothing and nobody names anything else."""
+    own, partner = agreement.own.party.role, agreement.partner.party.role
+    for binding in (agreement.sending, agreement.receiving):
+        sends = binding.direction is Direction.SEND
+        yield _Bound(
+            f"{SIDES[not sends]}-{_USUAL}",
+            replace(
+                binding,
+                service=USUAL_SERVICE,
+                action=USUAL_ACTION,
+                from_role=own if sends else partner,
+                to_role=partner if sends else own,
+            ),
+        )
+
+
 def _pairs(
     bound: list[_Bound], made: Agreement
 ) -> Iterator[tuple[str, ActionBinding, ActionBinding]]:
@@ -122,7 +194,7 @@ def _document(agreement: Agreement, bound: list[_Bound], beside: Remainder) -> b
     root = (
         f'<tns:CollaborationProtocolAgreement xmlns:tns="{CPPA_2_0}" xmlns:ds="{DS}" '
         'xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'tns:cpaid={quoteattr(agreement.cpa_id)} tns:version="1.0">'
+        f'tns:cpaid={quoteattr(agreement.cpa_id)} tns:version="2_0b">'
     )
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
@@ -161,8 +233,6 @@ def _party(
     yield '<tns:PartyRef xlink:type="simple" xlink:href=""/>'
     for one in bound[2:]:
         yield _collaboration(one, sends=one.sends is first, prefix=prefix)
-    if not agreement.actions:
-        yield _filler(prefix, default, sends=first)
     shown = Certificates(side, agreement, first=first)
     yield from shown.elements(prefix)
     channels: list[str] = []
@@ -174,7 +244,7 @@ def _party(
         if back is not None and not sends:
             # A party's own signals and those of its partner share its default channel.
             continue
-        _channel(one, back, sends, prefix, shown, channels, transports, exchanges)
+        _channel(one, back, sends, prefix, side, shown, channels, transports, exchanges)
     yield from (*channels, *transports, *exchanges)
     yield "</tns:PartyInfo>"
 
@@ -190,25 +260,12 @@ def _collaboration(one: _Bound, *, sends: bool, prefix: str) -> str:
     )
     return _role(
         role,
-        binding.service or Service(FILLER, FILLER),
+        binding.service or USUAL_SERVICE,
         f"<tns:{can}><tns:ThisPartyActionBinding tns:id={quoteattr(f'{one.name}.{this}')} "
         f'tns:action={quoteattr(binding.action or _ANY)} tns:packageId="package">'
         f"{_business(binding)}{channels}</tns:ThisPartyActionBinding>"
         f"<tns:OtherPartyActionBinding>{one.name}.{other}</tns:OtherPartyActionBinding>"
         f"</tns:{can}>",
-    )
-
-
-def _filler(prefix: str, default: str, *, sends: bool) -> str:
-    this, other = ("send", "receive") if sends else ("receive", "send")
-    can = "CanSend" if sends else "CanReceive"
-    return _role(
-        _ANY,
-        Service(FILLER, FILLER),
-        f'<tns:{can}><tns:ThisPartyActionBinding tns:id="{FILLER}.{this}" tns:action="{_ANY}" '
-        'tns:packageId="package"><tns:BusinessTransactionCharacteristics/>'
-        f"<tns:ChannelId>{prefix}.{default}.0</tns:ChannelId></tns:ThisPartyActionBinding>"
-        f"<tns:OtherPartyActionBinding>{FILLER}.{other}</tns:OtherPartyActionBinding></tns:{can}>",
     )
 
 
@@ -224,20 +281,37 @@ def _role(name: str, service: Service, inside: str) -> str:
 
 
 def _business(binding: ActionBinding) -> str:
-    said = binding.business
+    """Every attribute that is yes or no is said: ebms-core refuses a CPA without it. What is signed
+    and encrypted is said to be so, for handlers sign and encrypt by these words."""
+    said, secret = binding.business, binding.business.confidential
+    if binding.security.encrypt and not secret.persistent:
+        secret = Protection.BOTH if secret.transient else Protection.PERSISTENT
     words = {
-        "isNonRepudiationRequired": _flag(said.non_repudiation),
+        "isNonRepudiationRequired": _flag(said.non_repudiation or _signed(binding)),
         "isNonRepudiationReceiptRequired": _flag(said.non_repudiation_of_receipt),
-        "isConfidential": said.confidential.value,
+        "isConfidential": secret.value,
         "isAuthenticated": said.authenticated.value,
         "isTamperProof": said.tamper_proof.value,
+        "isAuthorizationRequired": _flag(said.authorization_required),
+        "isIntelligibleCheckRequired": _flag(said.intelligible_check),
     }
-    if said.time_to_perform is not None:
-        words["timeToPerform"] = format_duration(said.time_to_perform)
+    for name, duration in (
+        ("timeToAcknowledgeReceipt", said.time_to_acknowledge_receipt),
+        ("timeToAcknowledgeAcceptance", said.time_to_acknowledge_acceptance),
+        ("timeToPerform", said.time_to_perform),
+    ):
+        if duration is not None:
+            words[name] = format_duration(duration)
     if said.retry_count is not None:
         words["retryCount"] = str(said.retry_count)
     attributes = " ".join(f'tns:{name}="{value}"' for name, value in words.items())
     return f"<tns:BusinessTransactionCharacteristics {attributes}/>"
+
+
+def _signed(binding: ActionBinding) -> bool:
+    """Whether the messages of a binding are signed, whoever sends them."""
+    sends = binding.direction is Direction.SEND
+    return binding.security.sign if sends else binding.security.require_signature
 
 
 def _flag(value: bool) -> str:
@@ -256,7 +330,8 @@ class Certificates:
         if not first:
             signing += [der for one in known for der in one.partner_certificates]
         self._signing = signing[-1:]
-        self._shown = list(side.certificates)[-1:]
+        shown = [der for der in signing if fingerprint(der) in side.client_certificates]
+        self._shown = (list(side.certificates) or shown)[-1:]
 
     def elements(self, prefix: str) -> Iterator[str]:
         """As the PartyInfo lists them."""
@@ -293,6 +368,7 @@ def _channel(
     back: _Bound | None,
     sends: bool,
     prefix: str,
+    side: PartyTerms,
     shown: Certificates,
     channels: list[str],
     transports: list[str],
@@ -302,6 +378,7 @@ def _channel(
     binding = one.binding
     taken = back.binding if back is not None else binding
     ends = _ways(taken.endpoints if back is not None or not sends else ())
+    own = _ways(side.endpoints)
     ways = list(_ways(binding.endpoints)) or ["http"]
     if back is not None:
         ways = list(ends)[:1] or ways[:1]
@@ -311,12 +388,12 @@ def _channel(
             f'<tns:DeliveryChannel tns:channelId="{name}" tns:transportId="{name}.t" '
             f'tns:docExchangeId="{name}.d">{_characteristics(binding)}</tns:DeliveryChannel>'
         )
-        transports.append(_transport(name, prefix, way, ends.get(way, []), shown))
+        # Where a channel only sends, its party is reached as it is anyway.
+        reached = ends.get(way) or own.get(way) or next(iter(own.values()))
+        transports.append(_transport(name, prefix, way, reached, shown))
         exchanges.append(
-            f'<tns:DocExchange tns:docExchangeId="{name}.d">'
-            + (_sender(binding, prefix, shown) if sends else "")
-            + (_receiver(taken, prefix, shown) if back is not None or not sends else "")
-            + "</tns:DocExchange>"
+            f'<tns:DocExchange tns:docExchangeId="{name}.d">{_sender(binding, prefix, shown)}'
+            f"{_receiver(taken, prefix, shown)}</tns:DocExchange>"
         )
 
 
@@ -336,8 +413,7 @@ def _characteristics(binding: ActionBinding) -> str:
 
 
 def _transport(name: str, prefix: str, way: str, ends: list[Endpoint], shown: Certificates) -> str:
-    protocol = f'<tns:TransportProtocol tns:version="1.1">{way.upper()}</tns:TransportProtocol>'
-    tls = shown.shows and way == "http"
+    back = ends[0].transport
     kind = '<tns:TransportSecurityProtocol tns:version="1.2">TLS</tns:TransportSecurityProtocol>'
     client = (
         f"<tns:TransportClientSecurity>{kind}"
@@ -347,20 +423,21 @@ def _transport(name: str, prefix: str, way: str, ends: list[Endpoint], shown: Ce
         f"<tns:TransportServerSecurity>{kind}"
         f'<tns:ServerCertificateRef tns:certId="{prefix}.shown"/></tns:TransportServerSecurity>'
     )
-    text = (
-        f'<tns:Transport tns:transportId="{name}.t"><tns:TransportSender>{protocol}'
-        f"{client if tls else ''}</tns:TransportSender>"
+    listed = "".join(
+        f'<tns:Endpoint tns:uri={quoteattr(end.address)} tns:type="{end.type.value}"/>'
+        for end in ends
     )
-    if ends:
-        listed = "".join(
-            f'<tns:Endpoint tns:uri={quoteattr(end.address)} tns:type="{end.type.value}"/>'
-            for end in ends
-        )
-        text += (
-            f"<tns:TransportReceiver>{protocol}{listed}{server if tls else ''}"
-            "</tns:TransportReceiver>"
-        )
-    return text + "</tns:Transport>"
+    return (
+        f'<tns:Transport tns:transportId="{name}.t"><tns:TransportSender>{_protocol(way)}'
+        f"{client if shown.shows and way == 'http' else ''}</tns:TransportSender>"
+        f"<tns:TransportReceiver>{_protocol(back)}{listed}"
+        f"{server if shown.shows and back == 'http' else ''}</tns:TransportReceiver>"
+        "</tns:Transport>"
+    )
+
+
+def _protocol(way: str) -> str:
+    return f'<tns:TransportProtocol tns:version="1.1">{way.upper()}</tns:TransportProtocol>'
 
 
 def _reliable(binding: ActionBinding) -> str:
@@ -378,18 +455,11 @@ def _reliable(binding: ActionBinding) -> str:
 
 
 def _sender(binding: ActionBinding, prefix: str, shown: Certificates) -> str:
-    security = binding.security
-    sends = binding.direction is Direction.SEND
-    signed = security.sign if sends else security.require_signature
     text = f'<tns:ebXMLSenderBinding tns:version="2.0">{_reliable(binding)}'
-    if signed and shown.signs:
+    if _signed(binding) and shown.signs:
         text += (
-            "<tns:SenderNonRepudiation>"
-            f"<tns:NonRepudiationProtocol>{DS}</tns:NonRepudiationProtocol>"
-            f"<tns:HashFunction>{escape(security.digest_algorithm)}</tns:HashFunction>"
-            f"<tns:SignatureAlgorithm>{escape(security.signature_algorithm)}"
-            f'</tns:SignatureAlgorithm><tns:SigningCertificateRef tns:certId="{prefix}.signing"/>'
-            "</tns:SenderNonRepudiation>"
+            f"<tns:SenderNonRepudiation>{_signature(binding)}"
+            f'<tns:SigningCertificateRef tns:certId="{prefix}.signing"/></tns:SenderNonRepudiation>'
         )
     return text + "</tns:ebXMLSenderBinding>"
 
@@ -397,6 +467,8 @@ def _sender(binding: ActionBinding, prefix: str, shown: Certificates) -> str:
 def _receiver(binding: ActionBinding, prefix: str, shown: Certificates) -> str:
     security = binding.security
     text = f'<tns:ebXMLReceiverBinding tns:version="2.0">{_reliable(binding)}'
+    if _signed(binding):
+        text += f"<tns:ReceiverNonRepudiation>{_signature(binding)}</tns:ReceiverNonRepudiation>"
     if security.encrypt and shown.signs:
         is_smime = security.encryption_syntax is EncryptionSyntax.SMIME
         protocol = 'tns:version="3.0">S/MIME' if is_smime else 'tns:version="1.0">XMLENC'
@@ -409,3 +481,13 @@ def _receiver(binding: ActionBinding, prefix: str, shown: Certificates) -> str:
             "</tns:ReceiverDigitalEnvelope>"
         )
     return text + "</tns:ebXMLReceiverBinding>"
+
+
+def _signature(binding: ActionBinding) -> str:
+    """How messages are signed, for whoever signs them and for whoever checks it."""
+    security = binding.security
+    return (
+        f"<tns:NonRepudiationProtocol>{DS}</tns:NonRepudiationProtocol>"
+        f"<tns:HashFunction>{escape(security.digest_algorithm)}</tns:HashFunction>"
+        f"<tns:SignatureAlgorithm>{escape(security.signature_algorithm)}</tns:SignatureAlgorithm>"
+    )

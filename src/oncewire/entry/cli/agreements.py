@@ -161,9 +161,11 @@ def export(
 ) -> None:
     """Write an agreement for the partner: its handler imports the CPA.
 
-    Our certificate stands in it where messages are signed or travel over TLS. What CPPA has no
-    word for follows in a Comment that other handlers pass over; how messages are routed here is
-    left out. `oncewire agreement import` of it gives the same terms.
+    What came as a CPA is written as it came, unless our file says otherwise. In another one our
+    certificate stands where messages are signed or travel over TLS; Service, action and both roles
+    have to be said in the agreement, for a CPA names them. What CPPA has no word for follows in a
+    Comment that other handlers pass over; how messages are routed here is left out. `oncewire
+    agreement import` of it gives the same terms.
     """
 
     def work() -> Report:
@@ -174,11 +176,12 @@ def export(
         path, party = _files([named], own, config)[0]
         agreement = _read(path, party)
         if cpa:
-            text = export_cpa(loaded(config).settings, agreement).decode()
+            text = export_cpa(loaded(config).settings, agreement, path)
         else:
-            text = write_toml(agreement)
+            text = write_toml(agreement).encode()
         if to is None:
-            return Report({"cpa_id": agreement.cpa_id} if json else {}, text=text)
+            shown = text.decode(errors="replace")
+            return Report({"cpa_id": agreement.cpa_id} if json else {}, text=shown)
         write_new(to, text)
         hint = f"the partner runs: oncewire agreement import {typed(to)}"
         facts = {"file": str(to), "cpa_id": agreement.cpa_id}

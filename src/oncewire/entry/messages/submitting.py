@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE, Agreement, Direction
 from oncewire.agreement.resolve import binding_listed, service_called
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
@@ -19,8 +19,6 @@ from oncewire.message.instant import Duration, parse_duration
 if TYPE_CHECKING:
     from oncewire.message.payload import Payload
 
-SERVICE = "urn:oncewire:service:documents"
-ACTION = "Deliver"
 CONVERSATION_MAX = 255
 
 _LIFETIME = 'give a timedelta, or an ISO 8601 duration such as "PT1H"'
@@ -187,11 +185,11 @@ def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Ser
     ]
     if len(choices) == 1:
         only, action = choices[0]
-        return only, options.action or action or ACTION
+        return only, options.action or action or USUAL_ACTION
     if len(choices) > 1 and not (service and options.action):
         names = ", ".join(f"{one.spelled} / {action or 'any'}" for one, action in choices)
         raise InvalidValue(
             f"agreement {agreement.cpa_id} has several services and actions",
             remedy=f"name one service and action: {names}",
         )
-    return service or Service(SERVICE), options.action or ACTION
+    return service or USUAL_SERVICE, options.action or USUAL_ACTION
