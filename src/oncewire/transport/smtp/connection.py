@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import Any, Protocol
+from typing import Any, AnyStr, Protocol
 
 from aiosmtpd.smtp import SMTP, TLSSetupException
 
@@ -107,7 +107,7 @@ class MailText:
         return text
 
 
-class MailConnection(SMTP):  # type: ignore[misc]
+class MailConnection(SMTP):
     """See the module; the listener closes those that are idle for too long."""
 
     def __init__(
@@ -125,7 +125,7 @@ class MailConnection(SMTP):  # type: ignore[misc]
             loop=asyncio.get_running_loop(),
             **more,
         )
-        self._host, self._lost, self._limits = host, lost, limits
+        self._host, self._lost, self._limits, self.most = host, lost, limits, most
         self._answers = 0
         self._gone = False
 
@@ -138,10 +138,10 @@ class MailConnection(SMTP):  # type: ignore[misc]
 
     def shut(self) -> None:
         """End it now."""
-        if self.transport is not None:
+        if isinstance(self.transport, asyncio.WriteTransport):
             self.transport.abort()
 
-    async def push(self, status: str | bytes) -> None:
+    async def push(self, status: AnyStr) -> None:
         """Answer, and let others work before the next command, which may be here already."""
         await super().push(status)
         self._answers += 1
@@ -177,14 +177,14 @@ class MailConnection(SMTP):  # type: ignore[misc]
         """Take a mail, if there is one to come."""
         if await self.check_helo_needed():
             return
-        if not self.envelope.rcpt_tos:
+        if self.envelope is None or not self.envelope.rcpt_tos:
             await self.push("503 Error: need RCPT command")
             return
         if arg:
             await self.push("501 Syntax: DATA")
             return
         answer, goes_on = await self._host.take(self)
-        self._set_post_data_state()
+        self._set_post_data_state()  # type: ignore[no-untyped-call]
         self._answers = 0
         await self.push(answer)
         if not goes_on:
@@ -194,9 +194,9 @@ class MailConnection(SMTP):  # type: ignore[misc]
         """Ask for the text of a mail; None: its sender did not wait to be asked."""
         # We offer no PIPELINING: what comes unasked was put there by somebody between us and him,
         # or by him to have it taken for commands.
-        if self._reader._buffer:  # noqa: SLF001  (the library looks there, too)
+        if self._reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
             return None
         # So the end is found in one way, also before the first line.
         self._reader.feed_data(b"\r\n")
         await self.push("354 End data with <CR><LF>.<CR><LF>")
-        return MailText(self._reader, self._limits, self.data_size_limit)
+        return MailText(self._reader, self._limits, self.most)

@@ -246,7 +246,7 @@ class SmtpListener:
                 # What is wrong with its text is told below.
                 reply = Reply(400, refused=True)
             known = not visit.is_strangers
-            await text.drain(connection.data_size_limit if known else STRANGERS_REST)
+            await text.drain(connection.most if known else STRANGERS_REST)
             with contextlib.suppress(OverBudget):
                 # It is over: what it cost counts against whatever comes next.
                 visit.spend(text.size * SECONDS_FOR_A_BYTE)
