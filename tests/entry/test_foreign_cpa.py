@@ -452,9 +452,8 @@ def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "role" in refused.stderr
     assert not cpa.exists()
-    file = tmp_path / "acme" / "agreements" / "globex.toml"
-    text = file.read_text().replace("[own]\n", '[own]\nrole = "Buyer"\n')
-    file.write_text(text.replace("[partner]\n", '[partner]\nrole = "Seller"\n'))
+    run("partner", "add", tmp_path / "globex", "--ordered", "--replace", "--role", "Buyer",
+        "--partner-role", "Seller", "-c", tmp_path / "acme")  # fmt: skip
     run(*words)
     assert problems(cpa.read_bytes()) == []
     run("agreement", "import", cpa, "-c", tmp_path / "globex")

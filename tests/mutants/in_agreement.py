@@ -194,7 +194,6 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "oncewire.entry.party.partners",
         "    if not terms.runs_protocol or terms.longest_retry <= terms.persist_duration:\n",
         "    if terms.persist_duration:\n",
-        requirement="DRV-4",
         tests=(f"{_WRITTEN}::test_two_transports_are_remembered_for_longer_than_both_are_tried",),
     ),
     Mutant(

@@ -178,8 +178,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "agree on no signatures unless asked",
         "oncewire.entry.cli.party",
-        "            profile, cpa_id, sign or not insecure, ordered, insecure, ",
-        "            profile, cpa_id, sign, ordered, insecure, ",
+        "            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(",
+        "            profile, cpa_id, sign, ordered, insecure, tuple(",
         tests=(f"{_SECURE}::test_init_and_partner_add_agree_on_tls_and_signatures",),
     ),
     Mutant(

@@ -333,7 +333,6 @@ def test_numbers_per_transport_go_over_one_of_several(tmp_path: Path) -> None:
     assert "sftp" in refused.stderr
 
 
-@pytest.mark.requirement("DRV-4")
 def test_two_transports_are_remembered_for_longer_than_both_are_tried(tmp_path: Path) -> None:
     made = both_sides(tmp_path, ("smtp",), KeyKind.EC)
     add_partner(made["acme"], read_card(made["globex"].folder), PartnerOptions(sign=True))

@@ -110,7 +110,8 @@ def _refuse_unsaid(agreement: Agreement) -> None:
                 f"{agreement.cpa_id} carry none",
                 key=f"{name}.role",
                 remedy='agree on roles and write them into the agreement: role = "Buyer" into '
-                '[own] and role = "Seller" into [partner], for example',
+                '[own] and role = "Seller" into [partner], for example; `oncewire partner add` '
+                "takes them as --role and --partner-role",
             )
     for binding in agreement.actions:
         sends = binding.direction is Direction.SEND

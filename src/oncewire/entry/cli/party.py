@@ -177,6 +177,10 @@ def add(
             "--transport", help="Send over these, in this order; without it, over all both have."
         ),
     ] = None,
+    role: Annotated[
+        str, typer.Option(help="Our role, where messages name one: a CPA has to.")
+    ] = "",
+    partner_role: Annotated[str, typer.Option(help="The partner's role.")] = "",
     both: Annotated[
         bool, typer.Option("--both", help="Write the other folder's agreement too.")
     ] = False,
@@ -208,8 +212,9 @@ def add(
         if roll_over:
             return _rolled_over(settings, read_card(who))
         options = PartnerOptions(
-            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
-        )
+            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()),
+            role, partner_role,
+        )  # fmt: skip
         return _added(settings, who, options, both=both, replace=replace)
 
     output.answer(work, json=json)
@@ -229,7 +234,7 @@ def _added(
     taken_over(settings)
     if both:
         theirs = load(who, environ={}).settings
-        added.append(add_partner(theirs, card_of(settings), options, replace=replace))
+        added.append(add_partner(theirs, card_of(settings), options.mirrored, replace=replace))
         taken_over(theirs)
     first = added[0]
     hints = [f"oncewire agreement check {typed(first.agreement)}"]
@@ -240,6 +245,9 @@ def _added(
         flags += " --ordered" if options.ordered else ""
         flags += f" --cpa-id {quote(options.cpa_id)}" if options.cpa_id else ""
         flags += "".join(f" --transport {quote(name)}" for name in options.transports)
+        there = options.mirrored
+        flags += f" --role {quote(there.role)}" if there.role else ""
+        flags += f" --partner-role {quote(there.partner_role)}" if there.partner_role else ""
         told = (
             *by_telephone(card),
             f"the partner runs: oncewire partner add OUR_CARD{flags}",

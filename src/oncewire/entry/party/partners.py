@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,14 @@ class PartnerOptions:
     insecure: bool = True
     # Over which transports, in this order; none: over all that both have, HTTP first.
     transports: tuple[str, ...] = ()
+    # In which roles we and the partner send; none: messages carry no role, and no CPA can be made.
+    role: str = ""
+    partner_role: str = ""
+
+    @property
+    def mirrored(self) -> PartnerOptions:
+        """The same for the partner's own agreement."""
+        return replace(self, role=self.partner_role, partner_role=self.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +296,9 @@ def _agreement_text(
     for side, card in (("own", own), ("partner", partner)):
         if card.party_type:
             said[f"{side}.type"] = quoted(card.party_type)
+    for side, role in (("own", options.role), ("partner", options.partner_role)):
+        if role:
+            said[f"{side}.role"] = quoted(role)
     values = profile_values(options.profile)
     said |= _ways(own, partner, options, values)
     if values.get("security.encrypt", _NOT).value:
