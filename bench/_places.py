@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -111,6 +112,8 @@ async def ftp(folder: Path) -> AsyncIterator[tuple[dict[str, object], Fill]]:
     """A folder over FTP."""
     root = folder / "ftp"
     fill = _files(root)
+    # A line for each command, of which there are thousands.
+    logging.getLogger("pyftpdlib").setLevel(logging.WARNING)
     with ftp_server(root) as port:
         yield {"port": port}, fill
 

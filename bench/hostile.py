@@ -338,12 +338,14 @@ async def measure_way(way: str, seconds: float) -> dict[str, Any]:
             await _exchange(handler, 3.0)
             quiet: list[float] = []
             loud: list[float] = []
+            spent = {False: 0.0, True: 0.0}
             quiet_memory = beta.memory_mb()
             for _ in range(ROUNDS):
-                quiet += await _beside(way, where, place, handler, seconds, loud=False)
-                if len(loud) == 0:
-                    quiet_memory = beta.memory_mb()
-                loud += await _beside(way, where, place, handler, seconds, loud=True)
+                for is_loud, all_took in ((False, quiet), (True, loud)):
+                    before = beta.seconds()
+                    took = await _beside(way, where, place, handler, seconds, loud=is_loud)
+                    all_took.extend(took)
+                    spent[is_loud] += beta.seconds() - before
             await asyncio.sleep(1.0)
             found = json.loads(await asyncio.to_thread(beta.end))
     sent = int(3.0 * RATE) + 2 * ROUNDS * int(seconds * RATE)
@@ -354,6 +356,8 @@ async def measure_way(way: str, seconds: float) -> dict[str, Any]:
         "loud": under,
         "p99_ratio": round(under["p99_ms"] / calm["p99_ms"], 2),
         "p50_ratio": round(under["p50_ms"] / calm["p50_ms"], 2),
+        # Of its processor time; it has all the more to itself the less others want of the machine.
+        "cpu_seconds": {"quiet": round(spent[False], 1), "loud": round(spent[True], 1)},
         "rss_mb_quiet": quiet_memory,
         "rss_mb": found["rss_mb"],
         "lost": sent - found["taken"],

@@ -157,7 +157,7 @@ def vague_names(paths: Iterable[Path]) -> list[str]:
 
 
 def too_long(source: str, name: str) -> list[str]:
-    """Files that hold more than one noun. How complex a function may be is ruff's C901."""
+    """Files that hold more than one noun. Ruff bounds how complex a function is."""
     lines = len(source.splitlines())
     if lines > FILE_LINES:
         return [f"{name}: {lines} lines, more than {FILE_LINES}: split it by noun"]

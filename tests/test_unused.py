@@ -22,12 +22,12 @@ ALLOWED = {
     ),
     "readinto": "the interface of Python's files",
     **dict.fromkeys(
-        ("data_received", "eof_received", "pause_writing",
+        ("connection_made", "data_received", "eof_received", "pause_writing",
          "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),
     **dict.fromkeys(
-        ("handle_RCPT", "handle_DATA", "handle_exception"), "the interface of aiosmtpd's handlers"
+        ("handle_RCPT", "smtp_DATA", "handle_exception"), "the interface of aiosmtpd's handlers"
     ),
     **dict.fromkeys(
         ("begin_auth", "password_auth_supported", "validate_password"),

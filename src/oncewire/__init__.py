@@ -63,10 +63,12 @@ from oncewire.errors import OncewireError as OncewireError
 from oncewire.errors import OtherXml as OtherXml
 from oncewire.errors import SecurityFailure as SecurityFailure
 from oncewire.errors import SoapFault as SoapFault
+from oncewire.errors import StoreCorrupt as StoreCorrupt
 from oncewire.errors import StoreDamaged as StoreDamaged
 from oncewire.errors import StoreFull as StoreFull
 from oncewire.errors import StoreGone as StoreGone
 from oncewire.errors import StoreProblem as StoreProblem
+from oncewire.errors import StoreReplaced as StoreReplaced
 from oncewire.errors import TimeToLiveExpired as TimeToLiveExpired
 from oncewire.errors import TransientError as TransientError
 from oncewire.errors import TransportProblem as TransportProblem

@@ -321,7 +321,7 @@ def test_a_reader_rests_for_longer_than_what_it_refused_took(
         await look(Reply(204), 0.0)
 
     run(work())
-    assert rests == [0.05, 0.35, 5.0, 0.05]
+    assert rests == [0.1, 0.4, 5.0, 0.1]
 
 
 def test_parcels_of_a_place_are_a_strangers_until_a_partner_shows() -> None:

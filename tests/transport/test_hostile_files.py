@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import itertools
 import stat
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Taker:
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "SCANNED_MAX", 5000, raising=False)
     monkeypatch.setattr(folder_reader, "PATIENCE", 0.5, raising=False)
+    monkeypatch.setattr(folder_reader, "LISTING_REST", 0.0)
     monkeypatch.setattr(ftp_module, "PATIENCE", 2.0, raising=False)
 
 
@@ -350,10 +352,14 @@ def test_a_folder_full_of_names_leaves_the_processor_to_others(
 
     async def work() -> None:
         nonlocal spent
-        listing = remote.Listing(lambda _name: False)
-        for number in range(4000):
-            spent += 0.00005
-            assert await listing.add(f"junk-{number}", is_file=True)
+        async with asyncio.timeout(30) as limit:
+            before = limit.when()
+            listing = remote.Listing(lambda _name: False, limit)
+            for number in range(4000):
+                spent += 0.00005
+                assert await listing.add(f"junk-{number}", is_file=True)
+            # The server need not be quicker for that.
+            assert limit.when() == pytest.approx((before or 0.0) + sum(rests))
 
     run(work())
     assert sum(rests) > 2 * spent
@@ -415,9 +421,37 @@ def test_forged_files_leave_the_processor_to_others() -> None:
         reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
         reader.start(refuse)
         await until(lambda: refused() >= 12)
-        # After each it rests for a twentieth of a second; four are taken at once.
+        # After each it rests for a tenth of a second; four are taken at once.
         assert refused() < 100
         await reader.stop()
         assert most < 20
+
+    run(work())
+
+
+def test_a_folder_whose_names_take_long_is_looked_into_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(folder_reader, "LISTING_REST", 2.0)
+
+    async def work() -> None:
+        looks = []
+
+        class Slow(Folder):
+            async def names(self, _folder: str, wanted: Any) -> list[str]:
+                looks.append(time.monotonic())
+                await asyncio.sleep(0.2)
+                return []
+
+        async def connect(_place: Place) -> Remote:
+            return Slow({})
+
+        place = Place("sftp", "here", 22, "/in")
+        reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
+        reader.start(Taker())
+        await until(lambda: len(looks) == 3)
+        await reader.stop()
+        # The names themselves, and then a rest of twice that.
+        assert looks[2] - looks[0] > 1.1
 
     run(work())

@@ -313,9 +313,9 @@ class ReaderShare:
     partners elsewhere have most of the processor, however many forgeries lie there.
     """
 
-    # Seconds of rest after a refusal, and for each second of a processor that it took. Strangers
-    # have about as many refusals over HTTP (`BudgetLimits.refusals`).
-    REST = 0.05
+    # Seconds of rest after a refusal, and for each second of a processor that it took. So there are
+    # as many in a minute as one address has over HTTP (`BudgetLimits.refusals`).
+    REST = 0.1
     REST_FOR_EACH = 3.0
     REST_MAX = 5.0
     # Bytes of bodies in memory; beyond that even small bodies go to the disk.

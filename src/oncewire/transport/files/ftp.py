@@ -141,9 +141,9 @@ class _Ftp:
 
     async def names(self, folder: str, wanted: Callable[[str], bool]) -> list[str]:
         """See `Remote`."""
-        listing = Listing(wanted)
         with _told():
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE) as limit:
+                listing = Listing(wanted, limit)
                 await self._client.change_directory(_safe(folder))
                 async for path, info in self._client.list("", raw_command="MLSD"):
                     if not await listing.add(path.name, is_file=info["type"].lower() == "file"):

@@ -36,6 +36,9 @@ PATIENCE = 60.0
 SLOWEST = 1024
 """Bytes in a second at which a file may come."""
 
+LISTING_REST, LISTING_REST_MAX = 2.0, 60.0
+"""Seconds until the next look for each second that the names took to come, at most so many."""
+
 
 class FolderReader:
     """Looks into one folder again and again."""
@@ -49,6 +52,8 @@ class FolderReader:
         # Taken, but still there: the server could not be told any more.
         self._taken: set[str] = set()
         self._share = ReaderShare()
+        # Seconds that the names took to come, at the last look.
+        self._listing = 0.0
         self._task: asyncio.Task[None] | None = None
         self._outage = Outage(logger)
 
@@ -78,12 +83,18 @@ class FolderReader:
                     address=self._place.folder,
                     problem=told,
                 )
-            await asyncio.sleep(self._every)
+            # A folder that strangers fill with names is not looked into all the time.
+            rest = min(self._listing * LISTING_REST, LISTING_REST_MAX)
+            await asyncio.sleep(max(self._every, rest))
 
     async def look(self, on_delivery: OnDelivery) -> None:
         """Take what is there now."""
         async with self._connections.to(self._place) as remote:
-            names = sorted(await remote.names(self._place.folder, self._is_ours))
+            began = time.monotonic()
+            try:
+                names = sorted(await remote.names(self._place.folder, self._is_ours))
+            finally:
+                self._listing = time.monotonic() - began
         mine = [found for name in names if (found := named.claimed_id(name, self._reader))]
         ready = [found for name in names if (found := named.ready_id(name))]
         self._taken &= set(mine)

@@ -62,21 +62,25 @@ class Remote(Protocol):
 class Listing:
     """What a server tells of a folder, as far as somebody wants to know it."""
 
-    def __init__(self, wanted: Callable[[str], bool]) -> None:
+    def __init__(self, wanted: Callable[[str], bool], limit: asyncio.Timeout) -> None:
         self.names: list[str] = []
-        self._wanted, self._told = wanted, 0
+        self._wanted, self._limit, self._told = wanted, limit, 0
         self._began = thread_time()
 
     async def add(self, name: bytes | str, *, is_file: bool) -> bool:
         """Hear one name; False: that is enough. A name that is no ASCII is none of ours.
 
         Libraries take names apart as long as some are there. So that others have their turns, and
-        most of the processor, we rest in between, for longer than the last names took.
+        most of the processor, we rest in between, for longer than the last names took. The server
+        has that much more time.
         """
         self._told += 1
         if self._told % AT_A_STRETCH == 0:
-            took = thread_time() - self._began
-            await asyncio.sleep(min(took * REST_FOR_EACH, REST_MAX))
+            rest = min((thread_time() - self._began) * REST_FOR_EACH, REST_MAX)
+            until = self._limit.when()
+            if until is not None:
+                self._limit.reschedule(until + rest)
+            await asyncio.sleep(rest)
             self._began = thread_time()
         if is_file and name.isascii():
             text = name if isinstance(name, str) else name.decode("ascii")

@@ -127,10 +127,10 @@ class _Sftp:
         """See `Remote`."""
         import asyncssh
 
-        listing = Listing(wanted)
         # As bytes: others may give names to files that are no text.
         entries = self._client.scandir(folder.encode())
-        async with _told(), contextlib.aclosing(entries):  # type: ignore[type-var]
+        async with _told() as limit, contextlib.aclosing(entries):  # type: ignore[type-var]
+            listing = Listing(wanted, limit)
             async for entry in entries:
                 is_file = entry.attrs.type == asyncssh.FILEXFER_TYPE_REGULAR
                 if not await listing.add(entry.filename, is_file=is_file):
@@ -186,13 +186,13 @@ class _Sftp:
 
 
 @contextlib.asynccontextmanager
-async def _told() -> AsyncIterator[None]:
+async def _told() -> AsyncIterator[asyncio.Timeout]:
     """One step, within reason, and what the library raises in the words of `Remote`."""
     import asyncssh
 
     try:
-        async with asyncio.timeout(PATIENCE):
-            yield
+        async with asyncio.timeout(PATIENCE) as limit:
+            yield limit
     except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection) as error:
         raise OSError(f"SFTP: {error.reason}") from error
     except asyncssh.SFTPError as error:
