@@ -204,7 +204,9 @@ def test_a_certificate_that_was_revoked_does_not_come_back_with_its_old_card(met
         assert "was revoked here" in problem["problem"]
         assert "globex.revoked" in problem["next"]
     run("keys", "next", "-c", "globex")
-    run("partner", "add", card_of(met, "globex"), "--roll-over", "-c", "acme")
+    added = run_json("partner", "add", card_of(met, "globex"), "--roll-over", "-c", "acme")
+    assert added["summary"] == "globex is believed with its new certificate alone."
+    assert not any("revoke" in hint for hint in added["next"]), "nothing is left to revoke"
 
 
 def test_a_card_that_has_run_out_is_not_taken(met: Path) -> None:

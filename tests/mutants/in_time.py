@@ -45,6 +45,14 @@ IN_TIME: tuple[Mutant, ...] = (
         tests=(f"{_RETAIN}::test_nothing_is_removed_while_the_clock_is_in_doubt",),
     ),
     Mutant(
+        "a start gives answers up although the time is in doubt",
+        "oncewire.handler.upkeep.retain",
+        "    while not node.in_doubt and end_answers(node, tx) == BATCH:\n",
+        "    while end_answers(node, tx) == BATCH:\n",
+        requirement="STO-7",
+        tests=(f"{_CLOCK}::test_a_start_in_doubt_gives_no_answer_up_that_is_owed",),
+    ),
+    Mutant(
         "a restart believes any clock",
         "oncewire.handler.timeline",
         "            state = replace(state, origin=last.at - last.mono)\n",

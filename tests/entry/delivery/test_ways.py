@@ -168,6 +168,7 @@ class Hook:
                     data = json.loads(body)["data"]["payloads"][0]["data_base64"]
                     hook.taken.append(base64.b64decode(data).decode())
                 self.send_response(503 if refused else 204)
+                self.send_header("Set-Cookie", "number=7")
                 self.end_headers()
 
             def log_message(self, *_words: object) -> None:
@@ -243,6 +244,19 @@ def test_a_webhook_needs_an_address_and_a_secret() -> None:
     for secret in ("", "whsec_not base64!"):
         with pytest.raises(InvalidValue, match="secret"):
             webhook.Webhook("http://x", secret)
+
+
+def test_nothing_that_a_webhook_answers_is_kept_or_sent_back(hook: Hook) -> None:
+    async def post() -> None:
+        # By name: of a number no client keeps a cookie.
+        called = webhook.Webhook(hook.url.replace("127.0.0.1", "localhost"), "hush", timeout=5)
+        for _ in range(2):
+            await called._post(webhook.event_of(MESSAGE))
+        await called.close()
+
+    asyncio.run(post())
+    assert len(hook.calls) == 2
+    assert [headers.get("Cookie") for headers, _ in hook.calls] == [None, None]
 
 
 def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:

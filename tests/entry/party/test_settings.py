@@ -67,6 +67,15 @@ def test_a_secret_is_never_shown(folder: Path) -> None:
     assert said.shown == "[secret]"
 
 
+def test_a_password_in_an_address_is_never_shown(tmp_path: Path) -> None:
+    url = "https://hook:hush@shop.example/in?number=7"
+    (tmp_path / "oncewire.toml").write_text(f'[application]\nurl = "{url}"\n')
+    found = load(tmp_path, environ={})
+    assert found.settings.application.url == url
+    (shown,) = (said.shown for said in found.said if said.key.name == "application.url")
+    assert shown == "https://[secret]@shop.example/in?number=7"
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

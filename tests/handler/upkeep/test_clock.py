@@ -335,6 +335,22 @@ def test_a_clock_that_was_set_while_the_process_was_down_is_in_doubt() -> None:
         assert pair.verdicts() == ["in doubt"]
 
 
+def test_a_start_in_doubt_gives_no_answer_up_that_is_owed() -> None:
+    pair = SetPair("ebms2", RETRIES, lose_answer=lambda count: True)
+    pair.send()
+
+    def owed_after_a_start(by: Duration) -> int:
+        pair.set_clock(by, "beta")
+        pair.crash("beta")
+        with pair.beta.node.transition() as tx:
+            return len(tx.answers_owed(10))
+
+    pair.world("beta").time += YEAR
+    assert owed_after_a_start(YEAR) == 1
+    assert pair.beta.node.in_doubt
+    assert owed_after_a_start(0) == 0
+
+
 def test_after_a_boot_of_the_machine_utc_is_believed_but_never_before_the_last_row() -> None:
     pair = SetPair("ebms2", RETRIES)
     restarted(pair, after=MINUTE, boot="two", by=HOUR)

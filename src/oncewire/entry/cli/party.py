@@ -272,16 +272,22 @@ def _added(
 
 
 def _rolled_over(settings: Settings, card: Card) -> Report:
-    from oncewire.entry.party.partners import check_card, known_partner, partner_file
+    from oncewire.agreement.certificates import read_certificates
+    from oncewire.entry.files import read_text
+    from oncewire.entry.party.partners import check_card, known_partner, partner_file, revoked_of
     from oncewire.entry.party.rolling import roll_over
 
     check_card(settings, card, now())
     file = roll_over(settings, card)
     taken_over(settings)
-    hints = [
-        *by_telephone(card),
-        f"when it uses the new one: oncewire partner revoke {quote(card.name)} --all-but-newest",
-    ]
+    known = read_certificates(read_text(file, "partner's certificate"))
+    believed = set(known).difference(revoked_of(settings, card.name))
+    summary = f"{card.name} is believed with its new certificate alone."
+    hints = [*by_telephone(card)]
+    if len(believed) > 1:
+        summary = f"{card.name} may use either certificate now."
+        revoke = f"oncewire partner revoke {quote(card.name)} --all-but-newest"
+        hints.append(f"when it uses the new one: {revoke}")
     if card.url not in (
         endpoint.address for endpoint in known_partner(settings, card.name).endpoints
     ):
@@ -289,7 +295,7 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
         hints.append(f"its card names another address, {card.url}: write it into {agreement}")
     return Report(
         {"partner": card.name, "certificate": str(file), "fingerprint": card.fingerprint},
-        summary=f"{card.name} may use either certificate now.",
+        summary=summary,
         hints=tuple(hints),
     )
 

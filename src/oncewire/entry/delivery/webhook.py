@@ -175,9 +175,13 @@ class Webhook:
         import aiohttp
 
         if self._session is None or self._session.closed:
-            # Proxies and credentials of the environment are not meant for payloads.
+            # Proxies and credentials of the environment are not meant for payloads, and nothing
+            # of an answer counts but its status: no cookie is kept, no body unpacked.
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self._timeout), trust_env=False
+                timeout=aiohttp.ClientTimeout(total=self._timeout),
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
             )
         return self._session
 

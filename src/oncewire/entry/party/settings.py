@@ -9,6 +9,7 @@ tells of each value who said it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -257,6 +258,10 @@ def _keys() -> dict[str, Key]:
 KEYS = _keys()
 
 
+_USER_OF_URL = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+"""`user:password` in an address."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """A value and who said it: `default`, the file, a variable or a flag."""
@@ -270,7 +275,7 @@ class Said:
         """The value for people; a secret stays one."""
         if self.key.secret and self.value:
             return "[secret]"
-        return self.key.kind.show(self.value)
+        return _USER_OF_URL.sub("[secret]", self.key.kind.show(self.value))
 
 
 @dataclass(frozen=True, slots=True)
