@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from bench._strangers import TYPE, bombs, envelope, multipart
-from oncewire.transport.header_block import write_block
-from oncewire.transport.smtp.mail import write_mail
+from oncewire.transport.contract import write_block
+from oncewire.transport.smtp.relay import write_mail
 from tests.transport.brokers import Broker
 from tests.transport.file_servers import ftp_server, sftp_server
 from tests.transport.test_hostile_mailbox import Liar

@@ -17,17 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from oncewire.journal.identity import identity_digest
+from oncewire.lab.sample_year.generate import _write_bundle
+from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.form import Validation
-from oncewire.pipeline.archive import Content, contents, pieces
-from oncewire.pipeline.ebxml_source import ROWS_PER_BATCH
-from oncewire.pipeline.envelopes import rows_of_content
-from oncewire.pipeline.rows import batches_of
-from oncewire.pipeline.sample_year.parcels import _write_bundle
-from oncewire.pipeline.sample_year.plan import make_plan
-from oncewire.pipeline.schemas import ENVELOPES, arrow
+from oncewire.pipeline.lake.tables import ENVELOPES, arrow, batches_of
+from oncewire.pipeline.sources.archive import Content, contents, pieces
+from oncewire.pipeline.sources.ebxml import ROWS_PER_BATCH, rows_of_content
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Received
 
 MESSAGES, PASSES, AIM = 2_000, 7, 0.7
 

@@ -31,18 +31,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.handler.context import Keys
 from oncewire.handler.handler import Handler
-from oncewire.handler.keys import Keys
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.broker.connection import BrokerSettings
-from oncewire.transport.broker.transport import BrokerTransport
+from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport
 from oncewire.transport.contract import Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
-from oncewire.transport.smtp.imap import MailboxSettings
 from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.smtp.mailbox import MailboxSettings
 from oncewire.transport.smtp.relay import MailTls
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import serving

@@ -17,8 +17,7 @@ from dataclasses import replace
 from oncewire.journal.check import fold_channels, fold_ledger, fold_messages
 from oncewire.journal.identity import identity_digest
 from oncewire.journal.predicates.context import Context
-from oncewire.journal.row import COLUMNS, Row
-from oncewire.journal.schema import rows_from_columns
+from oncewire.journal.row import COLUMNS, Row, rows_from_columns
 from oncewire.message import (
     DeliverySemantics,
     Dialect,
@@ -31,8 +30,7 @@ from oncewire.message import (
 )
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
-from oncewire.protocol.detail import write_terms
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind, write_terms
 from oncewire.protocol.terms import FlowMode, Terms
 
 PLAIN = Terms()

@@ -24,18 +24,17 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from oncewire.lab.sample_year.generate import generate, write_parcels
+from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.form import Validation
-from oncewire.pipeline import channels, ledger
-from oncewire.pipeline.archive import contents, pieces
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.documents import fold_documents
-from oncewire.pipeline.generate import generate
-from oncewire.pipeline.judging import gather, tasks_for
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.sample_year.parcels import write_parcels
-from oncewire.pipeline.sample_year.plan import make_plan
-from oncewire.pipeline.schemas import DOCUMENT_ROWS, FINDING, JOURNAL
+from oncewire.pipeline.judging import channels, ledger
+from oncewire.pipeline.judging.channels import fold_documents
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.judging.extent import gather, tasks_for
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import DOCUMENT_ROWS, FINDING, JOURNAL
 from oncewire.pipeline.session import cores_of, open_session
+from oncewire.pipeline.sources.archive import contents, pieces
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
 

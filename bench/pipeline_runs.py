@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 
 from bench.pipeline import Spent, middle, processor_seconds, timed, year
 from oncewire.journal.row import JOURNAL_VERSION, Row
+from oncewire.lab.sample_year.generate import rows_of_year
+from oncewire.lab.sample_year.plan import Plan, make_plan
 from oncewire.pipeline import jobs
-from oncewire.pipeline.book import write_node_file
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.rows import batch_of
-from oncewire.pipeline.sample_year.journals import rows_of_year
-from oncewire.pipeline.sample_year.plan import Plan, make_plan
-from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable
+from oncewire.pipeline.lake.version import write_node_file
 from oncewire.pipeline.session import open_session
 
 if TYPE_CHECKING:

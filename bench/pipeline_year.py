@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from bench.pipeline import Spent, timed
 from bench.pipeline_runs import AIM_MORE, Journals
+from oncewire.lab.sample_year.generate import generate
 from oncewire.pipeline import jobs
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.generate import generate
-from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.session import open_session
 
 if TYPE_CHECKING:

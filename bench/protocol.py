@@ -16,12 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from oncewire.message.sequence import SequenceNumber, SequenceStatus
+from oncewire.message.header import SequenceNumber, SequenceStatus
 from oncewire.protocol import sender
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiver import Arrival, First, judge
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import FlowMode, Terms
 
 GOAL = 20_000

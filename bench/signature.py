@@ -10,8 +10,8 @@ signature` has the same against the bare key alone, and needs no xmlsec.
 
 import sys
 
-from oncewire.entry.bench.turns import by_turns
-from oncewire.wire.security import algorithms, nodeset, signature, signing
+from oncewire.lab.bench.child import by_turns
+from oncewire.wire.security import algorithms, references, signature, signing
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signing import SigningChoice
@@ -84,7 +84,7 @@ def main() -> None:
     for name in KINDS:
         for what, (ours, theirs, bare) in measure(name, seconds).items():
             print(f"{what:<22}{ours:>10.0f}{theirs:>12.0f}{theirs / ours:>13.1f}{bare:>13.0f}")
-    (parse,) = by_turns({"parse": lambda: nodeset.parse(envelope)}, seconds)
+    (parse,) = by_turns({"parse": lambda: references.parse(envelope)}, seconds)
     print(f"bare lxml parse of the unsigned envelope: {parse['parse']:.0f} us")
 
 

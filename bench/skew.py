@@ -20,9 +20,9 @@ from bench.pipeline_runs import AIM_HOT, skewed
 from oncewire.journal.check import fold_ledger
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.row import Row
-from oncewire.pipeline import channels
-from oncewire.pipeline.judging import Judging
-from oncewire.pipeline.sample_year.journals import rows_of_year
+from oncewire.lab.sample_year.generate import rows_of_year
+from oncewire.pipeline.judging import channels
+from oncewire.pipeline.judging.extent import Judging
 
 MESSAGES, CORES, PASSES = 10_000, 2, 3
 SHARES = {"even": [0.1] * 10, "hot": [0.9] + [0.1 / 9] * 9}

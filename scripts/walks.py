@@ -30,11 +30,11 @@ from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party
+from oncewire.handler.actions import Source
 from oncewire.handler.engine import Engine
-from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
-from oncewire.transport.http import HttpTransport
+from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire.parcel import Parcel
 
 HOME = Path(oncewire.__file__).parent

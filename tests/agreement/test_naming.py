@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from oncewire.agreement.naming import sender_of
+from oncewire.agreement.agreement import sender_of
 from oncewire.message.ids import Party, PartyId
 from tests.agreement import samples
 

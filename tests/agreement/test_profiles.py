@@ -3,9 +3,8 @@
 import pytest
 
 from oncewire.agreement import PROFILES, Origin, Requested
-from oncewire.agreement.compose import compose
+from oncewire.agreement.compose import compose, profile_values
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.profiles import profile_values
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message import Actor, Dialect, SyncReplyMode

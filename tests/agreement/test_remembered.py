@@ -8,9 +8,9 @@ from itertools import product
 
 import pytest
 
-from oncewire.agreement import remembered
-from oncewire.agreement.remembered import Remembered
+from oncewire.agreement import rules
 from oncewire.agreement.resolve import Resolution, resolve
+from oncewire.agreement.rules import Remembered
 from oncewire.errors import EbxmlError
 from oncewire.message import AckRequest, AckRequested, Actor, Message, SequenceNumber, SyncReplyMode
 from tests.agreement import samples
@@ -70,8 +70,8 @@ def test_it_is_known_by_the_very_object() -> None:
 
 
 def test_nobody_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "OBJECTS_MAX", 3)
-    monkeypatch.setattr(remembered, "KEYS_MAX", 3)
+    monkeypatch.setattr(rules, "OBJECTS_MAX", 3)
+    monkeypatch.setattr(rules, "KEYS_MAX", 3)
     values: Remembered[list[int], int] = Remembered()
     for each in range(10):
         one = [each]

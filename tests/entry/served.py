@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oncewire.entry.control.doers import Running
+from oncewire.entry.control.client import Running
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.serving import Prepared, prepare, serving
 

@@ -12,17 +12,23 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from oncewire.entry.bench import growth
-from oncewire.entry.bench.configuration import Configuration
-from oncewire.entry.bench.delay import Delay
-from oncewire.entry.bench.exchange import open_sides
-from oncewire.entry.bench.figures import Figure, Outcome, PeerFigure
-from oncewire.entry.bench.parties import RECEIVER, SENDER, add_agreements, make_pair
-from oncewire.entry.bench.peers import as2, nats, rabbitmq
-from oncewire.entry.bench.results import HISTORY, HISTORY_MAX, save
 from oncewire.entry.cli.main import build
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import open_store, store_path
+from oncewire.lab.bench import growth
+from oncewire.lab.bench.delay import Delay
+from oncewire.lab.bench.exchange import open_sides
+from oncewire.lab.bench.figures import (
+    HISTORY,
+    HISTORY_MAX,
+    Configuration,
+    Figure,
+    Outcome,
+    PeerFigure,
+    save,
+)
+from oncewire.lab.bench.parties import RECEIVER, SENDER, add_agreements, make_pair
+from oncewire.lab.bench.peers import as2, nats, rabbitmq
 
 SMALL = ("--seconds", "0.05", "--repeats", "1", "--no-peers", "--json")
 FIGURE = {"what", "rate", "limit", "ratio", "spread"}

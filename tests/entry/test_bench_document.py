@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.bench import document
-from oncewire.entry.bench.configuration import Configuration
-from oncewire.entry.bench.figures import Figure, Plan
+from oncewire.lab.bench import document
+from oncewire.lab.bench.figures import Configuration, Figure, Plan
 from tests.parts import missing
 
 MEGABYTE = 1024 * 1024

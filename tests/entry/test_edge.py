@@ -15,7 +15,7 @@ from oncewire.entry.party.partners import with_values
 from oncewire.message import Acknowledgment, Dialect, Header, Message, MessageKind, Party, Service
 from oncewire.message.form import Form
 from oncewire.wire import codec
-from oncewire.wire.ebms2.names import SIGNAL_SERVICE
+from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from tests.entry.driven import PATIENCE, Driven, ask
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli.party import taken_over
+from oncewire.entry.cli.partners import taken_over
 from oncewire.entry.party.agreements import load_all
 from oncewire.entry.party.folder import read_card
 from oncewire.entry.party.keys import KeyKind, make_keys

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from oncewire.errors import EbxmlError, OncewireError, SoapFault
 from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, Reader, ReadFault, Received
-from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.splice_body import with_envelope
+from oncewire.wire.mime.whole import with_envelope
+from oncewire.wire.templates.envelope import Moulds
 from tests.fuzz.mutations import mutated
 from tests.wire import samples
 from tests.wire.roots import read_fault

@@ -18,18 +18,18 @@ from pathlib import Path
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.arriving.intake import Intake
+from oncewire.handler.actions import Source
+from oncewire.handler.arriving.inbound import Intake
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
-from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
 from oncewire.message.form import Form
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import BudgetLimits
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.fuzz.cases import Broken, chance_of

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.actions import Post, PostAnswer, Source
 from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.journal.row import Row
 from oncewire.message import Message, Payload, Service
 from oncewire.message.instant import SECOND

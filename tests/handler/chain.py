@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Notice, Post, PostAnswer, StatusTold
+from oncewire.handler.actions import Notice, Post, PostAnswer, Source, StatusTold
 from oncewire.handler.answering.answer import Answer
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.journal.row import Row
+from oncewire.lab.simulation.network import CPA_ID, Options, agreements_of, names
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.options import Options
-from oncewire.simulation.topology import CPA_ID, agreements_of, names
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel

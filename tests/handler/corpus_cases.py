@@ -15,8 +15,8 @@ from pathlib import Path
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import to_pem
-from oncewire.handler.keys import Keys
-from oncewire.handler.source import Source
+from oncewire.handler.actions import Source
+from oncewire.handler.context import Keys
 from oncewire.message import MessageKind
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel

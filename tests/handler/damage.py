@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
-from oncewire.handler.actions import Post
+from oncewire.handler.actions import Post, Source
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.carrier import check_files
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
-from oncewire.handler.sending.admit import set_aside
-from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
+from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite.store import SqliteStore

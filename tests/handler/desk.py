@@ -16,17 +16,15 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.compose import layer
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source
+from oncewire.handler.context import Keys, Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
-from oncewire.handler.keys import Keys
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.journal.check import check_journal
-from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
 from oncewire.message import Error, Message
 from oncewire.message.form import Form
@@ -38,7 +36,7 @@ from oncewire.store.records import StoredOutgoing
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.soap_fault import Fault
+from oncewire.wire.refusal import Fault
 from tests.handler.pair import TestWorld
 from tests.wire.roots import read_fault
 

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from oncewire.handler.keys import Keys
+from oncewire.handler.context import Keys
 from tests.agreement.cppa.test_cppa import cpa
 from tests.handler import scenes
 from tests.handler.scenes import identity, stripped

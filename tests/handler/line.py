@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.context import Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
+from oncewire.lab.simulation.network import CPA_ID, Options, agreements_of, names
 from oncewire.message import Payload, Service
-from oncewire.simulation.options import Options
-from oncewire.simulation.topology import CPA_ID, agreements_of, names
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
     AttemptOutcome,
@@ -26,7 +25,7 @@ from oncewire.transport.contract import (
     OutcomeKind,
     Reply,
 )
-from oncewire.transport.http_outcome import outcome_of
+from oncewire.transport.http.client import outcome_of
 
 
 @dataclass

@@ -17,16 +17,16 @@ from oncewire.handler.actions import (
     Post,
     PostAnswer,
     Settled,
+    Source,
     StatusTold,
 )
 from oncewire.handler.answering.answer import Answer
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.joining import join_at_once
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration

@@ -11,20 +11,19 @@ import aiohttp
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.delivering.application import Application
+from oncewire.handler.context import Keys, Node
+from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.handler import Handler
-from oncewire.handler.keys import Keys
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import Transport
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_address import AddressRule
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.address import AddressRule
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 from tests.handler.pair import agreement_text
 from tests.ports import free_port as free_port
 

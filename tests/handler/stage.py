@@ -16,16 +16,14 @@ from typing import Any
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
-from oncewire.handler.actions import Action, Post, PostAnswer
+from oncewire.handler.actions import Action, Post, PostAnswer, Source
 from oncewire.handler.answering.answer import Answer
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.context import Keys, Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
-from oncewire.handler.keys import Keys
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.memory.store import MemoryStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncewire.message import MessageKind
-from oncewire.message.fault import Error
 from oncewire.message.instant import MINUTE, SECOND
+from oncewire.message.signals import Error
 from oncewire.protocol.states import OutgoingState
 from tests.handler.arriving.test_accepted_under import agree, change
 from tests.handler.pair import Pair

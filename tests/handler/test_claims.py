@@ -28,7 +28,7 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import SendFailed
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from oncewire.wire.ebms2.names import SIGNAL_SERVICE
+from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import HTTP, Desk, toml
 from tests.handler.serving import FAST, free_port, journal, order, serving

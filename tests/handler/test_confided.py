@@ -18,20 +18,19 @@ from cryptography.x509 import Certificate
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.keys import Keys
+from oncewire.handler.context import Keys
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
+from oncewire.lab.simulation.network import agreements_of
 from oncewire.message import Payload, Service
 from oncewire.message.form import Security
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.topology import agreements_of
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import smime
 from oncewire.wire.security.certificates import der_of
 from oncewire.wire.security.encryption import EncryptionChoice, encrypt_part
-from oncewire.wire.security.nodeset import parse
-from oncewire.wire.security.references import read_references
+from oncewire.wire.security.references import parse, read_references
 from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
@@ -182,7 +181,7 @@ def test_nothing_is_opened_before_it_is_known_who_signed(monkeypatch: pytest.Mon
     parcel = on_its_way(pair)
     opened: list[bytes] = []
     monkeypatch.setattr(
-        "oncewire.handler.sealing.confide.decrypt_part", lambda data, *rest: opened.append(data)
+        "oncewire.handler.sealing.encryption.decrypt_part", lambda data, *rest: opened.append(data)
     )
     forged = re.sub(rb"(SignatureValue>)[A-Za-z0-9+/]{4}", rb"\1AAAA", parcel.body)
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")

@@ -10,10 +10,10 @@ from oncewire.agreement.check.checks import check
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.handler import Handler
 from oncewire.journal.check import check_journal
-from oncewire.message.fault import Severity
-from oncewire.protocol.kinds import Kind
+from oncewire.message.signals import Severity
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.broker import connection
+from oncewire.transport.broker import transport
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, Reply
 from tests.handler.serving import journal
@@ -120,7 +120,7 @@ def test_what_the_broker_gives_up_is_told_like_any_failure(tmp_path: Path) -> No
 def test_what_never_left_for_want_of_a_broker_is_not_delivered_for_certain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "WAITED_FOR", 0.2)
+    monkeypatch.setattr(transport, "WAITED_FOR", 0.2)
 
     async def work() -> None:
         with broker(tmp_path / "broker") as server:

@@ -6,8 +6,8 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
-from oncewire.handler.node import Node
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState

@@ -14,7 +14,7 @@ import pytest
 
 from oncewire.handler import handler as handler_module
 from oncewire.handler.handler import Handler
-from oncewire.handler.loop import outages
+from oncewire.handler.loop import joining
 from oncewire.transport.contract import Peer
 from tests.handler.arriving.test_fresh import server_of
 from tests.handler.serving import free_port, journal, serving
@@ -146,7 +146,7 @@ async def test_the_incident_of_a_full_disk_ends_when_there_is_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler_module, "QUIET", 0.2)
-    monkeypatch.setattr(outages, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
     async with listening(tmp_path / "b.db") as (handler, wire):
         with full_beyond(ROOM):
             assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 503
@@ -173,7 +173,7 @@ async def test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_sta
             assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 503
         assert len(incidents(handler)) == 1
     monkeypatch.setattr(handler_module, "QUIET", 0.2)
-    monkeypatch.setattr(outages, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
     async with listening(tmp_path / "b.db") as (handler, _):
         async with asyncio.timeout(10):
             while incidents(handler):

@@ -10,10 +10,8 @@ from __future__ import annotations
 import pytest
 
 from oncewire.agreement.check.checks import check
-from oncewire.agreement.keys import KEYS
-from oncewire.agreement.show import rows
-from oncewire.agreement.toml.parties import SIDE, VIA
-from oncewire.agreement.toml.reader import ENTRY, TOP, read_toml
+from oncewire.agreement.keys import KEYS, rows
+from oncewire.agreement.toml.reader import ENTRY, SIDE, TOP, VIA, read_toml
 from oncewire.entry.party.agreements import able
 from tests.handler.key_cases import CASES, JUDGED, SHOWN, Case, Judged
 from tests.handler.stage import paper

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
+from oncewire.handler.actions import Source
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
 from oncewire.message import Payload, Service
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import OutgoingState

@@ -11,26 +11,25 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Post
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.sending.ways import left_ways, take_again, take_up
+from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR, MILLISECOND
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind, Transport
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.server import HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 from tests.handler.pair import TestWorld
 from tests.handler.serving import journal
 from tests.handler.test_other_transports import NAMES, World, by_mail, document

@@ -6,11 +6,11 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.lab.simulation.network import Options
 from oncewire.message import MessageKind
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
-from oncewire.simulation.options import Options
 from oncewire.wire import codec
 from tests.handler.arriving.test_accepted_under import change, parcel_of
 from tests.handler.asking import Asking

@@ -8,8 +8,8 @@ import pytest
 
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM

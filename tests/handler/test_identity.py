@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from oncewire.handler.actions import Post
-from oncewire.handler.keys import Keys
+from oncewire.handler.context import Keys
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal.row import Row
 from oncewire.message import Dialect, Message, Party, PartyId

@@ -15,7 +15,7 @@ from oncewire.errors import StoreCorrupt, StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.perform import open_incident, way_key
 from oncewire.message.instant import DAY, MINUTE
 from oncewire.protocol.effects import Raise
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.answering.test_unaddressed import unheard
@@ -29,8 +29,8 @@ CALLS = {"open_incident", "Raise", "trouble", "call_operator", "_call_operator",
 SELF, PERSON = "ends by itself", "is ended by a person"
 CAUSES: dict[str, tuple[str, str]] = {
     # Where it is opened: who ends it, and by what.
-    "protocol/settling.py stop": (PERSON, "resume, abandon; or a late acknowledgement"),
-    "protocol/settling.py fail": (PERSON, "resend, abandon; or a late acknowledgement"),
+    "protocol/sending.py stop": (PERSON, "resume, abandon; or a late acknowledgement"),
+    "protocol/sending.py fail": (PERSON, "resend, abandon; or a late acknowledgement"),
     "protocol/receiver.py _turn_away": (PERSON, "resume: the two sides count differently"),
     "handler/perform.py _leave": (SELF, "a probe gets through, or the way is not agreed any more"),
     "handler/perform.py _pause_receiver": (SELF, "the pause is over"),
@@ -39,11 +39,11 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/arriving/receive.py repost_answers": (PERSON, "abandon: the stored answer is damaged"),
     "handler/arriving/release.py follow": (PERSON, "performs what the protocol raised"),
     "handler/arriving/release.py give_up_gaps": (SELF, "the message is handed over or sent on"),
-    "handler/arriving/poison.py survey": (SELF, "the message goes on; without an id, a restore"),
-    "handler/arriving/poison.py call_operator": (SELF, "by what the error is: see WHERE"),
-    "handler/arriving/poison.py _close": (PERSON, "resume makes the stream anew"),
+    "handler/arriving/release.py survey": (SELF, "the message goes on; without an id, a restore"),
+    "handler/arriving/release.py call_operator": (SELF, "by what the error is: see WHERE"),
+    "handler/arriving/release.py _close": (PERSON, "resume makes the stream anew"),
     "handler/arriving/reply.py respond": (PERSON, "abandon takes note: the response is not sent"),
-    "handler/answering/unaddressed.py call_operator": (SELF, "the agreement names an address"),
+    "handler/answering/answer.py call_operator": (SELF, "the agreement names an address"),
     "handler/delivering/deliver.py withhold": (SELF, "the application confirms it"),
     "handler/delivering/notices.py withhold": (PERSON, "abandon takes note: nobody is told"),
     "handler/delivering/notices.py refuse": (SELF, "the application takes the notice"),
@@ -54,13 +54,13 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/failures.py _report": (PERSON, "abandon takes note: the From Party is not told"),
     "handler/handler.py _post_answer": (PERSON, "abandon: the stored answer is damaged"),
     "handler/handler.py _call_operator": (SELF, "the store can be written again"),
-    "handler/hub/stranded.py go_on": (SELF, "an agreement leads on again"),
+    "handler/hub/next_hop.py go_on": (SELF, "an agreement leads on again"),
     "handler/loop/joining.py join_at_once": (SELF, "the document is put together"),
     "handler/loop/joining.py _join": (SELF, "the document is put together"),
-    "handler/sending/admit.py _admit_one": (PERSON, "resume makes the stream anew"),
-    "handler/sending/admit.py set_aside": (SELF, "the message goes on"),
-    "handler/upkeep/clock.py _call_operator": (SELF, "the clock is set right"),
-    "handler/upkeep/clock.py watch": (SELF, "calls _call_operator"),
+    "handler/sending/transmit.py _admit_one": (PERSON, "resume makes the stream anew"),
+    "handler/sending/transmit.py set_aside": (SELF, "the message goes on"),
+    "handler/upkeep/retention.py _call_operator": (SELF, "the clock is set right"),
+    "handler/upkeep/retention.py watch": (SELF, "calls _call_operator"),
     "handler/upkeep/operate.py pause_channel": (PERSON, "resume: a person paused it"),
     "handler/upkeep/operate.py abandon_message": (PERSON, "resume makes the stream anew"),
     "entry/running/reloading.py _call": (SELF, "the file can be read, now or at a later start"),

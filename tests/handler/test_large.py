@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.arriving import inbound
-from oncewire.handler.arriving.inbound import BATCH, take_in
-from oncewire.handler.arriving.intake import Intake
+from oncewire.handler.arriving.inbound import BATCH, Intake, take_in
 from oncewire.handler.handler import Handler
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Submission

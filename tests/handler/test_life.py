@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.upkeep import retain
+from oncewire.handler.upkeep import retention
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import SpoolingPair
@@ -127,7 +127,7 @@ def assert_flat(early: Size, late: Size, life: Life) -> None:
 
 @pytest.mark.long
 def test_an_hour_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retain, "SWEEP_EVERY", 5 * MINUTE)
+    monkeypatch.setattr(retention, "SWEEP_EVERY", 5 * MINUTE)
     assert_flat(*lived(tmp_path, 2, 20))
 
 

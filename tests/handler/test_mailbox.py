@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from oncewire.journal.check import check_journal
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.smtp import imap
-from oncewire.transport.smtp.imap import ImapBox
+from oncewire.transport.smtp import mailbox
 from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.smtp.mailbox import ImapBox
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import journal
@@ -84,7 +84,7 @@ def test_a_lying_server_of_mailboxes_keeps_nobody_from_being_served(
     lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The handler that looks into that mailbox takes and answers what comes in at its own door."""
-    monkeypatch.setattr(imap, "ANSWER_MAX", 500_000)
+    monkeypatch.setattr(mailbox, "ANSWER_MAX", 500_000)
 
     async def work() -> None:
         liar = Liar(lie)

@@ -21,24 +21,22 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.context import Keys, Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
-from oncewire.handler.keys import Keys
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http.server import HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 from oncewire.transport.smtp.listener import ListenerSettings
-from oncewire.transport.smtp.mail import write_mail
-from oncewire.transport.smtp.relay import MailTls, RelaySettings
+from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
 from oncewire.transport.smtp.transport import SmtpTransport
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

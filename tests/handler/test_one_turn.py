@@ -8,12 +8,11 @@ from typing import Any
 import apsw
 import pytest
 
-from oncewire.handler.actions import Post, PostAnswer, Settled
+from oncewire.handler.actions import Post, PostAnswer, Settled, Source
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.store.sqlite.store import SqliteStore

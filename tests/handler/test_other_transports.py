@@ -13,23 +13,22 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
-from oncewire.transport.http_tls import PeerTls, client_context
+from oncewire.transport.http.tls import PeerTls, client_context
 from oncewire.transport.smtp.listener import ListenerSettings
-from oncewire.transport.smtp.mail import write_mail
-from oncewire.transport.smtp.relay import MailTls, RelaySettings
+from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import journal
 from tests.ports import free_port

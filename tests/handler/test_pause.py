@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Post
+from oncewire.handler.actions import Post, Source
 from oncewire.handler.answering.answer import envelope_for, signal_route
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.message import Service
 from oncewire.message.envelope import MessageKind
-from oncewire.message.fault import Error, Severity
 from oncewire.message.instant import DAY, MINUTE, SECOND
+from oncewire.message.signals import Error, Severity
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore

@@ -11,13 +11,13 @@ import pytest
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
+from oncewire.lab.simulation.actor import Actor
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message import Error, Message, MessageKind, Payload, Service
 from oncewire.message.header import DeliverySemantics
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.actor import Actor
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM

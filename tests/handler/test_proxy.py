@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement.agreements import Agreements
+from oncewire.lab.simulation.network import agreements_of
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.topology import agreements_of
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld

@@ -11,7 +11,7 @@ from oncewire.handler.actions import Ponged, PostAnswer
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY
-from oncewire.message.status import MessageStatus
+from oncewire.message.signals import MessageStatus
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.pair import Pair

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from oncewire.errors import StoreGone
-from oncewire.handler.node import IN_FLIGHT_MAX
+from oncewire.handler.context import IN_FLIGHT_MAX
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.instant import MILLISECOND, SECOND
 from oncewire.protocol.states import OutgoingState

@@ -11,14 +11,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.keys import Keys
+from oncewire.handler.context import Keys
+from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.sealing.authentication import proves_receipt, references_sent
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.sealing.secure import proves_receipt, references_sent
+from oncewire.lab.simulation.network import Options, agreements_of
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.options import Options
-from oncewire.simulation.topology import agreements_of
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options

@@ -14,20 +14,17 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, ValueNotRecognized
+from oncewire.handler.actions import Source
 from oncewire.handler.arriving import inbound as inbound_module
-from oncewire.handler.arriving.expected import Expected
-from oncewire.handler.arriving.inbound import take_in
-from oncewire.handler.arriving.intake import Intake
+from oncewire.handler.arriving.inbound import Expected, Intake, take_in
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
 from oncewire.store.spool import SpoolFile
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import Delivery, Unlimited
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Parcel, Received
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
 from tests.handler.pair import agreement_text
 

@@ -18,11 +18,11 @@ from typing import BinaryIO
 import pytest
 
 from oncewire.errors import InvalidValue, StoreDamaged
-from oncewire.handler.arriving.expected import PASSED_BYTES_MAX, _max_size
+from oncewire.handler.arriving.inbound import PASSED_BYTES_MAX, _max_size
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop.carrier import check_files
-from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
-from oncewire.handler.sealing.intact import check_kept, with_pieces_digest
+from oncewire.handler.sealing.content_digest import check_kept, with_pieces_digest
+from oncewire.handler.sealing.encryption import ENCRYPTED_BYTES_MAX
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.handing_in import HandedIn
 from oncewire.handler.sending.submit import Submission
@@ -31,7 +31,7 @@ from oncewire.message.form import Security
 from oncewire.message.payload import DistantPayload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.memory.spool import MemorySpool
+from oncewire.store.memory.store import MemorySpool
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.wire.limits import DEFAULT_LIMITS

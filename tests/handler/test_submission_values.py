@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oncewire.errors import InvalidValue
-from oncewire.handler.sending import fitting
+from oncewire.handler.sending import submit
 from oncewire.handler.sending.submit import LIFETIME_MAX, Submission
 from oncewire.message.ids import Service
 from oncewire.message.payload import PAYLOADS_MAX, Payload
@@ -156,7 +156,7 @@ def test_as_many_payloads_as_are_taken_wait_for_their_number() -> None:
 
 
 def test_no_more_bytes_are_taken_than_a_body_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "PAYLOAD_BYTES_MAX", 1000)
+    monkeypatch.setattr(submit, "PAYLOAD_BYTES_MAX", 1000)
     two = tuple(Payload.of(name, "text/plain", bytes(600)) for name in "ab")
     with pytest.raises(InvalidValue, match="1,200 bytes together, more than 1,000"):
         Pair().alpha.submit(Submission(**{**GOOD, "payloads": two}))

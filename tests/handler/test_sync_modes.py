@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.message import Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.header import SyncReplyMode

@@ -8,24 +8,29 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Notice, Post, PostAnswer
+from oncewire.handler.actions import Notice, Post, PostAnswer, Source
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
 from oncewire.journal.check import check_journal
 from oncewire.journal.outcome import Outcome
+from oncewire.lab.simulation import run as run_module
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message import Party, Payload, Service
-from oncewire.message.acknowledgment import Acknowledgment, Actor
 from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import Header
-from oncewire.message.status import MessageStatus, StatusResponse
+from oncewire.message.signals import (
+    Acknowledgment,
+    Actor,
+    Error,
+    ErrorList,
+    MessageStatus,
+    Severity,
+    StatusResponse,
+)
 from oncewire.protocol.states import OutgoingState, Proof
-from oncewire.simulation import run as run_module
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.sending.copying import send_copy
-from oncewire.handler.sending.submit import Submission
-from oncewire.handler.trial import Trial
+from oncewire.handler.context import Trial
+from oncewire.handler.sending.submit import Submission, send_copy
 from oncewire.journal.check import check_journal, fold_ledger
 from oncewire.journal.predicates.context import Context
 from oncewire.message import Payload, Service
-from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
+from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair
 from tests.handler.test_exchange import state_of

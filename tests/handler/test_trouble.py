@@ -12,9 +12,9 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, StoreProblem
 from oncewire.handler.actions import Post
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
-from oncewire.handler.node import Node
-from oncewire.handler.sending import admit, transmit
+from oncewire.handler.sending import transmit
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Payload, Service
@@ -256,7 +256,7 @@ def test_a_store_that_fails_is_not_one_message_s_trouble(monkeypatch: pytest.Mon
     def full(*_given: object) -> None:
         raise StoreFull("full")
 
-    for module, name in ((transmit, "_attempt"), (admit, "enter")):
+    for module, name in ((transmit, "_attempt"), (transmit, "enter")):
         monkeypatch.setattr(module, name, full)
     desk.world.time += 6 * SECOND
     with pytest.raises(StoreFull):

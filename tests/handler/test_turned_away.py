@@ -9,8 +9,8 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import OverBudget

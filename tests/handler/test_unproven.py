@@ -16,14 +16,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import Inconsistent
-from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.actions import Post, PostAnswer, Source, replied
 from oncewire.handler.answering import signals
-from oncewire.handler.keys import Keys
-from oncewire.handler.node import Node
-from oncewire.handler.sealing import secure
+from oncewire.handler.context import Keys, Node
+from oncewire.handler.sealing import authentication
 from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source, replied
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
 from oncewire.message import (
@@ -304,7 +302,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     news = codec.write(
         replace(message, header=header, ack_requested=()),
         Form(),
-        signer=secure.signer_for(pair.beta.node, security),
+        signer=authentication.signer_for(pair.beta.node, security),
     )
     body = news.body.replace(b"</SOAP:Header>", element[0] + b"</SOAP:Header>")
     assert body != news.body
@@ -333,7 +331,7 @@ def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_g
     parcel = codec.write(
         replace(message, acknowledgments=(named,)),
         Form(),
-        signer=secure.signer_for(pair.beta.node, security),
+        signer=authentication.signer_for(pair.beta.node, security),
     )
     pair.deliver("alpha", parcel)
     with pair.alpha.node.store.reader() as reader:
@@ -484,15 +482,15 @@ def test_what_a_reply_proves() -> None:
     desk = connected()
     (agreement,) = desk.engine.node.agreements
     node = desk.engine.node
-    assert secure.is_authentic(node, agreement, replied("https://beta/msh"))
-    assert not secure.is_authentic(node, agreement, replied("http://beta/msh"))
-    assert not secure.is_authentic(node, agreement, MAIL)
+    assert authentication.is_authentic(node, agreement, replied("https://beta/msh"))
+    assert not authentication.is_authentic(node, agreement, replied("http://beta/msh"))
+    assert not authentication.is_authentic(node, agreement, MAIL)
     plain = read_toml(agreement_text("alpha", "beta", "ebms2"))
-    assert secure.is_authentic(node, plain, replied("http://beta/msh"))
+    assert authentication.is_authentic(node, plain, replied("http://beta/msh"))
     bound = replace(plain, partner=replace(plain.partner, client_certificates=(PRINT,)))
-    assert not secure.is_authentic(node, bound, replied("http://beta/msh"))
+    assert not authentication.is_authentic(node, bound, replied("http://beta/msh"))
     signs = read_toml(agreement_text("alpha", "beta", "ebms2", signing("beta")))
-    assert not secure.is_authentic(node, signs, replied("https://beta/msh"))
+    assert not authentication.is_authentic(node, signs, replied("https://beta/msh"))
 
 
 # --- over sockets ------------------------------------------------------------------------------
@@ -550,7 +548,11 @@ def test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven(proven:
     envelope = Envelope("ack@seller", message.header.timestamp, Form(), own=message.header.to_party)
     word = answers.acknowledgment_for(message, envelope)
     security = chain.engines["seller"].node.agreements.by_cpa_id(message.header.cpa_id)[0].sending
-    signer = secure.signer_for(chain.engines["seller"].node, security.security) if proven else None
+    signer = (
+        authentication.signer_for(chain.engines["seller"].node, security.security)
+        if proven
+        else None
+    )
     chain.deliver("hub1", codec.write(word, Form(), signer=signer))
     state = OutgoingState.DELIVERED if proven else OutgoingState.OUTSTANDING
     assert chain.state(message_id, "hub1") is state

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.keys import Keys
+from oncewire.handler.context import Keys
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service

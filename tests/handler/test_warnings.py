@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Warned
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.actions import Source, Warned
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
 from oncewire.journal.history import explain, ladder
 from oncewire.message import Error, ErrorList, Message, MessageKind, Service, Severity
 from oncewire.message.form import Form

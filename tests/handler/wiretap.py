@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message.envelope import Message
-from oncewire.message.fault import Error
 from oncewire.message.form import Form
-from oncewire.message.routing import RoutingHeader
+from oncewire.message.header import RoutingHeader
+from oncewire.message.signals import Error
 from oncewire.wire import answers, codec
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel

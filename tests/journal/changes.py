@@ -6,8 +6,7 @@ from typing import Any
 
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.row import Row
-from oncewire.protocol.detail import Detail
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Detail, Kind
 
 
 def find(

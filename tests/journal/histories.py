@@ -13,8 +13,7 @@ from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import HOUR, SECOND, Duration, seconds
 from oncewire.protocol import notes
-from oncewire.protocol.detail import Detail, write_terms
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Detail, Kind, write_terms
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import (
     FlowMode,

@@ -9,7 +9,7 @@ from typing import Any
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import FlowMode, HopMode, OnExhausted, ResetRule, RetryCount
 from tests.journal.histories import (

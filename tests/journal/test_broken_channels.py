@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import change, drop, find, insert, judged, move, repeat
 from tests.journal.histories import CHANNEL
 from tests.journal.scenarios import SCENARIOS

@@ -7,7 +7,7 @@ import pytest
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import change, drop, find, insert, judged, move, repeat
 from tests.journal.scenarios import SCENARIOS
 

@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.journal.row import Row
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import change, drop, find, insert, judged
 from tests.journal.histories import ORDERED, World
 from tests.journal.scenarios import SCENARIOS

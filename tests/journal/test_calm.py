@@ -3,7 +3,7 @@
 import pytest
 
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import drop, find, judged
 from tests.journal.scenarios import SCENARIOS
 

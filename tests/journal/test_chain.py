@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.journal.chain import START, last_head, link, links, row_text
+from oncewire.journal.identity import START, last_head, link, links, row_text
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 
 ROW = Row(7, 1_000, 2_000, "machine.boot", "acme", "sent", message_id="m-1", attempt=1)
 

@@ -24,7 +24,7 @@ from oncewire.journal.trace import gather
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import SyncRetries
 from tests.journal.changes import change, drop, find, insert, judged, numbered, repeat
 from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World

@@ -7,11 +7,10 @@ import random
 import pytest
 
 from oncewire.journal.check import check_journal
-from oncewire.journal.contract import MANDATORY, problem_of
 from oncewire.journal.predicates.message import Extent
-from oncewire.journal.row import Row
+from oncewire.journal.row import MANDATORY, Row, problem_of
 from oncewire.message.instant import DAY
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import numbered
 from tests.journal.damages import DAMAGES, Damage, last_node
 from tests.journal.worlds import NAMES, renamed, rows_of

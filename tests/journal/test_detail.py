@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from oncewire.errors import JournalProblem
 from oncewire.protocol import notes
-from oncewire.protocol.detail import Detail, read_terms, write_terms
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Detail, Kind, read_terms, write_terms
 from oncewire.protocol.terms import Terms
 from tests.journal.histories import ORDERED
 

@@ -4,10 +4,10 @@ import re
 from dataclasses import fields
 
 from oncewire.journal.outcome import Outcome
-from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.predicates.context import ViolationKind
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.parts import ROOT
 
 TEXT = (ROOT / "docs" / "journal.md").read_text(encoding="utf-8")

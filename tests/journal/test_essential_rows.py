@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncewire.journal.row import Row
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import judged
 from tests.journal.scenarios import SCENARIOS
 

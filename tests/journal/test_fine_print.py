@@ -7,7 +7,7 @@ import pytest
 from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import HopMode, OnExhausted, SyncRetries
 from tests.journal.changes import change, drop, find, insert, judged, repeat
 from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World

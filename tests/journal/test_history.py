@@ -7,7 +7,7 @@ from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MILLISECOND, SECOND
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.histories import World
 from tests.journal.scenarios import SCENARIOS
 

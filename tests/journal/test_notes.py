@@ -1,4 +1,4 @@
-"""A kind and its facts are spelled once: in `protocol/kinds.py` and `protocol/notes.py`."""
+"""A kind and its facts are spelled once: in `protocol/notes.py` and `protocol/notes.py`."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.syntax import nodes_of
 
 ROOT = Path(__file__).parent.parent.parent

@@ -5,7 +5,7 @@ import pytest
 from oncewire.journal.outcome import MessageOutcome, Outcome, elapsed, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import find
 from tests.journal.histories import BEST_EFFORT, PLAIN, World, digest
 from tests.journal.scenarios import SCENARIOS

@@ -3,12 +3,7 @@
 import pytest
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
-from oncewire.journal.schema import (
-    SCHEMA,
-    check_version,
-    rows_from_columns,
-)
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, SCHEMA, check_version, rows_from_columns
 from tests.journal.scenarios import SCENARIOS
 
 

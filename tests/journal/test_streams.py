@@ -6,7 +6,7 @@ import pytest
 
 from oncewire.journal.predicates import receiving_channel as receiving
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import HopMode
 from tests.journal.changes import change, drop, find, judged
 from tests.journal.histories import CHANNEL, ORDERED, PLAIN, World

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncewire.journal.predicates.told import untold
-from oncewire.protocol.kinds import Kind
+from oncewire.journal.predicates.sender import untold
+from oncewire.protocol.notes import Kind
 from tests.journal.changes import change, find
 from tests.journal.scenarios import SCENARIOS
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.journal.history import explain, ladder
-from oncewire.journal.trail import trail
+from oncewire.journal.history import explain, ladder, trail
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.journal import contract, survey
+from oncewire.journal import row as contract
+from oncewire.journal import survey
 from oncewire.journal.check import check_journal
-from oncewire.journal.contract import problem_of
-from oncewire.journal.predicates import sending_channel as sending
+from oncewire.journal.predicates import channel as sending
 from oncewire.journal.predicates.context import Context, terms_digest
-from oncewire.journal.row import Row
+from oncewire.journal.row import Row, problem_of
 from oncewire.message.instant import HOUR
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import Terms
 from tests.journal.changes import change, find, numbered, repeat
 from tests.journal.histories import ORDERED, World

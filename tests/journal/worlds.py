@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from oncewire.journal.row import Row
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
-from oncewire.simulation.wild.draw import draw
-from oncewire.simulation.wild.world import World
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.wild.draw import draw
+from oncewire.lab.wild.world import World
 from tests.journal.scenarios import SCENARIOS
 
 

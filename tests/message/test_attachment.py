@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.message.attachment import Attachment, attachment_in, message_named, naming
-from oncewire.message.payload import Reference
+from oncewire.message.payload import Attachment, Reference, attachment_in, message_named, naming
 
 TEXTS = {
     'Filename="588210BB_00011000.tif" ContentType=image/tiff Compressed=No LargeAttachment=Yes '

@@ -10,8 +10,7 @@ import pytest
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Header, Party, Service
-from oncewire.message.quick import quick
-from oncewire.message.variant import variant
+from oncewire.message.quick import quick, variant
 from oncewire.protocol.notes import Submitted
 
 

@@ -35,8 +35,8 @@ from oncewire.message import (
     StatusResponse,
 )
 from oncewire.message.form import Form, Security
+from oncewire.message.header import SEQUENCE_NUMBER_MAX, SequenceStatus
 from oncewire.message.ids import PartyId
-from oncewire.message.sequence import SEQUENCE_NUMBER_MAX, SequenceStatus
 from tests.protocol.samples import NOW, header, hop, message
 
 

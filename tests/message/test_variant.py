@@ -8,9 +8,8 @@ import pytest
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Header, Party, Service
-from oncewire.message.variant import variant
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.states import OutgoingState
+from oncewire.message.quick import variant
+from oncewire.protocol.states import Outgoing, OutgoingState
 
 HEADER = Header(Party.of("urn:a"), Party.of("urn:b"), "cpa", "talk", Service("urn:s"), "Do", "m", 7)
 

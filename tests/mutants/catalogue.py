@@ -34,10 +34,10 @@ FORGETFUL = "messages=30,loss=0.9,retries=60,agreement='[delivery]\\npersist_dur
 _SENDING = "oncewire.protocol.sending"
 _RECEIVING = "oncewire.protocol.receiving"
 _RECEIVER = "oncewire.protocol.receiver"
-_ATTEMPTS = "oncewire.protocol.attempts"
-_ANSWERS = "oncewire.protocol.answers"
-_SETTLING = "oncewire.protocol.settling"
-_OPERATING = "oncewire.protocol.operating"
+_ATTEMPTS = "oncewire.protocol.sender"
+_ANSWERS = "oncewire.protocol.sender"
+_SETTLING = "oncewire.protocol.sending"
+_OPERATING = "oncewire.protocol.sender"
 _ENGINE = "oncewire.handler.engine"
 _FAILURES = "oncewire.handler.failures"
 _ARRIVE = "oncewire.handler.arriving.arrive"
@@ -116,7 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe damaged bytes",
-        "oncewire.handler.sealing.intact",
+        "oncewire.handler.sealing.content_digest",
         "    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated",
         "    return True",
         ("S1", "S4", "S9"),
@@ -124,7 +124,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "give the application other bytes than were verified",
-        "oncewire.handler.delivering.application",
+        "oncewire.handler.delivering.deliver",
         "        message = accepted(node, stored)\n",
         "        message = accepted(node, stored)\n"
         "        message = replace(message, payloads=tuple(\n"
@@ -205,7 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "send on after TimeToLive",
-        "oncewire.protocol.outgoing",
+        "oncewire.protocol.states",
         "        if self.expires_at is not None:\n            ends.append(self.expires_at)\n",
         "",
         ("S11",),
@@ -214,7 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "send on after persistDuration",
-        "oncewire.protocol.outgoing",
+        "oncewire.protocol.states",
         "            ends.append(self.first_sent_at + terms.persist_duration)\n",
         "            pass\n",
         ("S11",),
@@ -242,7 +242,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- outcomes ---
     Mutant(
         "call unknown not delivered",
-        "oncewire.protocol.outgoing",
+        "oncewire.protocol.states",
         "        return OutgoingState.UNKNOWN if self.transmitted else OutgoingState.NOT_DELIVERED\n",
         "        return OutgoingState.NOT_DELIVERED\n",
         ("S5",),
@@ -251,7 +251,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fail without telling the From Party",
-        "oncewire.protocol.outgoing",
+        "oncewire.protocol.states",
         "            notice_owed=True,\n",
         "            notice_owed=False,\n",
         ("S4",),

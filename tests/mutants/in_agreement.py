@@ -59,7 +59,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "persistDuration does not end the resends",
-        "oncewire.protocol.outgoing",
+        "oncewire.protocol.states",
         "        if self.first_sent_at is not None and terms.reliable:\n",
         "        if self.first_sent_at is not None and not terms.reliable:\n",
         requirement="CPA-6",
@@ -75,7 +75,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a receipt of any kind satisfies a wish for another",
-        "oncewire.protocol.acknowledging",
+        "oncewire.protocol.receiver",
         "    if provided is ReceiptProvided.BOTH or provided.value == asked.value:\n",
         "    if provided is not ReceiptProvided.NONE:\n",
         requirement="CPA-13",
@@ -83,7 +83,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a receipt that is not provided is promised",
-        "oncewire.protocol.acknowledging",
+        "oncewire.protocol.receiver",
         "    raise NotSupported(\n",
         "    return\n    raise NotSupported(\n",
         requirement="CPA-14",
@@ -99,7 +99,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the channel's Characteristics are not read",
-        "oncewire.agreement.cppa.channel",
+        "oncewire.agreement.cppa.document",
         'attributes(child(element, "Characteristics"))',
         'attributes(child(element, "Nothing"))',
         requirement="CPA-17",
@@ -115,7 +115,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "after the end nothing that answers is believed",
-        "oncewire.handler.arriving.place",
+        "oncewire.handler.arriving.agreement_match",
         "        if received.message.kind is not MessageKind.NORMAL:\n",
         "        if False:\n",
         tests=(
@@ -124,7 +124,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a known id needs no proof",
-        "oncewire.handler.sealing.secure",
+        "oncewire.handler.sealing.authentication",
         "        if security.require_signature:\n",
         "        if security.require_signature and accepted_at is None:\n",
         tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
@@ -138,7 +138,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a revoked certificate is good for what is under way",
-        "oncewire.handler.sealing.secure",
+        "oncewire.handler.sealing.authentication",
         "    _check_withdrawn(node, verified.certificate)\n",
         "",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
@@ -173,7 +173,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a CPA that nobody changed is written anew",
-        "oncewire.entry.party.exporting",
+        "oncewire.entry.party.importing",
         "    if came is not None and _says_as_much(came, agreement):\n",
         "    if came is not None and False:\n",
         tests=(
@@ -182,7 +182,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what the file says over its CPA is kept from the partner",
-        "oncewire.entry.party.exporting",
+        "oncewire.entry.party.importing",
         "    return without_routing(made) == without_routing(agreement)\n",
         "    return True\n",
         tests=(

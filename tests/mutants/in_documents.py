@@ -15,7 +15,7 @@ _HOSTILE = "tests/handler/documents/test_hostile.py"
 _TAKEN_BACK = "tests/handler/documents/test_taken_back.py"
 _JOINED = "oncewire.handler.arriving.joined"
 _JOINING = "oncewire.handler.documents.joining"
-_OUTCOME = "oncewire.handler.documents.outcome"
+_OUTCOME = "oncewire.handler.documents.parts"
 
 IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
@@ -27,7 +27,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a part is sent again when its document has ended",
-        "oncewire.handler.upkeep.resumable",
+        "oncewire.handler.upkeep.operate",
         "    _refuse_part_of_ended(known, stored)\n",
         "",
         tests=(
@@ -52,7 +52,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe an index whose fragments did not arrive",
-        "oncewire.handler.documents.fragments",
+        "oncewire.handler.documents.outgoing_document",
         "    if not document.complete:\n",
         "    if not document.total:\n",
         requirement="HOP-9",
@@ -60,7 +60,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "join fragments of whatever conversation",
-        "oncewire.handler.documents.claims",
+        "oncewire.handler.documents.gathering",
         "and note.state is DocumentState.OPEN and note.about != about:\n",
         "and note.state is DocumentState.OPEN and not note.about:\n",
         requirement="BIG-6",
@@ -68,7 +68,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tear apart what was begun under an agreement that is replaced",
-        "oncewire.handler.arriving.storing",
+        "oncewire.handler.arriving.arrive",
         "        return split_begun(self.tx, sender, self.message)\n",
         "        return None\n",
         requirement="BIG-6",
@@ -94,7 +94,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let two documents have one fragment",
-        "oncewire.handler.documents.claims",
+        "oncewire.handler.documents.gathering",
         "        _check_claim(tx, sender, name, about)\n",
         "        pass\n",
         requirement="BIG-6",

@@ -15,9 +15,9 @@ _FRESH = "tests/handler/arriving/test_fresh.py"
 _MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
-_SECURE = "oncewire.handler.sealing.secure"
-_VERIFIED = "oncewire.wire.security.verified"
-_ACCEPTED = "oncewire.handler.delivering.accepted"
+_SECURE = "oncewire.handler.sealing.authentication"
+_VERIFIED = "oncewire.wire.security.signature"
+_ACCEPTED = "oncewire.handler.delivering.view"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
@@ -58,7 +58,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was filed under another id of its sender is forgotten",
-        "oncewire.handler.arriving.original",
+        "oncewire.handler.arriving.accepted_terms",
         "    return own if sender == own[0] else (sender,)\n",
         "    return (sender,)\n",
         tests=(f"{_IDENTITY}::test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy",),
@@ -95,7 +95,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any signature is called verified",
-        "oncewire.handler.arriving.received_note",
+        "oncewire.handler.arriving.arrive",
         "    verified = final and is_verified(received, resolution.security)\n",
         "    verified = final and received.signed\n",
         tests=(f"{_VIEW}::test_a_signature_that_nobody_checked_is_not_called_verified",),
@@ -127,14 +127,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whoever sends a recorded message again is known as its sender",
-        "oncewire.handler.arriving.fresh",
+        "oncewire.handler.arriving.accepted_terms",
         "    return before != after\n",
         "    return before == before\n",
         tests=(f"{_FRESH}::test_a_message_shows_where_its_sender_is_and_its_copies_do_not",),
     ),
     Mutant(
         "of two elements where one may stand either is read",
-        "oncewire.wire.ebms2.structure",
+        "oncewire.wire.ebms2.blocks",
         "            if tag in seen:\n",
         "            if tag not in once:\n",
         tests=(f"{_ONCE}::test_an_element_of_ebms2_that_may_stand_once_is_refused_twice",),
@@ -184,7 +184,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a reply over TLS proves nothing",
-        "oncewire.handler.source",
+        "oncewire.handler.actions",
         '    return Source(REPLY, address=address, secured=address.lower().startswith("https:"))\n',
         "    return Source(REPLY, address=address)\n",
         tests=(f"{_UNPROVEN}::test_a_reply_counts_where_the_connection_was_the_partners",),
@@ -229,14 +229,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- the trace that is left ---
     Mutant(
         "what is ignored leaves no trace",
-        "oncewire.handler.answering.ignored",
+        "oncewire.handler.answering.answer",
         "    if not is_told(count):\n",
         "    if count:\n",
         tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
     ),
     Mutant(
         "everything that is ignored is written down",
-        "oncewire.handler.answering.ignored",
+        "oncewire.handler.answering.answer",
         "    if not is_told(count):\n",
         "    if False:\n",
         tests=(f"{_UNPROVEN}::test_the_trace_of_claims_is_bounded",),
@@ -257,7 +257,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is counted has no bound",
-        "oncewire.handler.tally",
+        "oncewire.handler.context",
         '            name = ""\n',
         "            pass\n",
         tests=("tests/handler/test_tally.py::test_there_is_a_bound",),

@@ -8,15 +8,15 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _LISTENER = "oncewire.transport.listener"
-_SERVER = "oncewire.transport.http_server"
-_HEAD = "oncewire.transport.http_head"
-_BODY = "oncewire.transport.http_body"
-_CONNECTION = "oncewire.transport.http_connection"
-_POOL = "oncewire.transport.http_pool"
+_SERVER = "oncewire.transport.http.server"
+_HEAD = "oncewire.transport.http.head"
+_BODY = "oncewire.transport.http.body"
+_CONNECTION = "oncewire.transport.http.connection"
+_POOL = "oncewire.transport.http.pool"
 _BUDGET = "oncewire.transport.budget"
-_INTAKE = "oncewire.handler.arriving.intake"
+_INTAKE = "oncewire.handler.arriving.inbound"
 _INBOUND = "oncewire.handler.arriving.inbound"
-_EXPECTED = "oncewire.handler.arriving.expected"
+_EXPECTED = "oncewire.handler.arriving.inbound"
 _DOOR = "oncewire.handler.loop.door"
 _REFUSALS = "oncewire.handler.refusals"
 _RECEIVE = "oncewire.handler.arriving.receive"
@@ -204,7 +204,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a large body is read in the event loop",
-        "oncewire.handler.reading",
+        "oncewire.handler.spool_reading",
         "        doing = asyncio.get_running_loop().run_in_executor(self._pool, measured)\n",
         "        doing = asyncio.get_running_loop().create_future()\n        doing.set_result(measured())\n",
         tests=(f"{_LARGE}::test_the_loop_goes_on_while_a_body_of_almost_boundaries_is_read",),
@@ -232,28 +232,28 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a file that is removed is cut under its reader",
-        "oncewire.store.removal",
+        "oncewire.store.spool",
         "    if found.st_nlink > 0 or not _is_alone(handle):\n",
         "    if found.st_nlink > 0:\n",
         tests=("tests/store/test_removal.py::test_to_whoever_reads_it_a_file_stays_whole",),
     ),
     Mutant(
         "a file is cut that has another name",
-        "oncewire.store.removal",
+        "oncewire.store.spool",
         "    if found.st_nlink > 0 or not _is_alone(handle):\n",
         "    if not _is_alone(handle):\n",
         tests=("tests/store/test_removal.py::test_a_file_with_another_name_stays_whole_under_it",),
     ),
     Mutant(
         "what the disk refused of a large file is forgotten",
-        "oncewire.store.behind",
+        "oncewire.store.spool",
         '            _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()\n',
         "            under_way.exception()\n",
         tests=(f"{_FILES}::test_a_disk_that_is_full_says_so_as_a_large_file_goes_there",),
     ),
     Mutant(
         "what is worked one behind costs nobody anything",
-        "oncewire.store.behind",
+        "oncewire.store.spool",
         '            _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()\n',
         "            under_way.result()\n",
         tests=("tests/store/test_behind.py",),
@@ -299,7 +299,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the table of refusals grows with their addresses",
-        "oncewire.store.sqlite.keeping",
+        "oncewire.store.sqlite.backend",
         "(SELECT count(*) FROM refusal) < ?8",
         "(SELECT 0) < ?8",
         tests=(f"{_KEPT}::test_however_many_addresses_the_table_stays_small",),
@@ -327,14 +327,14 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a body holds as many messages as it likes",
-        "oncewire.wire.mime.bundle",
+        "oncewire.wire.mime.whole",
         "    if len(parts) > limits.bundled:\n",
         "    if not parts:\n",
         tests=("tests/wire/test_limits.py::test_messages_in_one_body_are_counted",),
     ),
     Mutant(
         "a turn takes as long as its verbs like",
-        "oncewire.handler.loop.shell",
+        "oncewire.handler.loop.commit_loop",
         "(first or monotonic() < began + seconds)",
         "(first or seconds > 0)",
         tests=(
@@ -352,7 +352,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "read a long reply in the loop",
-        "oncewire.handler.arriving.heard",
+        "oncewire.handler.arriving.inbound",
         "    if len(parcel.body) <= READ_AT_ONCE:\n",
         "    if parcel.body:\n",
         tests=("tests/handler/arriving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
@@ -375,7 +375,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "send partners away and tell nobody",
-        "oncewire.transport.turned_away",
+        "oncewire.transport.budget",
         "        if not known:\n",
         "        if facts:\n",
         tests=(

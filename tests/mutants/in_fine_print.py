@@ -79,7 +79,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a failure that was settled by hand is told all the same",
-        "oncewire.handler.loop.telling",
+        "oncewire.handler.loop.offers",
         '                yield await self._shell.do("look", lambda: engine.owes(notice_id))\n',
         "                yield True\n",
         tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
@@ -102,7 +102,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a report names the agreement that leads to its hub today",
-        "oncewire.handler.arriving.place",
+        "oncewire.handler.arriving.agreement_match",
         "        ours = about.relayed_from is None\n",
         "        ours = False\n",
         requirement="ERR-5",
@@ -112,21 +112,21 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an application is given trials",
-        "oncewire.handler.answering.report",
+        "oncewire.handler.answering.signals",
         "    return kind is MessageKind.ERROR or is_trial(message_id)\n",
         "    return kind is MessageKind.ERROR\n",
         tests=(f"{_TRIALS}::test_a_trial_is_delivered_and_reaches_no_application_and_no_count",),
     ),
     Mutant(
         "business hides behind a trial's service",
-        "oncewire.message.trial",
+        "oncewire.message.header",
         "    return is_trial(message_id) is (service == TRIAL_SERVICE)\n",
         "    return is_trial(message_id) or service != TRIAL_SERVICE\n",
         tests=(f"{_TRIALS}::test_its_receiver_takes_none_that_is_one_by_half",),
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.answering.report",
+        "oncewire.handler.answering.signals",
         "    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)\n",
         "    agreement = agreement_of_hop(node, tx, stored)\n",
         requirement="ERR-5",
@@ -153,7 +153,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub sends what it reported as failed",
-        "oncewire.handler.upkeep.resumable",
+        "oncewire.handler.upkeep.operate",
         "    if stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL:\n",
         "    if False:\n",
         requirement="HOP-9",
@@ -163,7 +163,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was delivered may be resumed",
-        "oncewire.handler.upkeep.resumable",
+        "oncewire.handler.upkeep.operate",
         "    if state is OutgoingState.DELIVERED and not stands:\n",
         "    if False:\n",
         tests=(f"{_OPERATE}::test_what_was_delivered_is_not_sent_again",),
@@ -188,7 +188,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a copy of the request brought again counts for nothing",
-        "oncewire.protocol.outgoing",
+        "oncewire.protocol.states",
         "        return self.attempts - self.attempts_lost + self.repeats\n",
         "        return self.attempts - self.attempts_lost\n",
         requirement="ERR-9",
@@ -203,56 +203,56 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what not even a timer could be set for is stuck for ever",
-        "oncewire.handler.sending.admit",
+        "oncewire.handler.sending.transmit",
         "        node.stuck.discard(message_id)\n",
         "",
         tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
     ),
     Mutant(
         "a reply that was damaged is believed",
-        "oncewire.handler.arriving.heard",
+        "oncewire.handler.arriving.inbound",
         "        if not is_intact(reply):\n",
         "        if reply is None:\n",
         tests=(f"{_CLAIMS}::test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt",),
     ),
     Mutant(
         "acknowledgements that wait stay where they were when the time moves",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "            (due + by, sender, message_id) for due",
         "            (due, sender, message_id) for due",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "        self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the look at gaps stays where it was when the time moves",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "        self.gaps_due_at += by\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the sweep stays where it was when the time moves",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "        self.sweep_due_at += by\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "counts of refusals stay where they were when the time moves",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "        self.refusals.shift(by)\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "nobody wakes to write down what was refused",
-        "oncewire.handler.upkeep.wake",
+        "oncewire.handler.upkeep.retention",
         "    if node.refusals.due_at is not None:\n"
         "        looks = min(looks, node.refusals.due_at)\n",
         "",
@@ -260,7 +260,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the rest of the answers waits for something else to happen",
-        "oncewire.handler.upkeep.wake",
+        "oncewire.handler.upkeep.retention",
         "    if node.timeline.restless or node.repost_after is not None:\n",
         "    if node.timeline.restless:\n",
         requirement="STO-3",
@@ -271,7 +271,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused message counts as one that arrived whole",
-        "oncewire.handler.arriving.original",
+        "oncewire.handler.arriving.accepted_terms",
         "        return stored.incoming.state is not IncomingState.REFUSED\n",
         "        return True\n",
         tests=(
@@ -288,7 +288,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message may refer to what another partner was sent",
-        "oncewire.handler.arriving.conform",
+        "oncewire.handler.arriving.agreement_match",
         "    if sent is not None and is_receiver(agreement, sent):\n",
         "    if sent is not None:\n",
         tests=(f"{_CLAIMS}::test_a_reference_to_what_another_partner_was_sent_is_unknown",),
@@ -337,7 +337,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is held for us goes on when its agreement is gone",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "        return kept is not None and to_party in map(str, kept.own.party.ids)\n",
         "        return False\n",
         requirement="RM-17",
@@ -347,7 +347,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
-        "oncewire.wire.security.verified",
+        "oncewire.wire.security.signature",
         "        variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack\n",
         "        ack\n",
         requirement="ACK-18",
@@ -357,14 +357,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody wakes for an acknowledgement that found nothing to ride on",
-        "oncewire.handler.upkeep.wake",
+        "oncewire.handler.upkeep.retention",
         "    if node.acks_waiting:\n        looks = min(looks, node.acks_waiting[0][0])\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "what is sent to somebody else answers the request",
-        "oncewire.handler.arriving.request",
+        "oncewire.handler.arriving.reply",
         "        return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer\n",
         "        return True\n",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
@@ -382,7 +382,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub calls certain what may have arrived",
-        "oncewire.handler.hub.previous",
+        "oncewire.handler.hub.passing",
         "        severity = Severity.ERROR if certain else Severity.WARNING\n",
         "        severity = Severity.ERROR\n",
         requirement="ERR-9",
@@ -398,7 +398,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub that heard nothing says that all is well",
-        "oncewire.handler.hub.relay",
+        "oncewire.handler.hub.passing",
         "        return _together(node, parcels) if said else Answer(504)\n",
         "        return _together(node, parcels)\n",
         requirement="SYNC-17",
@@ -406,7 +406,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the word to come back later is the answer that is owed",
-        "oncewire.handler.hub.midway",
+        "oncewire.handler.hub.accept",
         "        kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None\n",
         "        kept = answer\n",
         requirement="HOP-4",
@@ -421,7 +421,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a stranded notice that is given up is told in another",
-        "oncewire.handler.hub.stranded",
+        "oncewire.handler.hub.next_hop",
         "        if owes_failure_notice(stored.facts.kind, reliable=True):\n",
         "        if True:\n",
         requirement="ERR-8",
@@ -453,14 +453,14 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub's copy that waited has the time of its entry alone",
-        "oncewire.handler.sending.admit",
+        "oncewire.handler.sending.transmit",
         "        channel, stamp = channel.stamp(now)\n",
         "        pass\n",
         tests=(f"{_ONWARD}::test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn",),
     ),
     Mutant(
         "a copy waits for a next hop that has given up",
-        "oncewire.handler.hub.midway",
+        "oncewire.handler.hub.accept",
         "copy.outgoing.state in _GIVEN_UP:\n",
         "copy.outgoing.state is OutgoingState.NOT_DELIVERED:\n",
         requirement="HOP-9",
@@ -499,7 +499,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a handler nobody heard of is called as it wrote itself",
-        "oncewire.agreement.naming",
+        "oncewire.agreement.agreement",
         "    return Party(tuple(sorted(party.ids, key=str)), party.role)\n",
         "    return Party(party.ids, party.role)\n",
         requirement="DUP-1",
@@ -507,7 +507,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the hub of an agreement is called as it wrote itself",
-        "oncewire.agreement.naming",
+        "oncewire.agreement.agreement",
         "    if via is not None and via.party is not None and via.party.shares_id_with(party):\n"
         "        return Party(via.party.ids, party.role)\n",
         "",
@@ -516,7 +516,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was read before the timers moved is taken for stored",
-        "oncewire.store.transition.keeping",
+        "oncewire.store.transition.transaction",
         "        self._work.step_over().shift_timers(by)\n        self._work.clear_rows()\n",
         "        self._work.step_over().shift_timers(by)\n",
         tests=(f"{_STORE_OUTGOING}::test_what_is_saved_after_the_timers_moved_is_kept_as_it_is",),
@@ -660,7 +660,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a restart made a node forget is not told",
-        "oncewire.journal.predicates.durability",
+        "oncewire.journal.predicates.receiver",
         "        before = first.setdefault((row.peer, row.digest), row)\n",
         "        before = first.setdefault((row.boot, row.digest), row)\n",
         requirement="DUP-2",

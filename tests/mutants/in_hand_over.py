@@ -9,7 +9,7 @@ _GIVEN = "tests/handler/delivering/test_given.py"
 _ROOM = "tests/handler/delivering/test_room.py"
 _VIEW = "tests/handler/delivering/test_view.py"
 _DISCARDED = "tests/handler/test_discarded.py"
-_ACCEPTED = "oncewire.handler.delivering.accepted"
+_ACCEPTED = "oncewire.handler.delivering.view"
 _DELIVER = "oncewire.handler.delivering.deliver"
 
 IN_HAND_OVER: tuple[Mutant, ...] = (
@@ -93,7 +93,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe the digest that a payload states",
-        "oncewire.handler.delivering.application",
+        "oncewire.handler.delivering.deliver",
         "    if isinstance(payload, DistantPayload) or payload.data is None:\n"
         "        return payload\n",
         "    return payload\n",
@@ -115,7 +115,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take a refused number for proof that nothing arrived",
-        "oncewire.protocol.answers",
+        "oncewire.protocol.sender",
         "    return SenderStep(outgoing, channel, (note,))\n\n\ndef warning_arrived(",
         "    event, one_more = OutgoingEvent.ERROR_ARRIVED, outgoing.attempts_lost + 1\n"
         "    lost = outgoing.moved(event, OutgoingState.OUTSTANDING, attempts_lost=one_more)\n"
@@ -125,7 +125,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a person gave up is confirmed",
-        "oncewire.handler.arriving.poison",
+        "oncewire.handler.arriving.release",
         "    incoming = before.closed()\n",
         "    incoming = replace(before, state=IncomingState.CONFIRMED, confirmed_at=node.now())\n",
         requirement="RM-2",
@@ -147,7 +147,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "offer a message that a person gave up",
-        "oncewire.handler.loop.hand_over",
+        "oncewire.handler.loop.offers",
         "        if over is not None:\n            over.set()\n",
         "        if over is None:\n            return\n",
         tests=(
@@ -156,7 +156,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "give up what the application was never offered",
-        "oncewire.handler.arriving.poison",
+        "oncewire.handler.arriving.release",
         "        and (kept.incoming.hand_overs > 0 or not _reads(node, tx, kept))\n",
         "",
         tests=(f"{_GIVEN_UP}::test_what_the_application_was_never_offered_is_not_given_up",),

@@ -64,7 +64,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy without a stored response is acknowledged whatever was agreed",
-        "oncewire.protocol.acknowledging",
+        "oncewire.protocol.receiver",
         "    if owed and (kept or terms.duplicate_no_response is NoResponse.ACK):\n",
         "    if owed:\n",
         requirement="DUP-7",
@@ -80,7 +80,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy gets an acknowledgement of its own",
-        "oncewire.protocol.acknowledging",
+        "oncewire.protocol.receiver",
         "    if answered:\n",
         "    if answered and not owed:\n",
         requirement="DUP-5 DUP-8",
@@ -130,7 +130,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a stale connection is a failed attempt",
-        "oncewire.transport.http_pool",
+        "oncewire.transport.http.pool",
         "            if found.is_open and not found.has_news():\n",
         "            if found.is_open:\n",
         requirement="RTY-5",
@@ -141,7 +141,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is swept is as old as the message, not as its persistDuration",
-        "oncewire.handler.upkeep.retain",
+        "oncewire.handler.upkeep.retention",
         "    ended, gone = end_answers(node, tx), tx.sweep(now, BATCH)\n",
         "    ended, gone = end_answers(node, tx), tx.sweep(now + 60 * MINUTE, BATCH)\n",
         requirement="STO-7",
@@ -167,7 +167,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "best effort is called delivered",
-        "oncewire.protocol.attempts",
+        "oncewire.protocol.sender",
         "    to = OutgoingState.OUTSTANDING if terms.reliable else OutgoingState.SENT\n",
         "    to = OutgoingState.OUTSTANDING\n",
         requirement="OPS-4",
@@ -211,7 +211,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an expired waiting message is still numbered",
-        "oncewire.handler.sending.admit",
+        "oncewire.handler.sending.transmit",
         "        if deadline is None or node.now() < deadline:\n",
         "        if deadline is None or node.now() > 0:\n",
         requirement="HDR-9",
@@ -259,7 +259,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an error about a best-effort message vanishes",
-        "oncewire.protocol.answers",
+        "oncewire.protocol.sender",
         "    if error.severity is Severity.WARNING or outgoing.reason:\n",
         "    if error.severity is not None:\n",
         requirement="ERR-2",
@@ -267,7 +267,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "every error about a best-effort message is a row and an event",
-        "oncewire.protocol.answers",
+        "oncewire.protocol.sender",
         "    if error.severity is Severity.WARNING or outgoing.reason:\n",
         "    if error.severity is Severity.WARNING:\n",
         tests=(f"{_BEST_EFFORT}::test_a_second_error_changes_nothing",),

@@ -16,14 +16,14 @@ _MIDWAY = "tests/handler/hub/test_midway.py::"
 IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "send on in a circle what names us among its hops",
-        "oncewire.handler.hub.circle",
+        "oncewire.handler.hub.accept",
         "    passed = any(_is_sender(before.own, hop) for hop in message.routing)\n",
         "    passed = False\n",
         tests=(_ROUTING + "test_what_comes_back_to_a_hub_is_not_sent_on_again",),
     ),
     Mutant(
         "a hub believes any number of hops",
-        "oncewire.handler.hub.circle",
+        "oncewire.handler.hub.accept",
         "    if len(message.routing) > HOPS_MAX:\n",
         "    if False:\n",
         tests=(_ROUTING + "test_too_many_hops_are_refused",),
@@ -38,7 +38,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "send on what is for us",
-        "oncewire.handler.hub.stranded",
+        "oncewire.handler.hub.next_hop",
         " is not IncomingState.HELD or node.is_ours(tx, stored):\n",
         " is not IncomingState.HELD:\n",
         tests=("tests/handler/hub/test_stranded.py::test_what_is_for_us_is_never_sent_on",),
@@ -53,7 +53,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take an answer from behind a hub for a stranger's",
-        "oncewire.handler.arriving.place",
+        "oncewire.handler.arriving.agreement_match",
         "    if agreement.via is None and about.relayed_from is None and not beyond:\n",
         "    if True:\n",
         requirement="HOP-5 RM-16",
@@ -87,7 +87,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "drop a held message whose way on is gone",
-        "oncewire.handler.hub.stranded",
+        "oncewire.handler.hub.next_hop",
         "        open_incident(node, tx, Raise(problem, incoming.message_id), incoming)\n",
         "        tx.save_incoming(_forwarded(stored.incoming))\n",
         requirement="HOP-8",
@@ -111,7 +111,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "leave a hub's own acknowledgement out of the reply",
-        "oncewire.handler.hub.relay",
+        "oncewire.handler.hub.passing",
         "            parcels.insert(0, own.parcel)\n",
         "            parcels = parcels or [own.parcel]\n",
         requirement="SYNC-8",
@@ -127,7 +127,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledge at a hub what has failed already",
-        "oncewire.handler.hub.previous",
+        "oncewire.handler.hub.passing",
         "        return self.acknowledge() if failed is None else self.report(failed)\n",
         "        return self.acknowledge()\n",
         requirement="HOP-9 SYNC-12",
@@ -143,7 +143,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is stranded goes on in the order against that in which it came",
-        "oncewire.handler.hub.stranded",
+        "oncewire.handler.hub.next_hop",
         "    for listed in sorted(stranded, key=lambda kept: _place(node, tx, kept.incoming)):\n",
         "    for listed in reversed(stranded):\n",
         requirement="SW-10",
@@ -151,7 +151,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is stranded goes on by its numbers as if they never wrapped",
-        "oncewire.handler.hub.stranded",
+        "oncewire.handler.hub.next_hop",
         "    return channel.key, incoming.epoch or 0, -behind\n",
         "    return channel.key, incoming.epoch or 0, incoming.number\n",
         requirement="SEQ-12",

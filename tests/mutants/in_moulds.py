@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_DIGESTED = "oncewire.wire.differential.digested"
-_FORMS = "oncewire.wire.differential.forms"
-_MOULD = "oncewire.wire.differential.mould"
-_MOULDS = "oncewire.wire.differential.moulds"
+_DIGESTED = "oncewire.wire.templates.gaps"
+_FORMS = "oncewire.wire.templates.gaps"
+_MOULD = "oncewire.wire.templates.envelope"
+_MOULDS = "oncewire.wire.templates.envelope"
 _TESTS = "tests/wire/differential/test_moulds.py"
 _ALIKE = f"{_TESTS}::test_an_envelope_like_a_learned_one_is_read_alike"
-_KNOWN = "oncewire.wire.security.known"
-_PATTERN = "oncewire.wire.security.pattern"
+_KNOWN = "oncewire.wire.security.signature_template"
+_PATTERN = "oncewire.wire.templates.pattern"
 _SIGNED = "tests/wire/security/test_learned.py"
 _AT_WORK = "tests/handler/arriving/test_moulds_at_work.py"
 
@@ -148,7 +148,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a sign of a gap in a document is a gap",
-        "oncewire.wire.security.places",
+        "oncewire.wire.templates.pattern",
         "    return document.markup, document.texts, len(document.holes)\n",
         "    return document.markup, 0, 0\n",
         tests=(f"{_SIGNED}::test_signs_that_look_like_gaps_are_told_from_them",),

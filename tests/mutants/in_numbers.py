@@ -117,7 +117,7 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an error about a later number ends the earlier ones",
-        "oncewire.protocol.attempts",
+        "oncewire.protocol.sender",
         "    if outgoing.attempts_here > terms.resends:\n",
         "    if outgoing.attempts_here > 0:\n",
         requirement="SEQ-10",

@@ -89,7 +89,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a row needs no columns",
-        "oncewire.journal.contract",
+        "oncewire.journal.row",
         "        if row[position] is None:\n",
         "        if False:\n",
         tests=_JOURNAL,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_ATTEMPTS = "oncewire.protocol.attempts"
-_ANSWERS = "oncewire.protocol.answers"
-_OPERATING = "oncewire.protocol.operating"
+_ATTEMPTS = "oncewire.protocol.sender"
+_ANSWERS = "oncewire.protocol.sender"
+_OPERATING = "oncewire.protocol.sender"
 
 _TESTS = "tests/handler/test_recovery_at_work.py"
 _ENDS = "tests/handler/test_incidents_end.py"
@@ -120,21 +120,21 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the incident of a pause outlives it",
-        "oncewire.handler.upkeep.over",
+        "oncewire.handler.upkeep.operate",
         "        return receiver is None or receiver.paused_until <= node.now()\n",
         "        return receiver is None\n",
         tests=(f"{_ENDS}::test_the_incident_of_a_pause_ends_with_it",),
     ),
     Mutant(
         "a disk is called free because a row could be kept",
-        "oncewire.handler.loop.outages",
+        "oncewire.handler.loop.joining",
         "                await asyncio.to_thread(self._works)\n",
         "",
         tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
     ),
     Mutant(
         "a full disk that a run left open is nobody's",
-        "oncewire.handler.loop.outages",
+        "oncewire.handler.loop.joining",
         "            self._open = await self._operate(lambda engine: engine.is_called(self._channel))\n",
         "            self._open = False\n",
         tests=(
@@ -143,7 +143,7 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a damaged database is waited for",
-        "oncewire.handler.arriving.poison",
+        "oncewire.handler.arriving.release",
         " and not isinstance(problem, StoreCorrupt)\n",
         "\n",
         tests=(f"{_ENDS}::test_troubles_of_the_store_that_end_in_another_way_are_told_apart",),

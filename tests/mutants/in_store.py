@@ -60,7 +60,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one value that cannot be kept fails the whole turn",
-        "oncewire.store.sqlite.checking",
+        "oncewire.store.sqlite.backend",
         "            _check_sizes(texts, numbers)\n            # Whom",
         "            # Whom",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
@@ -74,14 +74,14 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a step over many rows outlives its transition",
-        "oncewire.store.sqlite.statements",
+        "oncewire.store.sqlite.loading",
         '        self.run("ROLLBACK TO steps")\n',
         "",
         tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),
     ),
     Mutant(
         "an older copy of the store is taken for the store",
-        "oncewire.store.sqlite.mark",
+        "oncewire.store.sqlite.connection",
         "    if found.journal < known.journal:\n",
         "    if found.journal < 0:\n",
         tests=(f"{_MARK}::test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with",),
@@ -96,7 +96,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "two histories of one store are one",
-        "oncewire.store.sqlite.mark",
+        "oncewire.store.sqlite.connection",
         "    if head and known.head and head != known.head:\n",
         "    if head and known.head and head == known.store_id:\n",
         tests=(f"{_MARK}::test_the_chain_tells_two_histories_of_one_store_apart",),

@@ -14,14 +14,14 @@ _WAYS = "tests/entry/delivery/test_ways.py"
 IN_STREAMS: tuple[Mutant, ...] = (
     Mutant(
         "a file that has changed is given all the same",
-        "oncewire.handler.proofs",
+        "oncewire.handler.spool_reading",
         "                if await asyncio.to_thread(self._is_good, name):\n",
         "                if await asyncio.to_thread(bool, name):\n",
         tests=(f"{_STREAMS}::test_a_file_that_has_changed_is_given_to_nobody",),
     ),
     Mutant(
         "what stands around a file is sent unchecked",
-        "oncewire.handler.sealing.intact",
+        "oncewire.handler.sealing.content_digest",
         "        if parcel != with_pieces_digest(parcel):\n",
         "        if not parcel.body:\n",
         tests=(f"{_STREAMS}::test_pieces_that_have_changed_are_not_sent",),
@@ -84,7 +84,7 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a partner's name is a path",
-        "oncewire.message.file_name",
+        "oncewire.message.payload",
         "    text = _RESERVED.sub(",
         '    text = re.compile("<").sub(',
         tests=(_NAMES,),

@@ -191,7 +191,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody hears that the initiator hung up",
-        "oncewire.transport.http_connection",
+        "oncewire.transport.http.connection",
         "            self._request.gone.set_result(None)\n",
         "",
         requirement="SYNC-18",
@@ -199,7 +199,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "messages are handed over before the application is called with them",
-        "oncewire.handler.loop.hand_over",
+        "oncewire.handler.loop.offers",
         "        taken = engine.hand_over(places, KEPT, one_by_one=True)\n",
         "        taken = engine.hand_over(places + 8, KEPT, one_by_one=True)\n",
         requirement="SYNC-18",

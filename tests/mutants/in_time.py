@@ -14,7 +14,7 @@ _TROUBLE = "tests/handler/test_trouble.py"
 IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a clock that was set is believed",
-        "oncewire.handler.timeline",
+        "oncewire.handler.world",
         "        return abs(self.ahead) > (CORRECTION if state.told else self._room)\n",
         "        return False\n",
         requirement="RTY-18",
@@ -22,7 +22,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "timers stay where they were when the time moves",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "        tx.shift_timers(self.timeline.ahead)\n",
         "",
         requirement="RTY-2",
@@ -46,7 +46,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a start gives answers up although the time is in doubt",
-        "oncewire.handler.upkeep.retain",
+        "oncewire.handler.upkeep.retention",
         "    while not node.in_doubt and end_answers(node, tx) == BATCH:\n",
         "    while end_answers(node, tx) == BATCH:\n",
         requirement="STO-7",
@@ -54,7 +54,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a restart believes any clock",
-        "oncewire.handler.timeline",
+        "oncewire.handler.world",
         "            state = replace(state, origin=last.at - last.mono)\n",
         "            pass\n",
         requirement="RTY-1",
@@ -81,7 +81,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a pause may last for ever",
-        "oncewire.protocol.answers",
+        "oncewire.protocol.sender",
         "    if now + seconds(asked) <= longest:\n",
         "    if asked >= 0:\n",
         requirement="RTY-17",
@@ -97,7 +97,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message that cannot enter undoes the one before it",
-        "oncewire.handler.sending.admit",
+        "oncewire.handler.sending.transmit",
         "    if next_one:\n        set_aside(",
         "    if not next_one:\n        set_aside(",
         requirement="RTY-18",
@@ -105,7 +105,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what an undone step decided leaves all the same",
-        "oncewire.handler.node",
+        "oncewire.handler.context",
         "            del self.actions[kept:], self.status_questions[questions:]\n",
         "",
         requirement="RM-11",

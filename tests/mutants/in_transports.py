@@ -114,7 +114,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a header of a mail may hold a line end",
-        "oncewire.transport.header_block",
+        "oncewire.transport.contract",
         "not _VALUE.fullmatch(value) or",
         "False or",
         requirement="TRN-3",
@@ -122,7 +122,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any body is sent as mail as it is",
-        "oncewire.transport.smtp.mail",
+        "oncewire.transport.smtp.relay",
         "    as_it_is = is_mail_safe(body)\n",
         "    as_it_is = True\n",
         requirement="TRN-3",
@@ -130,7 +130,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a file is removed before its parcel is stored",
-        "oncewire.transport.files.reader",
+        "oncewire.transport.files.transport",
         "        verdict = Verdict.TAKEN\n        if file_id not in self._taken:\n",
         "        verdict = Verdict.TAKEN\n        await self._rename("
         "named.claimed_name(file_id, self._reader), named.refused_name(file_id))\n"
@@ -140,7 +140,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a claim is not found again",
-        "oncewire.transport.files.parcel_file",
+        "oncewire.transport.files.remote",
         "    return found.group(1) if found is not None and found.group(2) == reader else None\n",
         "    return None\n",
         requirement="TRN-4",
@@ -148,7 +148,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "half a file is a parcel",
-        "oncewire.transport.files.parcel_file",
+        "oncewire.transport.files.remote",
         "                if self._left > 0:\n                    self._trouble = _cut_off()\n"
         "                    raise self._trouble\n",
         "",
@@ -157,7 +157,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a transport is never left",
-        "oncewire.protocol.attempts",
+        "oncewire.protocol.sender",
         "        return replace(step, effects=(note, Leave(name), *step.effects))\n",
         "        return replace(step, effects=(note, *step.effects))\n",
         requirement="RTY-15 CPA-16",
@@ -165,7 +165,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a transport that was left is never taken again",
-        "oncewire.handler.sending.ways",
+        "oncewire.handler.sending.transmit",
         "    node.left.discard((way.peer, way.transport))\n",
         "",
         requirement="RTY-15",
@@ -181,7 +181,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "retries on one transport count on the next",
-        "oncewire.protocol.attempts",
+        "oncewire.protocol.sender",
         "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)\n",
         "    return replace(outgoing, transport=outgoing.transport + 1)\n",
         requirement="RTY-4 RTY-16",
@@ -197,7 +197,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a broker that does not sync will do",
-        "oncewire.transport.broker.stream",
+        "oncewire.transport.broker.transport",
         '    if not told.get("config", {}).get("sync_always"):\n',
         '    if "config" not in told:\n',
         requirement="RM-7",
@@ -229,7 +229,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a broker without TLS hears the password",
-        "oncewire.transport.broker.connection",
+        "oncewire.transport.broker.transport",
         '            wanted = server is not None and server.uri.scheme == "tls"\n',
         "            wanted = False\n",
         requirement="RM-7",
@@ -254,7 +254,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an envelope of S/MIME is opened whatever its part says",
-        "oncewire.handler.sealing.confide",
+        "oncewire.handler.sealing.encryption",
         "    closed = smime.is_enveloped(payload.media_type) if enveloped else "
         "_MARK in data[:_HEAD]\n",
         "    closed, enveloped = True, smime.is_enveloped(payload.media_type)\n",
@@ -263,7 +263,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a writer sweeps away what another is writing",
-        "oncewire.transport.files.parcel_file",
+        "oncewire.transport.files.remote",
         "    if found is None or found.group(3) != mark:\n",
         "    if found is None:\n",
         requirement="TRN-4",
@@ -271,7 +271,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a writer sweeps away what it is writing",
-        "oncewire.transport.files.sweeping",
+        "oncewire.transport.files.transport",
         "        if found is None or found[0] in self._writing:\n",
         "        if found is None:\n",
         requirement="TRN-4",
@@ -294,7 +294,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one mail at which a look breaks off keeps the others waiting",
-        "oncewire.transport.smtp.imap",
+        "oncewire.transport.smtp.mailbox",
         "sorted(found, key=lambda mail_id: (mail_id in last, mail_id))[:LISTED_MAX]",
         "sorted(found)[:LISTED_MAX]",
         requirement="TRN-3",
@@ -344,7 +344,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "files of a folder are taken without a rest",
-        "oncewire.transport.files.reader",
+        "oncewire.transport.files.transport",
         "                await self._share.turn()\n",
         "",
         tests=(f"{_HOSTILE_FILES}::test_forged_files_leave_the_processor_to_others",),
@@ -365,7 +365,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a broker may say what it likes",
-        "oncewire.transport.broker.connection",
+        "oncewire.transport.broker.transport",
         "            if (in_line and len(self.buf) > LINE_MAX) or self.needed > PARCEL_MAX:\n",
         "            if False:\n",
         tests=(f"{_HOSTILE_BROKER}::test_a_broker_without_end_is_left",),

@@ -11,7 +11,7 @@ _ANSWERS = "oncewire.wire.answers"
 _RM078 = "oncewire.wire.drafts.rm078"
 _MS09X = "oncewire.wire.drafts.ms09x"
 _BLOCKS = "oncewire.wire.drafts.blocks"
-_NAMES = "oncewire.wire.drafts.names"
+_NAMES = "oncewire.wire.drafts.blocks"
 
 _SIGNALS = "tests/handler/answering/test_signals_on_the_wire.py"
 _HEADERS = "tests/handler/test_headers_on_the_wire.py"
@@ -97,7 +97,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a reliable message that does not ask is not acknowledged",
-        "oncewire.protocol.acknowledging",
+        "oncewire.protocol.receiver",
         "    return AckOwed(True, receipt, message.asks_ack_of(Actor.NEXT_MSH))\n",
         "    hop_wish = message.asks_ack_of(Actor.NEXT_MSH)\n"
         "    asked = AckRequest.NONE is not receipt or hop_wish is not AckRequest.NONE\n"
@@ -172,7 +172,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "AtMostOnce is read as not reliable",
-        "oncewire.wire.drafts.names",
+        "oncewire.wire.drafts.blocks",
         '"atmostonce": DeliverySemantics.ONCE_AND_ONLY_ONCE',
         '"atmostonce": DeliverySemantics.BEST_EFFORT',
         requirement="RM-4",
@@ -180,7 +180,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message of best effort is acknowledged",
-        "oncewire.protocol.acknowledging",
+        "oncewire.protocol.receiver",
         "    if not terms.runs_protocol:\n        return NOTHING_OWED\n    hop = message.last_hop\n",
         "    hop = message.last_hop\n",
         requirement="RM-5 RM-6",

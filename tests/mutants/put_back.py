@@ -17,7 +17,7 @@ from tests.mutants.mutant import Mutant
 
 SEEDS = 2_000
 
-_ACKNOWLEDGING = "oncewire.protocol.acknowledging"
+_ACKNOWLEDGING = "oncewire.protocol.receiver"
 _REPLY = "oncewire.handler.arriving.reply"
 
 
@@ -114,7 +114,7 @@ PUT_BACK: tuple[PutBack, ...] = (
     ),
     PutBack.change(
         "B14 a hub without a key raises",
-        "oncewire.handler.arriving.conform",
+        "oncewire.handler.arriving.agreement_match",
         "    if owed.signed and node.keys is None:\n",
         "    if False:\n",
     ),
@@ -144,8 +144,8 @@ def found(put_back: PutBack, seeds: range = range(SEEDS)) -> str | None:
     from tests.mutants.run import Infect
 
     sys.meta_path.insert(0, Infect(put_back.mutant))
-    from oncewire.simulation.wild.draw import draw
-    from oncewire.simulation.wild.world import run
+    from oncewire.lab.wild.draw import draw
+    from oncewire.lab.wild.world import run
 
     for seed in seeds:
         for violation in run(draw(seed)).violations:

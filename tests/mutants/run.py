@@ -65,8 +65,8 @@ def caught(mutant: Mutant) -> str | None:
 
 def _caught_in_world(mutant: Mutant) -> str | None:
     """The promise that a simulated world saw broken."""
-    from oncewire.simulation.options import Options
-    from oncewire.simulation.run import simulate
+    from oncewire.lab.simulation.network import Options
+    from oncewire.lab.simulation.run import simulate
 
     options = Options(**eval(f"dict({mutant.world})", {}))
     for seed in SEEDS:

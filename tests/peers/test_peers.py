@@ -12,18 +12,18 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_address import AddressRule
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.address import AddressRule
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 from tests.handler.processes.proxy import Luck, Proxy, Wires
 from tests.handler.serving import journal
 from tests.peers.communities import Digikoppeling, Phinms, Spine, SpineForwarding

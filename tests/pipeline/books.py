@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
-from oncewire.journal.predicates.violation import OF_JOURNALS, ViolationKind
+from oncewire.journal.predicates.context import OF_JOURNALS, ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
-from oncewire.pipeline.book import write_node_file
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.rows import batch_of
-from oncewire.pipeline.sample_year.journals import rows_of_year
-from oncewire.pipeline.sample_year.plan import Plan, make_plan
-from oncewire.pipeline.schemas import (
+from oncewire.lab.sample_year.generate import rows_of_year
+from oncewire.lab.sample_year.plan import Plan, make_plan
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import (
     ATTEMPTS,
     JOURNAL,
     LEDGER,
@@ -26,8 +24,10 @@ from oncewire.pipeline.schemas import (
     SEQUENCE_GAPS,
     VIOLATIONS,
     arrow,
+    batch_of,
     nullable,
 )
+from oncewire.pipeline.lake.version import write_node_file
 from oncewire.store.sqlite.store import SqliteStore
 
 SEED = 20250101

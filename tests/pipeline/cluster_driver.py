@@ -7,14 +7,13 @@ from pathlib import Path
 from pyspark.sql import functions as f
 
 from oncewire.errors import NotAllowed
+from oncewire.lab.sample_year.generate import generate
 from oncewire.pipeline import jobs
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.failure import own_error
-from oncewire.pipeline.generate import generate
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.reconcile import reconcile
-from oncewire.pipeline.session import BRIEF, open_session
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.reports.reconcile import reconcile
+from oncewire.pipeline.session import BRIEF, open_session, own_error
+from oncewire.pipeline.sources.journal_source import open_book
 
 
 def where(batches):

@@ -11,8 +11,8 @@ from tests.pipeline.books import SEED, Year
 @pytest.fixture(scope="session")
 def year(spark, tmp_path_factory: pytest.TempPathFactory) -> Year:
     """Twelve thousand messages, written by Spark, and the answer key."""
-    from oncewire.pipeline.generate import generate
-    from oncewire.pipeline.lake import Lake
+    from oncewire.lab.sample_year.generate import generate
+    from oncewire.pipeline.lake.lake import Lake
 
     folder = tmp_path_factory.mktemp("year")
     key = folder / "violations.json"
@@ -27,6 +27,6 @@ def year(spark, tmp_path_factory: pytest.TempPathFactory) -> Year:
 
 @pytest.fixture(scope="session")
 def corpus_files(corpus: Path) -> list[Path]:
-    from oncewire.pipeline.archive import MESSAGE_SUFFIXES
+    from oncewire.pipeline.sources.archive import MESSAGE_SUFFIXES
 
     return sorted(path for path in corpus.rglob("*") if path.suffix in MESSAGE_SUFFIXES)

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from oncewire.errors import InvalidValue
+from oncewire.lab.sample_year.generate import generate
 from oncewire.pipeline import jobs
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.generate import generate
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.reconcile import reconcile
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.reports.reconcile import reconcile
+from oncewire.pipeline.reports.sql import ask
 from oncewire.pipeline.session import cores_of, is_remote, open_session
-from oncewire.pipeline.sql import ask
+from oncewire.pipeline.sources.journal_source import open_book
 
 
 def main() -> None:

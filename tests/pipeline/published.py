@@ -2,9 +2,9 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.schemas import LEDGER, PARTNER_SERVICE
-from oncewire.pipeline.version import Version
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import LEDGER, PARTNER_SERVICE
+from oncewire.pipeline.lake.version import Version
 
 
 def read_ledger(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:

@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow.dataset as ds
 
 from oncewire.pipeline import jobs
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.tables import OPEN
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import OPEN
 from tests.pipeline.books import make_stores, small_year
 
 GOLD = {

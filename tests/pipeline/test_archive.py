@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncewire.journal.identity import identity_digest
-from oncewire.pipeline.archive import Content, Found, contents, pieces
-from oncewire.pipeline.envelopes import rows_of_content
-from oncewire.pipeline.sample_year.parcels import parcel
-from oncewire.pipeline.sample_year.plan import make_plan
-from oncewire.pipeline.schemas import ENVELOPES
+from oncewire.lab.sample_year.generate import parcel
+from oncewire.lab.sample_year.plan import make_plan
+from oncewire.pipeline.lake.tables import ENVELOPES
+from oncewire.pipeline.sources.archive import Content, Found, contents, pieces
+from oncewire.pipeline.sources.ebxml import rows_of_content
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
 

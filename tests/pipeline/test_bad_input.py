@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from oncewire.journal.row import COLUMNS, Row
+from oncewire.lab.sample_year.generate import parcel
+from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.instant import DAY, HOUR
-from oncewire.pipeline.book import write_node_file
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.sample_year.parcels import parcel
-from oncewire.pipeline.sample_year.plan import make_plan
-from oncewire.pipeline.schemas import ENVELOPES, JOURNAL, QUARANTINE
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import ENVELOPES, JOURNAL, QUARANTINE
+from oncewire.pipeline.lake.version import write_node_file
+from oncewire.pipeline.sources.journal_source import open_book
 from tests.entry.terminal import command_line
 from tests.journal.scenarios import SCENARIOS
 from tests.pipeline.books import make_export, make_store, make_stores, small_year

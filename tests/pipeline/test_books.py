@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.pipeline import filters
-from oncewire.pipeline.book import Book, write_node_file
-from oncewire.pipeline.books import check_distinct, open_book, open_books
-from oncewire.pipeline.rows import rows_of
+from oncewire.pipeline.lake.tables import rows_of
+from oncewire.pipeline.lake.version import Book, write_node_file
+from oncewire.pipeline.sources import journal_source
+from oncewire.pipeline.sources.journal_source import check_distinct, open_book, open_books
 from tests.pipeline.books import make_export, make_store, small_year
 
 ROWS = small_year()[1]["globex"]
@@ -94,7 +94,7 @@ def test_filters_leave_what_spark_would_leave(book: Book) -> None:
 
 
 def test_only_filters_with_one_meaning_are_taken() -> None:
-    taken, left = filters.split(
+    taken, left = journal_source.split(
         [
             EqualTo(("kind",), "sent"),
             Not(EqualTo(("kind",), "sent")),

@@ -19,14 +19,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from moto.server import ThreadedMotoServer
 
-from oncewire.entry.cli.lake_place import archive_at, book_at
+from oncewire.entry.cli.spark import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
-from oncewire.pipeline import bucket, delta, jobs, proof, signed
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.intake import take_in
-from oncewire.pipeline.lake import Lake, storage_of
-from oncewire.pipeline.oncewire_source import OncewireSource
-from oncewire.pipeline.tables import OPEN
+from oncewire.pipeline import jobs
+from oncewire.pipeline.lake import delta, proof, storage
+from oncewire.pipeline.lake.lake import Lake, storage_of
+from oncewire.pipeline.lake.tables import OPEN
+from oncewire.pipeline.sources.ingest import take_in
+from oncewire.pipeline.sources.journal_source import open_book
+from oncewire.pipeline.sources.oncewire import OncewireSource
 from tests.pipeline.books import make_store, small_year, tables
 
 pytestmark = pytest.mark.long
@@ -60,7 +61,7 @@ def environment(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "AWS_ACCESS_KEY_ID": "somebody",
         "AWS_SECRET_ACCESS_KEY": "of-this-test",
         "AWS_REGION": "us-east-1",
-        bucket.COPIES: str(tmp_path / "copies"),
+        storage.COPIES: str(tmp_path / "copies"),
     }.items():
         monkeypatch.setenv(name, value)
 
@@ -72,7 +73,7 @@ def store(tmp_path: Path) -> Path:
 
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Lake:
     """The lake as another machine has it, with a copy of its own."""
-    monkeypatch.setenv(bucket.COPIES, str(tmp_path / name))
+    monkeypatch.setenv(storage.COPIES, str(tmp_path / name))
     return Lake(PLACE)
 
 
@@ -254,12 +255,12 @@ def test_what_no_version_names_goes_after_a_day(
     assert "gold/ledger/left/part-0.parquet" in paths()
     assert len([path for path in paths() if path.startswith("versions/")]) == 4
     rows = content(lake)
-    monkeypatch.setattr(bucket, "LEFT_FOR", timedelta(seconds=-5))
+    monkeypatch.setattr(storage, "LEFT_FOR", timedelta(seconds=-5))
     before = paths()
     lake.sweep(lake.current())
     # All others can be read for a while, however old their objects are.
     assert paths() == before - {"gold/ledger/left/part-0.parquet"}
-    monkeypatch.setattr(bucket, "READABLE_FOR", -5.0)
+    monkeypatch.setattr(storage, "READABLE_FOR", -5.0)
     lake.sweep(lake.current())
     assert len([path for path in paths() if path.startswith("versions/")]) == 2
     assert content(elsewhere(tmp_path, monkeypatch, "another machine")) == rows
@@ -269,7 +270,7 @@ def test_a_version_that_was_signed_is_followed_by_others(store: Path) -> None:
     lake = Lake(PLACE)
     for start in (200, 220, 240):
         taken_in(lake, store)
-        signed.sign_version(lake, lake.current(), ec.generate_private_key(ec.SECP256R1()))
+        proof.sign_version(lake, lake.current(), ec.generate_private_key(ec.SECP256R1()))
         make_store(store, "globex", ROWS[start : start + 20])
     assert lake.current().number == 3
 

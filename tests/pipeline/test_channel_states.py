@@ -4,7 +4,7 @@ import pytest
 
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import Row
-from oncewire.pipeline.channels import _Both
+from oncewire.pipeline.judging.channels import _Both
 from tests.journal.scenarios import SCENARIOS
 
 

@@ -14,13 +14,11 @@ import pytest
 from oncewire.journal.check import fold_ledger
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.pipeline import courses
-from oncewire.pipeline.courses import Courses, divided, whole_messages
-from oncewire.pipeline.judging import Judging
-from oncewire.pipeline.ledger import ledger_fold
-from oncewire.pipeline.page import FOLDED, Page
-from oncewire.pipeline.rows import batch_of, rows_of_batch
-from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
+from oncewire.pipeline.judging import courses
+from oncewire.pipeline.judging.courses import Courses, divided, whole_messages
+from oncewire.pipeline.judging.extent import Judging
+from oncewire.pipeline.judging.ledger import FOLDED, Page, ledger_fold
+from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
 from oncewire.protocol.terms import Terms
 from tests.pipeline.books import small_year
 

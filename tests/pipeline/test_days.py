@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 
 from oncewire.errors import JournalProblem
-from oncewire.pipeline.compact import compacted
-from oncewire.pipeline.days import Days, begins, divided
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.schemas import PARTNER_SERVICE, arrow, nullable
-from oncewire.pipeline.small_partner_service import other_days
-from oncewire.pipeline.version import Entry, Version
+from oncewire.pipeline.judging.small_refresh import other_days
+from oncewire.pipeline.lake.compact import compacted
+from oncewire.pipeline.lake.lake import Days, Lake, begins, divided
+from oncewire.pipeline.lake.tables import PARTNER_SERVICE, arrow, nullable
+from oncewire.pipeline.lake.version import Entry, Version
 
 FIRST = date(2025, 3, 1)
 

@@ -10,11 +10,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from oncewire.pipeline import delta, shown
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.schemas import VIOLATIONS, arrow, nullable
-from oncewire.pipeline.tables import OPEN, data_path
-from oncewire.pipeline.version import Entry, Version
+from oncewire.pipeline.lake import delta
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import OPEN, VIOLATIONS, arrow, data_path, nullable
+from oncewire.pipeline.lake.version import Entry, Version
 
 SHAPE = arrow(nullable(VIOLATIONS))
 
@@ -105,7 +104,7 @@ def test_a_log_that_a_killed_run_did_not_sum_up_is_summed_up_by_the_next(
 
 @pytest.mark.parametrize("name", OPEN)
 def test_plain_readers_find_an_empty_table_empty(tmp_path: Path, name: str) -> None:
-    shown.switch(tmp_path, Version(number=1), Version())
+    delta.switch(tmp_path, Version(number=1), Version())
     path = tmp_path / OPEN[name].root
     found = pd.read_parquet(path)
     assert len(found) == 0

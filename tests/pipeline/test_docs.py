@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from oncewire.entry.cli.main import build
-from oncewire.pipeline import schemas
+from oncewire.pipeline.lake import tables
 from tests.parts import ROOT
 
 pytestmark = pytest.mark.spark
@@ -15,16 +15,16 @@ PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 TABLES = {
-    "journal": schemas.JOURNAL,
-    "quarantine": schemas.QUARANTINE,
-    "envelopes": schemas.ENVELOPES,
-    "messages": schemas.MESSAGES,
-    "attempts": schemas.ATTEMPTS,
-    "ledger": schemas.LEDGER,
-    "sequence_gaps": schemas.SEQUENCE_GAPS,
-    "partner_service": schemas.PARTNER_SERVICE,
-    "violations": schemas.VIOLATIONS,
-    "judged": schemas.JUDGED,
+    "journal": tables.JOURNAL,
+    "quarantine": tables.QUARANTINE,
+    "envelopes": tables.ENVELOPES,
+    "messages": tables.MESSAGES,
+    "attempts": tables.ATTEMPTS,
+    "ledger": tables.LEDGER,
+    "sequence_gaps": tables.SEQUENCE_GAPS,
+    "partner_service": tables.PARTNER_SERVICE,
+    "violations": tables.VIOLATIONS,
+    "judged": tables.JUDGED,
 }
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
-from oncewire.message.trial import TRIAL_MARK
-from oncewire.pipeline.sample_year.journals import rows_of_year
-from oncewire.pipeline.sample_year.plan import make_plan
-from oncewire.pipeline.sample_year.split_documents import PARTS
+from oncewire.lab.sample_year.exchange import PARTS
+from oncewire.lab.sample_year.generate import rows_of_year
+from oncewire.lab.sample_year.plan import make_plan
+from oncewire.message.header import TRIAL_MARK
 from tests.pipeline.books import make_stores
 from tests.pipeline.published import read_ledger, read_service
 
@@ -51,8 +51,8 @@ def test_the_ledger_has_a_verdict_for_a_document_and_one_for_each_part(
     spark, tmp_path: Path
 ) -> None:
     from oncewire.pipeline import jobs
-    from oncewire.pipeline.check import judge_lake
-    from oncewire.pipeline.lake import Lake
+    from oncewire.pipeline.judging.check import judge_lake
+    from oncewire.pipeline.lake.lake import Lake
 
     nodes = journals()
     lake = Lake(tmp_path / "lake")

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from oncewire import errors
-from oncewire.pipeline.failure import own_error, spoken
+from oncewire.pipeline.session import own_error, spoken
 
 pytestmark = pytest.mark.spark
 

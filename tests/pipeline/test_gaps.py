@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from oncewire.journal.row import Row
-from oncewire.pipeline.gaps import GapFold
-from oncewire.protocol.kinds import Kind
+from oncewire.pipeline.judging.channels import GapFold
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import FlowMode, Terms
 

@@ -11,13 +11,12 @@ import pytest
 
 from oncewire.errors import JournalProblem
 from oncewire.pipeline import jobs
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.intake import silver_name, take_in
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.ranges import new_range
-from oncewire.pipeline.refresh import refresh
-from oncewire.pipeline.schemas import JOURNAL, QUARANTINE, VIOLATIONS
-from oncewire.pipeline.version import Entry, NodeState, Version
+from oncewire.pipeline.judging.refresh import refresh
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import JOURNAL, QUARANTINE, VIOLATIONS
+from oncewire.pipeline.lake.version import Entry, NodeState, Version
+from oncewire.pipeline.sources.ingest import new_range, silver_name, take_in
+from oncewire.pipeline.sources.journal_source import open_book
 from tests.pipeline.books import (
     differences,
     make_export,
@@ -146,8 +145,8 @@ def test_two_journals_in_one_export_are_told(spark, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_archives_are_read_once(spark, tmp_path: Path) -> None:
-    from oncewire.pipeline.sample_year.parcels import parcel
-    from oncewire.pipeline.sample_year.plan import make_plan
+    from oncewire.lab.sample_year.generate import parcel
+    from oncewire.lab.sample_year.plan import make_plan
 
     folder = tmp_path / "archive"
     folder.mkdir()

@@ -11,11 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from oncewire.errors import JournalProblem, NotAllowed
-from oncewire.pipeline.book import CURRENT_FILE
-from oncewire.pipeline.files import count_rows, safe_name
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.storage import READABLE_FOR
-from oncewire.pipeline.version import Entry, NodeState, Version
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.storage import READABLE_FOR
+from oncewire.pipeline.lake.version import (
+    CURRENT_FILE,
+    Entry,
+    NodeState,
+    Version,
+    count_rows,
+    safe_name,
+)
 
 
 def write(lake: Lake, path: str, rows: int = 3, **more) -> Entry:

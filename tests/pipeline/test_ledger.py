@@ -16,17 +16,15 @@ from oncewire.journal.check import (
     fold_ledger,
     message_key,
 )
-from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.predicates.context import Context, Violation
 from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
-from oncewire.pipeline import jobs, refresh
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.days import Days
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.rows import rows_of_batch
-from oncewire.pipeline.sample_year.pairwise import deals
-from oncewire.pipeline.schemas import JOURNAL, OUTCOME, SEQUENCE_GAPS
+from oncewire.lab.sample_year.plan import deals
+from oncewire.pipeline import jobs
+from oncewire.pipeline.judging import refresh
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.lake import Days, Lake
+from oncewire.pipeline.lake.tables import JOURNAL, OUTCOME, SEQUENCE_GAPS, rows_of_batch
 from tests.pipeline.books import (
     PROMISES,
     Year,

@@ -7,11 +7,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from oncewire.pipeline import jobs, names, refresh
-from oncewire.pipeline.days import Days
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.names import Names
-from oncewire.pipeline.version import Entry, Version
+from oncewire.pipeline import jobs
+from oncewire.pipeline.judging import refresh
+from oncewire.pipeline.lake import lake as names
+from oncewire.pipeline.lake.lake import Days, Lake, Names
+from oncewire.pipeline.lake.version import Entry, Version
 from tests.pipeline.books import make_stores, small_year
 
 OLD = [f"old-{number}@acme" for number in range(2_000)]

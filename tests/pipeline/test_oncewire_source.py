@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.pipeline.failure import own_error
-from oncewire.pipeline.oncewire_source import (
+from oncewire.pipeline.session import own_error
+from oncewire.pipeline.sources.oncewire import (
     OncewireReader,
     OncewireStreamReader,
     is_local,

@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.sample_year.faults import RECIPES
-from oncewire.pipeline.sample_year.plan import make_plan
+from oncewire.lab.sample_year.plan import RECIPES, make_plan
+from oncewire.pipeline.lake.lake import Lake
 from tests.entry.terminal import command_line
 from tests.pipeline.books import PROMISES, assert_hard_places
 from tests.pipeline.published import read_ledger

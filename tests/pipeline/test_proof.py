@@ -18,17 +18,16 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from oncewire.entry.cli import output
 from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.errors import JournalProblem
-from oncewire.journal import chain
+from oncewire.journal import identity
 from oncewire.journal.row import COLUMNS
-from oncewire.pipeline import compact, proof
-from oncewire.pipeline import lake as lakes
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.compact import compacted
-from oncewire.pipeline.files import parquet_files
-from oncewire.pipeline.intake import take_in
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.signed import is_signed_by, sign_version
-from oncewire.pipeline.version import Entry, NodeState, Version
+from oncewire.pipeline.lake import compact, proof
+from oncewire.pipeline.lake import lake as lakes
+from oncewire.pipeline.lake.compact import compacted
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.proof import is_signed_by, sign_version
+from oncewire.pipeline.lake.version import Entry, NodeState, Version, parquet_files
+from oncewire.pipeline.sources.ingest import take_in
+from oncewire.pipeline.sources.journal_source import open_book
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.terminal import run, run_json
@@ -139,7 +138,7 @@ def chained_anew(store: Path, since: int) -> None:
         (head,) = connection.execute(
             "SELECT since FROM journal_row WHERE seq = ?", (since,)
         ).fetchone()
-        heads = chain.links(head, rows)
+        heads = identity.links(head, rows)
         connection.executemany(
             "UPDATE journal_row SET since = ? WHERE seq = ?",
             [(each, row[0]) for each, row in zip(heads, rows, strict=False)],
@@ -152,7 +151,7 @@ def test_the_lake_carries_the_heads_that_the_node_kept(lake: Lake, store: Path) 
     first, second = version.journal
     assert (first.since, first.chain) == ("", second.since)
     assert version.nodes["globex"].chain == second.chain == open_book(store).head(300)
-    assert chain.last_head(chain.START, ROWS[:300]).hex() == second.chain
+    assert identity.last_head(identity.START, ROWS[:300]).hex() == second.chain
 
 
 def test_a_store_is_proven_by_its_heads_alone(lake: Lake, store: Path) -> None:
@@ -360,8 +359,8 @@ def test_a_range_that_gold_does_not_know_is_left_alone(lake: Lake) -> None:
 
 def test_verify_reports_rows_that_are_unchained_and_does_not_call_the_lake_clean() -> None:
     from oncewire.entry.cli.output import OK, WRONG
-    from oncewire.entry.cli.pipeline_reports import report_of_check
-    from oncewire.pipeline.check import Verification
+    from oncewire.entry.cli.pipeline import report_of_check
+    from oncewire.pipeline.judging.check import Verification
 
     kept = NodeState(20, 5, "boot-1", chain="cc")
     entries = (

@@ -16,13 +16,17 @@ import pytest
 from lxml import html
 
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
-from oncewire.pipeline import compact, delta, intake, jobs, refresh, report, rules, shown
-from oncewire.pipeline.check import judge_lake
-from oncewire.pipeline.failure import own_error, spoken
-from oncewire.pipeline.files import safe_name
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.sql import ask
-from oncewire.pipeline.tables import OPEN
+from oncewire.pipeline import jobs
+from oncewire.pipeline.judging import extent, refresh
+from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake import compact, delta
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import OPEN
+from oncewire.pipeline.lake.version import safe_name
+from oncewire.pipeline.reports import report
+from oncewire.pipeline.reports.sql import ask
+from oncewire.pipeline.session import own_error, spoken
+from oncewire.pipeline.sources import ingest
 from tests.pipeline.books import differences, make_export, make_stores, small_year, tables
 from tests.pipeline.reads import read_meanwhile
 
@@ -134,7 +138,7 @@ def test_a_run_that_was_killed_before_it_showed_its_version_is_followed(
         def killed(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patched.setattr(shown, "switch", killed)
+        patched.setattr(delta, "switch", killed)
         patched.setattr(delta, "follow", killed)
         with pytest.raises(KeyboardInterrupt):
             jobs.run(spark, lake, stores)
@@ -181,8 +185,8 @@ def test_what_the_driver_does_itself_is_what_spark_does(
 ) -> None:
     half = halves(NODES)
     lakes = []
-    for name, small in (("driver", intake.SMALL), ("spark", -1)):
-        monkeypatch.setattr(intake, "SMALL", small)
+    for name, small in (("driver", ingest.SMALL), ("spark", -1)):
+        monkeypatch.setattr(ingest, "SMALL", small)
         monkeypatch.setattr(refresh, "SMALL", small)
         stores = make_stores(tmp_path / name, half)
         lakes.append(Lake(tmp_path / f"{name}-lake"))
@@ -233,7 +237,7 @@ def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_rules_are_every_module_that_decides(tmp_path: Path) -> None:
-    names = rules.modules()
+    names = extent.modules()
     for part in ("check", "contract", "survey", "outcome", "predicates.retry", "predicates.hole"):
         assert f"oncewire.journal.{part}" in names
     assert "oncewire.protocol.terms" in names

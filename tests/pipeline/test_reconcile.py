@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import Row
-from oncewire.pipeline import judging
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.reconcile import reconcile
-from oncewire.pipeline.sample_year.plan import Plan, message_id
+from oncewire.lab.sample_year.plan import Plan, message_id
+from oncewire.pipeline.judging import extent
+from oncewire.pipeline.reports.reconcile import reconcile
 from oncewire.pipeline.session import cores_of
-from oncewire.protocol.kinds import Kind
+from oncewire.pipeline.sources.journal_source import open_book
+from oncewire.protocol.notes import Kind
 from tests.entry.terminal import command_line
 from tests.pipeline.books import make_stores, small_year
 
@@ -93,13 +93,13 @@ def test_the_tasks_of_a_comparison_are_one_job_and_run_at_once(
     tracker = spark.sparkContext.statusTracker()
     seen = set(tracker.getJobIdsForGroup())
     jobs, results = [], []
-    for rows_per_task in (judging.ROWS_PER_TASK, 100):
-        monkeypatch.setattr(judging, "ROWS_PER_TASK", rows_per_task)
+    for rows_per_task in (extent.ROWS_PER_TASK, 100):
+        monkeypatch.setattr(extent, "ROWS_PER_TASK", rows_per_task)
         results.append(reconcile(spark, *books))
         new = set(tracker.getJobIdsForGroup()) - seen
         seen |= new
         jobs.append(new)
-    tasks = judging.tasks_for(sum(len(nodes[name]) for name in names), cores_of(spark))
+    tasks = extent.tasks_for(sum(len(nodes[name]) for name in names), cores_of(spark))
     assert tasks > 4
     assert len(jobs[1]) == len(jobs[0])
     stages = [tracker.getJobInfo(job).stageIds for job in jobs[1]]

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from oncewire.journal.survey import Hole
-from oncewire.pipeline import report
-from oncewire.pipeline.version import NodeState, Version
+from oncewire.pipeline.lake.version import NodeState, Version
+from oncewire.pipeline.reports import report
 
 SECTIONS = {
     "Outcomes": "delivered 90 (90.0%)",

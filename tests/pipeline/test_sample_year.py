@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from oncewire.journal.check import JournalReport, check_journal
-from oncewire.journal.predicates.violation import OF_JOURNALS, ViolationKind
+from oncewire.journal.predicates.context import OF_JOURNALS, ViolationKind
+from oncewire.lab.sample_year import plan as pairwise
+from oncewire.lab.sample_year.generate import rows_of_year, units, write_unit
+from oncewire.lab.sample_year.plan import DAYS_MIN, RECIPES, YEAR, Plan, make_plan
 from oncewire.message.instant import DAY, MINUTE
-from oncewire.pipeline.sample_year import pairwise as pairwise
-from oncewire.pipeline.sample_year.faults import RECIPES
-from oncewire.pipeline.sample_year.journals import rows_of_year, units, write_unit
-from oncewire.pipeline.sample_year.plan import DAYS_MIN, YEAR, Plan, make_plan
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 
 
 def judged(plan: Plan) -> JournalReport:

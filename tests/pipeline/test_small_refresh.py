@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from oncewire.pipeline import small_refresh
-from oncewire.pipeline.books import open_book
-from oncewire.pipeline.intake import take_in
-from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.refresh import refresh
-from oncewire.pipeline.schemas import LEDGER, arrow, nullable
-from oncewire.pipeline.small_partner_service import changed_days
-from oncewire.pipeline.tables import OPEN
+from oncewire.pipeline.judging import small_refresh
+from oncewire.pipeline.judging.refresh import refresh
+from oncewire.pipeline.judging.small_refresh import changed_days
+from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.tables import LEDGER, OPEN, arrow, nullable
+from oncewire.pipeline.sources.ingest import take_in
+from oncewire.pipeline.sources.journal_source import open_book
 from tests.pipeline.books import make_stores, small_year
 
 NO_SPARK: Any = SimpleNamespace()

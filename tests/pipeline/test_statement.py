@@ -4,9 +4,9 @@ import pytest
 
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import Row
-from oncewire.pipeline.statement import Compared, Disagreement, compare, statement_of
+from oncewire.pipeline.reports.reconcile import Compared, Disagreement, compare, statement_of
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.journal.histories import World
 from tests.journal.scenarios import SCENARIOS
 

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import functions as f
 
 from oncewire.errors import StoreProblem
+from oncewire.lab.simulation import actor
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.pipeline import jobs
-from oncewire.pipeline.lake import Lake
-from oncewire.simulation import actor
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
+from oncewire.pipeline.lake.lake import Lake
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.store.transition.work import Work
 from tests.pipeline.published import read_ledger

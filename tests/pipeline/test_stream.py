@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.pipeline import crash, jobs
-from oncewire.pipeline.lake import Lake
+from oncewire.pipeline import jobs
+from oncewire.pipeline.lake import version as crash
+from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.session import register
 from tests.parts import ROOT
 from tests.pipeline.books import differences, make_stores, small_year, tables

@@ -10,7 +10,7 @@ import pytest
 
 import oncewire
 from oncewire.pipeline import jobs
-from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.lake.lake import Lake
 from tests.pipeline.books import differences, make_stores, small_year, tables
 
 pytestmark = pytest.mark.spark

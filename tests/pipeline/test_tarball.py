@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.pipeline.archive import contents, pieces
-from oncewire.pipeline.tarball import _sum, data_of, members
+from oncewire.pipeline.sources.archive import _sum, contents, data_of, members, pieces
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 

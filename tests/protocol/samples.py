@@ -6,21 +6,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from oncewire.message.acknowledgment import AckRequested
 from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.header import DeliverySemantics, Header
+from oncewire.message.header import (
+    DeliverySemantics,
+    Header,
+    RoutingHeader,
+    SequenceNumber,
+    SequenceStatus,
+)
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import SECOND
-from oncewire.message.routing import RoutingHeader
-from oncewire.message.sequence import SequenceNumber, SequenceStatus
+from oncewire.message.signals import AckRequested
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Raise, Resolve, Transmit
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 
 NOW = 1_000_000 * SECOND

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from oncewire.errors import NotSupported
-from oncewire.message.acknowledgment import AckRequested, Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, ReliableMessagingMethod
 from oncewire.message.instant import SECOND
-from oncewire.protocol.acknowledging import (
+from oncewire.message.signals import AckRequested, Actor
+from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,
     DuplicateReply,

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.message.fault import COMMUNICATION_CODE, Error, ErrorClass, Severity
 from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY, SECOND
+from oncewire.message.signals import COMMUNICATION_CODE, Error, ErrorClass, Severity
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
 from oncewire.protocol.notes import Acknowledged, Ignored, Rejected, SendFailed, Warned
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
-from oncewire.protocol.states import OutgoingState, Phase, Proof
+from oncewire.protocol.states import Outgoing, OutgoingState, Phase, Proof
 from oncewire.protocol.terms import OnExhausted, Terms
 from tests.protocol.samples import (
     INTERVAL,

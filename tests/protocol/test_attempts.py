@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 
 from oncewire.errors import NotAllowed
-from oncewire.message.fault import Severity
 from oncewire.message.header import ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import DAY, SECOND
+from oncewire.message.signals import Severity
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, AskStatus, Leave, Note, Notify, Raise, Transmit
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState, Phase
+from oncewire.protocol.states import Outgoing, OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnExhausted, RetryCount, SyncRetries, Terms
 from tests.protocol.samples import (
     INTERVAL,

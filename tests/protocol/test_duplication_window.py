@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncewire.errors import Inconsistent
-from oncewire.message.fault import ErrorClass
+from oncewire.message.signals import ErrorClass
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.receiver import First, Judgement, OfNew, TurnedAway, judge, refuse
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from oncewire.errors import NotAllowed, TimeToLiveExpired
-from oncewire.message.fault import Error, ErrorClass
+from oncewire.message.header import SequenceNumber
 from oncewire.message.instant import DAY
-from oncewire.message.sequence import SequenceNumber
+from oncewire.message.signals import Error, ErrorClass
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Raise
 from oncewire.protocol.receiver import (

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.message.acknowledgment import AckRequested, Actor
 from oncewire.message.envelope import MessageKind
-from oncewire.message.fault import ErrorClass, Severity
 from oncewire.message.header import AckRequest, DeliverySemantics, SyncReplyMode
 from oncewire.message.instant import SECOND
+from oncewire.message.signals import AckRequested, Actor, ErrorClass, Severity
 from oncewire.protocol.hops import (
     HopAnswer,
     HopDuty,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from oncewire.errors import NotAllowed
-from oncewire.message.fault import Severity
 from oncewire.message.instant import DAY, SECOND
+from oncewire.message.signals import Severity
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, AskStatus, Notify, Resolve, Transmit
 from oncewire.protocol.states import OutgoingState, Phase

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from oncewire.errors import Inconsistent, SecurityFailure
-from oncewire.message.fault import ErrorClass
 from oncewire.message.instant import SECOND
+from oncewire.message.signals import ErrorClass
 from oncewire.protocol.effects import Note
-from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.notes import Skipped
 from oncewire.protocol.receiver import (
     Arrival,
@@ -24,7 +23,7 @@ from oncewire.protocol.receiver import (
 )
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import Incoming, IncomingState
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 from tests.protocol.samples import (
     CONTINUE,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from oncewire.errors import Inconsistent
-from oncewire.message.sequence import SequenceNumber, SequenceStatus
+from oncewire.message.header import SequenceNumber, SequenceStatus
 from oncewire.protocol.effects import Note
 from oncewire.protocol.receiver import (
     Arrival,

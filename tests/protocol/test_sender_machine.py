@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from oncewire.errors import NotAllowed
-from oncewire.message.fault import Error, Severity
+from oncewire.message.header import SequenceStatus
 from oncewire.message.instant import SECOND
-from oncewire.message.sequence import SequenceStatus
+from oncewire.message.signals import Error, Severity
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Notify, Raise, Resolve, Transmit
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState, Phase
+from oncewire.protocol.states import FINAL_OUTGOING, Outgoing, OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnExhausted, ResetRule, RetryCount, Terms
 from tests.examples import examples
 from tests.protocol.samples import NOW, of_kind

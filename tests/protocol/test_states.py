@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from oncewire.errors import NotAllowed
-from oncewire.message.fault import Error, Severity
 from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY
-from oncewire.protocol import outgoing as outgoing_module
+from oncewire.message.signals import Error, Severity
 from oncewire.protocol import sender
+from oncewire.protocol import states as outgoing_module
 from oncewire.protocol.documents import part_failed, parts_arrived
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
@@ -27,8 +25,10 @@ from oncewire.protocol.states import (
     INCOMING,
     OUTGOING,
     ChannelEvent,
+    Incoming,
     IncomingEvent,
     IncomingState,
+    Outgoing,
     OutgoingEvent,
     OutgoingState,
     Phase,

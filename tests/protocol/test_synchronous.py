@@ -6,12 +6,11 @@ import pytest
 
 from oncewire.errors import Inconsistent
 from oncewire.message.envelope import Message
-from oncewire.message.fault import ErrorClass, Severity
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import SECOND
+from oncewire.message.signals import ErrorClass, Severity
 from oncewire.protocol import sender
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
+from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, OutgoingState
 from oncewire.protocol.synchronous import (
     ASYNCHRONOUS,
     SyncPlan,

@@ -19,12 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oncewire.errors import Inconsistent, NotAllowed, SecurityFailure, TransientError
-from oncewire.message.fault import Error
+from oncewire.message.header import SequenceNumber
 from oncewire.message.instant import SECOND
-from oncewire.message.sequence import SequenceNumber
+from oncewire.message.signals import Error
 from oncewire.protocol import effects as fx
 from oncewire.protocol import receiver, sender
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiver import (
     Arrival,
     Duplicate,
@@ -38,7 +37,7 @@ from oncewire.protocol.receiver import (
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, Outgoing, OutgoingState
 from oncewire.protocol.terms import OnExhausted, Terms
 from tests.protocol.customs import Customs, draw_customs
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from oncewire.message.instant import SECOND
-from oncewire.simulation.wild.links import Arrive, Turned
-from oncewire.simulation.wild.papers import is_sound, papers_of
-from oncewire.simulation.wild.plan import (
+from oncewire.lab.wild.connection import Arrive, Turned
+from oncewire.lab.wild.papers import is_sound, papers_of
+from oncewire.lab.wild.plan import (
     BUYER,
     SELLER,
     Event,
@@ -24,7 +23,8 @@ from oncewire.simulation.wild.plan import (
     Reply,
     Setting,
 )
-from oncewire.simulation.wild.world import Result, World
+from oncewire.lab.wild.world import Result, World
+from oncewire.message.instant import SECOND
 
 DIALECTS = ("rm-0.78", "ms-0.9x", "ebms2")
 MODES = ("none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndResponse")

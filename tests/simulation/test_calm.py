@@ -12,8 +12,8 @@ import pytest
 
 from oncewire.errors import AgreementProblem
 from oncewire.journal.check import check_journal
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 
 CALM = {
     "loss": 0.0,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from oncewire.journal.row import Row
+from oncewire.lab.wild.draw import draw
+from oncewire.lab.wild.judge import History
+from oncewire.lab.wild.world import World
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
-from oncewire.simulation.wild.draw import draw
-from oncewire.simulation.wild.judge import History
-from oncewire.simulation.wild.world import World
+from oncewire.protocol.notes import Kind
 
 
 def row(seq: int, node: str, kind: Kind, detail: str | None = None) -> Row:

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from oncewire.handler.sealing import seal
-from oncewire.handler.upkeep import retain
+from oncewire.handler.upkeep import retention
 from oncewire.journal.check import check_journal
+from oncewire.lab.simulation.network import Network, Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
-from oncewire.simulation.network import Network
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
 
 KEPT: Duration = 2 * MINUTE
 WORLDS = {
@@ -57,9 +56,9 @@ WORLDS = {
 @pytest.fixture(autouse=True)
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retention is always at work, and every parcel of ours is a file of the spool."""
-    monkeypatch.setattr(retain, "FIRST_SWEEP", SECOND)
-    monkeypatch.setattr(retain, "SWEEP_EVERY", 3 * SECOND)
-    monkeypatch.setattr(retain, "BATCH", 3)
+    monkeypatch.setattr(retention, "FIRST_SWEEP", SECOND)
+    monkeypatch.setattr(retention, "SWEEP_EVERY", 3 * SECOND)
+    monkeypatch.setattr(retention, "BATCH", 3)
     monkeypatch.setattr(seal, "SPOOL_ABOVE", 0)
 
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import EXPECTED_FAULTS, Result, Simulation, simulate
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import EXPECTED_FAULTS, Result, Simulation, simulate
 
 HUBS = Options(messages=200, hops=3, loss=0.3, duplicate=0.2, reorder=0.3, crash=0.01)
 STORM = Options(messages=50, loss=0.9, retries=200, reorder=0.3)

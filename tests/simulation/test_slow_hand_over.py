@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation, simulate
 from oncewire.message.instant import SECOND
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation, simulate
 
 SHORT = '[delivery]\non_exhausted = "fail_message"\ntime_to_live = "PT20S"\n'
 SHORTER = '[delivery]\non_exhausted = "fail_message"\ntime_to_live = "PT8S"\n'

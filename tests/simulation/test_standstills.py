@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oncewire.journal.row import Row
+from oncewire.lab.wild.judge import Standstills
 from oncewire.protocol import notes
-from oncewire.protocol.kinds import Kind
-from oncewire.simulation.wild.standstills import Standstills
+from oncewire.protocol.notes import Kind
 
 SLACK = 3
 

@@ -9,16 +9,13 @@ from dataclasses import fields
 
 import pytest
 
-from oncewire.entry.cli.wild import run_seed
+from oncewire.lab.cli.simulate import run_seed
+from oncewire.lab.wild.coverage import Coverage, Tally, options_of, shrink
+from oncewire.lab.wild.draw import DIALECTS, FLOWS, draw
+from oncewire.lab.wild.papers import papers_of
+from oncewire.lab.wild.plan import VALUES, Held, Plan, held_by
+from oncewire.lab.wild.world import Result, World
 from oncewire.protocol.terms import Terms
-from oncewire.simulation.wild.coverage import Coverage
-from oncewire.simulation.wild.draw import DIALECTS, FLOWS, draw
-from oncewire.simulation.wild.papers import papers_of
-from oncewire.simulation.wild.plan import Plan
-from oncewire.simulation.wild.shrink import shrink
-from oncewire.simulation.wild.tally import Tally, options_of
-from oncewire.simulation.wild.values import VALUES, Held, held_by
-from oncewire.simulation.wild.world import Result, World
 
 SAMPLE, BATCH = 200, 20
 SOAK, SOAK_BATCH = 20_000, 1_000
@@ -143,7 +140,9 @@ def test_wild_worlds_at_length(first: int) -> None:
 @pytest.mark.requirement("STO-3")
 def test_a_sender_that_is_deaf_to_its_partner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown is an honest outcome; that the partner's word came and was ignored shows more."""
-    monkeypatch.setattr("oncewire.handler.arriving.place.place_as_answer", lambda *_: None)
+    monkeypatch.setattr(
+        "oncewire.handler.arriving.agreement_match.place_as_answer", lambda *_: None
+    )
     assert "deaf" in {one.kind for one in run_seed(85).violations}
 
 
@@ -281,13 +280,13 @@ def test_nothing_that_is_left_can_be_taken_away(monkeypatch: pytest.MonkeyPatch)
         found = Result(tried, ())
         return Result(tried, _violations()) if breaks else found
 
-    monkeypatch.setattr("oncewire.simulation.wild.shrink.run", run)
+    monkeypatch.setattr("oncewire.lab.wild.coverage.run", run)
     small = shrink(plan, _violations())
     assert small.plan.events == guilty
     assert small.plan.orders == (plan.orders[1],)
 
 
 def _violations():  # type: ignore[no-untyped-def]
-    from oncewire.journal.predicates.violation import Violation
+    from oncewire.journal.predicates.context import Violation
 
     return (Violation("S4", "lost", None, None, None, "It is lost."),)

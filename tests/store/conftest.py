@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.store.contract import Store
-from oncewire.store.transition import held_bytes, work
+from oncewire.store.transition import tables, work
 from tests.store.backends import Backend, MemoryBackend, SqliteBackend
 from tests.store.samples import prepare
 
@@ -22,8 +22,8 @@ def backend(
     if request.param.endswith("without room"):
         for name in ("LIVE_MAX", "REMEMBERED", "PAGE"):
             monkeypatch.setattr(work, name, 1)
-        monkeypatch.setattr(held_bytes, "BYTES_MAX", 0)
-        monkeypatch.setattr(held_bytes, "LARGE", -1)
+        monkeypatch.setattr(tables, "BYTES_MAX", 0)
+        monkeypatch.setattr(tables, "LARGE", -1)
     made: Backend = (
         MemoryBackend() if request.param.startswith("memory") else SqliteBackend(tmp_path)
     )

@@ -11,7 +11,7 @@ from functools import cache
 
 import apsw
 
-from oncewire.store.sqlite.migrate import Migration, known_migrations, migrate
+from oncewire.store.sqlite.connection import Migration, known_migrations, migrate
 
 _lock = threading.Lock()
 

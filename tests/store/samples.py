@@ -9,9 +9,7 @@ from typing import Any
 from oncewire.journal.row import Row
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, seconds
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState
 from oncewire.protocol.terms import FlowMode, Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import (

@@ -8,8 +8,7 @@ from time import thread_time
 
 import pytest
 
-from oncewire.store.behind import Behind, worked
-from oncewire.store.digesting import SHORT, Digesting
+from oncewire.store.spool import SHORT, Behind, Digesting, worked
 
 
 def test_whoever_asks_goes_on_and_waits_with_the_next_step() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oncewire.journal.chain import START, links
+from oncewire.journal.identity import START, links
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.samples import row, undone

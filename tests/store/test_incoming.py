@@ -8,8 +8,7 @@ import pytest
 
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.message.envelope import MessageKind
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import Incoming, IncomingState
 from oncewire.store.contract import Store
 from oncewire.store.records import (
     MessageFacts,

@@ -12,7 +12,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
 from oncewire.store.contract import Store
 from oncewire.store.records import Incident, Removed
-from oncewire.store.schedule import FINAL_INCOMING, STORED_INCOMING
+from oncewire.store.transition.rows import FINAL_INCOMING, STORED_INCOMING
 from tests.store.backends import Backend
 from tests.store.samples import (
     CONFIRMED,

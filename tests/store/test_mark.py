@@ -12,7 +12,7 @@ import pytest
 from oncewire.errors import StoreGone, StoreProblem, StoreReplaced
 from oncewire.store.records import StoreMark
 from oncewire.store.sqlite import store as sqlite
-from oncewire.store.sqlite.mark import check_mark
+from oncewire.store.sqlite.connection import check_mark
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.samples import row
 

@@ -14,11 +14,16 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.store.sqlite import migrate as migrate_module
+from oncewire.store.sqlite import connection as migrate_module
 from oncewire.store.sqlite import reader as sqlite_reader
 from oncewire.store.sqlite import store as sqlite
-from oncewire.store.sqlite.connection import connect
-from oncewire.store.sqlite.migrate import APPLICATION_ID, Migration, known_migrations, migrate
+from oncewire.store.sqlite.connection import (
+    APPLICATION_ID,
+    Migration,
+    connect,
+    known_migrations,
+    migrate,
+)
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.empty_store import migrate_or_copy

@@ -8,11 +8,10 @@ import pytest
 
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.message.envelope import MessageKind
+from oncewire.message.header import SequenceStatus
 from oncewire.message.instant import DAY
-from oncewire.message.sequence import SequenceStatus
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState, Proof
+from oncewire.protocol.states import Outgoing, OutgoingState, Proof
 from oncewire.store.contract import Store
 from oncewire.store.records import MessageFacts, SpoolSlice, StoredOutgoing, StoredParcel
 from tests.store.backends import Backend

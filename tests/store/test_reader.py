@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.message.trial import TRIAL_MARK
+from oncewire.message.header import TRIAL_MARK
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import IncomingState, OutgoingState, Phase
 from oncewire.store.contract import Store
 from oncewire.store.records import SpoolSlice, StoredAnswer, StoredParcel
-from oncewire.store.schedule import STORED_INCOMING
+from oncewire.store.transition.rows import STORED_INCOMING
 from tests.store.samples import (
     CONFIRMED,
     DELIVERED,

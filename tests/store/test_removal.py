@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.store import removal
-from oncewire.store.removal import LARGE, STEP, WAITING_MAX, Removal
-from oncewire.store.spool import FileSpool
+from oncewire.store import spool as removal
+from oncewire.store.spool import LARGE, STEP, WAITING_MAX, FileSpool, Removal
 
 
 class Watched:
@@ -183,7 +182,7 @@ def test_a_handle_that_cannot_be_closed_does_not_end_the_others(
 
 LOOKED_INTO = """
 import fcntl, os, sys
-from oncewire.store.removal import _is_alone
+from oncewire.store.spool import _is_alone
 
 handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 os.unlink(sys.argv[1])

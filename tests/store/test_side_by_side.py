@@ -23,15 +23,15 @@ from hypothesis.stateful import (
 )
 
 from oncewire.errors import OncewireError, StoreGone
+from oncewire.message.header import SequenceStatus
 from oncewire.message.instant import DAY
-from oncewire.message.sequence import SequenceStatus
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel, StoredReceipt
-from oncewire.store.schedule import STORED_INCOMING
+from oncewire.store.transition.rows import STORED_INCOMING
 from oncewire.store.transition.turns import Turns
 from tests.examples import examples
 from tests.store.backends import Backend, MemoryBackend, SqliteBackend

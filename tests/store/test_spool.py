@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
-from oncewire.store import write_through
-from oncewire.store.memory.spool import MemorySpool
+from oncewire.store import spool as write_through
+from oncewire.store.memory.store import MemorySpool
 from oncewire.store.spool import FileSpool
 from oncewire.store.spool_contract import Spool
 

@@ -16,12 +16,11 @@ import pytest
 
 from oncewire.errors import JournalProblem, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import Incoming, Outgoing
 from oncewire.store.records import MessageFacts
-from oncewire.store.sqlite import numbers
+from oncewire.store.sqlite import loading
 from oncewire.store.sqlite import reader as sqlite_reader
 from oncewire.store.sqlite import store as sqlite
 from oncewire.store.sqlite.connection import check_version
@@ -36,7 +35,7 @@ from oncewire.store.sqlite.rows import (
     SENDING,
 )
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.store.transition import held_bytes, work
+from oncewire.store.transition import tables, work
 from tests.house_rules import modules_pulled
 from tests.parts import ROOT
 from tests.store.samples import (
@@ -396,8 +395,8 @@ def test_a_value_that_cannot_be_kept_undoes_its_transition_only(path: Path) -> N
 def test_memory_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REMEMBERED", "LIVE_MAX"):
         monkeypatch.setattr(work, name, 3)
-    monkeypatch.setattr(numbers, "REMEMBERED", 3)
-    monkeypatch.setattr(held_bytes, "BYTES_MAX", 3_000)
+    monkeypatch.setattr(loading, "REMEMBERED", 3)
+    monkeypatch.setattr(tables, "BYTES_MAX", 3_000)
     store = SqliteStore.open(path, node="a")
     prepare(store)
     for number in range(10):

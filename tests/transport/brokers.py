@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oncewire.transport.broker import connection
-from oncewire.transport.broker.connection import BrokerSettings
+from oncewire.transport.broker import transport
+from oncewire.transport.broker.transport import BrokerSettings
 from tests.ports import free_port
 
 # However slow the machine is: a broker that was started is there.
-connection.WAITED_FOR = 60.0
+transport.WAITED_FOR = 60.0
 
 
 @dataclass

@@ -19,11 +19,11 @@ import trustme
 from oncewire.errors import OncewireError
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Cargo, Delivery, Peer, Reply
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_address import AddressRule
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_server import HttpLimits, HttpServerSettings
-from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
+from oncewire.transport.http.address import AddressRule
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.tls import ClientCertificates, Identity, PeerTls, ServerTls
+from oncewire.transport.http.transport import HttpTransport
 
 LOOPBACK = AddressRule.of(["loopback"])
 

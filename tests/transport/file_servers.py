@@ -15,7 +15,7 @@ import asyncssh
 
 from oncewire.transport.files.ftp import FtpSettings
 from oncewire.transport.files.sftp import SftpSettings
-from oncewire.transport.http_tls import Identity
+from oncewire.transport.http.tls import Identity
 from tests.transport.exchange import LOOPBACK
 
 USER, PASSWORD = "oncewire", "a word that nobody knows"

@@ -12,8 +12,8 @@ from typing import Any
 from aiosmtpd.smtp import SMTP
 from imapclient import IMAPClient
 
-from oncewire.transport.http_tls import Identity
-from oncewire.transport.smtp.imap import MailboxSettings
+from oncewire.transport.http.tls import Identity
+from oncewire.transport.smtp.mailbox import MailboxSettings
 from oncewire.transport.smtp.relay import MailTls
 from tests.ports import free_port
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.broker import connection
-from oncewire.transport.broker import stream as streams
+from oncewire.transport.broker import transport as connection
+from oncewire.transport.broker import transport as streams
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
 from tests.transport.brokers import Broker, broker

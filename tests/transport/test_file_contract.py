@@ -10,7 +10,7 @@ from oncewire.transport.contract import Delivery, Reply, Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport
-from oncewire.transport.http_tls import Identity, PeerTls, client_context
+from oncewire.transport.http.tls import Identity, PeerTls, client_context
 from tests.transport.contract_checks import TransportContract
 from tests.transport.exchange import Certificates, Receiver
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from oncewire.transport.contract import OutcomeKind
-from oncewire.transport.files.parcel_file import ready_name
-from oncewire.transport.files.remote import Place, Remote, ServerRefused
+from oncewire.transport.files.remote import Place, Remote, ServerRefused, ready_name
 from oncewire.transport.files.transport import FileTransport
 from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, cargo, run

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.transport.budget import HANDSHAKE_ADDRESSES_MAX, HOUR, Handshakes
 from oncewire.transport.contract import Peer
-from oncewire.transport.handshakes import ADDRESSES_MAX, HOUR, Handshakes
-from oncewire.transport.http_tls import ClientCertificates
+from oncewire.transport.http.tls import ClientCertificates
 from tests.transport.exchange import Certificates, Receiver, endpoint, talk
 from tests.transport.test_http_tls import one
 
@@ -38,10 +38,10 @@ def test_however_many_addresses_there_are_the_lines_are_bounded(
 ) -> None:
     now = [0.0]
     handshakes = Handshakes(lambda: now[0])
-    for number in range(10 * ADDRESSES_MAX):
+    for number in range(10 * HANDSHAKE_ADDRESSES_MAX):
         handshakes.failed(Peer(f"10.1.{number // 256}.{number % 256}"), OSError())
-    assert len(lines(caplog)) == ADDRESSES_MAX + 1
-    assert len(handshakes._told) <= ADDRESSES_MAX + 1
+    assert len(lines(caplog)) == HANDSHAKE_ADDRESSES_MAX + 1
+    assert len(handshakes._told) <= HANDSHAKE_ADDRESSES_MAX + 1
     now[0] += HOUR
     handshakes.failed(Peer("192.0.2.9"), OSError())
     assert lines(caplog)[-1].address == "192.0.2.9"  # type: ignore[attr-defined]

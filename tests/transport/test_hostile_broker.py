@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.broker import stream, transport
-from oncewire.transport.broker.connection import BrokerSettings, Connection
-from oncewire.transport.broker.transport import BrokerTransport
+from oncewire.transport.broker import transport
+from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport, Connection
 from oncewire.transport.contract import Delivery, Reply
 from tests.transport.brokers import broker
 from tests.transport.contract_checks import until
@@ -96,7 +95,7 @@ def test_monitoring_without_end_is_left() -> None:
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(TransportProblem, match="does not say how it stores"):
-            await stream.check_server(f"http://127.0.0.1:{port}")
+            await transport.check_server(f"http://127.0.0.1:{port}")
         server.close()
         assert told < 20_000_000
 

@@ -15,13 +15,12 @@ import pytest
 
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply
 from oncewire.transport.files import ftp as ftp_module
-from oncewire.transport.files import reader as folder_reader
 from oncewire.transport.files import remote
+from oncewire.transport.files import transport as folder_reader
 from oncewire.transport.files.ftp import ftp_transport
-from oncewire.transport.files.reader import FolderReader
 from oncewire.transport.files.remote import Connections, Place, Remote
 from oncewire.transport.files.sftp import sftp_transport
-from oncewire.transport.files.transport import FileTransport
+from oncewire.transport.files.transport import FileTransport, FolderReader
 from tests.transport.contract_checks import until
 from tests.transport.exchange import cargo, run
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings

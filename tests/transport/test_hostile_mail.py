@@ -17,7 +17,7 @@ import pytest
 
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
-from oncewire.transport.http_tls import server_context
+from oncewire.transport.http.tls import server_context
 from oncewire.transport.smtp import listener as smtp_listener
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.transport import SmtpTransport
@@ -238,12 +238,12 @@ def test_a_mail_of_many_lines_holds_nobody_up_and_costs_no_memory(text: bytes) -
 def test_headers_are_refused_by_their_lines_before_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from oncewire.transport import header_block
+    from oncewire.transport import contract
 
     def never(_lines: list[bytes]) -> None:
         raise AssertionError("they were taken apart")
 
-    monkeypatch.setattr(header_block, "header_lines", never)
+    monkeypatch.setattr(contract, "header_lines", never)
 
     async def work() -> None:
         receiver = Receiver()

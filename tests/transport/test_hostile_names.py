@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from oncewire.errors import OncewireError
-from oncewire.transport.files.parcel_file import claimed_id, ready_id
-from oncewire.transport.files.remote import place_of
-from oncewire.transport.header_block import read_block, write_block
-from oncewire.transport.smtp.mail import is_mail_safe, mail_address, open_mail, write_mail
+from oncewire.transport.contract import read_block, write_block
+from oncewire.transport.files.remote import claimed_id, place_of, ready_id
+from oncewire.transport.smtp.relay import is_mail_safe, mail_address, open_mail, write_mail
 from tests.transport.exchange import run
 
 PIECES = (

@@ -10,14 +10,14 @@ import pytest
 
 from oncewire.errors import InvalidValue
 from oncewire.transport.contract import OutcomeKind
-from oncewire.transport.http_address import (
+from oncewire.transport.http.address import (
     AddressNotAllowed,
     AddressRule,
     AllowedResolver,
     allowed_socket,
     inner,
 )
-from oncewire.transport.http_client import HttpClient, HttpClientSettings
+from oncewire.transport.http.client import HttpClient, HttpClientSettings
 from tests.transport.exchange import cargo, run
 
 SEED = 41_018

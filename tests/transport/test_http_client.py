@@ -7,8 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
-from oncewire.transport.http_client import HttpClient, HttpClientSettings, _Attempt
-from oncewire.transport.http_outcome import outcome_of, retry_after
+from oncewire.transport.http.client import (
+    HttpClient,
+    HttpClientSettings,
+    _Attempt,
+    outcome_of,
+    retry_after,
+)
 from tests.transport.exchange import (
     LOOPBACK,
     Receiver,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.transport.contract import Delivery, Reply, Transport
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_tls import ClientCertificates
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.tls import ClientCertificates
+from oncewire.transport.http.transport import HttpTransport
 from tests.transport.contract_checks import TransportContract
 from tests.transport.exchange import LOOPBACK, Certificates, Receiver, endpoint
 

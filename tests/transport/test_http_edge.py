@@ -10,8 +10,8 @@ import pytest
 
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_server import HttpLimits
+from oncewire.transport.http.server import HttpLimits
+from oncewire.transport.http.transport import HttpTransport
 from tests.transport.exchange import Receiver, endpoint, leap, port_of, post, run, talk
 
 MEGABYTE = 1024 * 1024

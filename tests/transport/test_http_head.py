@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.transport.http_body import HELD_MAX, BadBody, ChunkCutter, LengthCutter, Stream
-from oncewire.transport.http_head import (
+from oncewire.transport.http.body import HELD_MAX, BadBody, ChunkCutter, LengthCutter, Stream
+from oncewire.transport.http.head import (
     BadHead,
     Framing,
     Headers,

@@ -12,8 +12,8 @@ import pytest
 from oncewire.errors import TransportProblem
 from oncewire.transport import listener
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_server import BrokenBody, HttpLimits, HttpServerSettings
+from oncewire.transport.http.server import BrokenBody, HttpLimits, HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 from tests.transport.exchange import (
     Receiver,
     Taken,

@@ -9,10 +9,9 @@ import pytest
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_client import HttpClient, HttpClientSettings
-from oncewire.transport.http_server import HttpLimits, HttpServerSettings
-from oncewire.transport.http_tls import (
+from oncewire.transport.http.client import HttpClient, HttpClientSettings
+from oncewire.transport.http.server import HttpLimits, HttpServerSettings
+from oncewire.transport.http.tls import (
     ClientCertificates,
     Identity,
     PeerTls,
@@ -21,6 +20,7 @@ from oncewire.transport.http_tls import (
     pins,
     server_context,
 )
+from oncewire.transport.http.transport import HttpTransport
 from tests.transport.exchange import (
     LOOPBACK,
     Certificates,
@@ -129,7 +129,7 @@ def test_a_wrong_client_certificate_is_refused(
         context.maximum_version = version
         return context
 
-    monkeypatch.setattr("oncewire.transport.http_client.client_context", limited)
+    monkeypatch.setattr("oncewire.transport.http.client.client_context", limited)
     outcome, receiver = exchange(server, world.client(identity=identity))
     assert not receiver.taken
     if version is ssl.TLSVersion.TLSv1_2:

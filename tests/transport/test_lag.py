@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from oncewire.transport.budget import FEW, Lag
 from oncewire.transport.contract import Peer
-from oncewire.transport.lag import FEW, Lag
 from tests.transport.exchange import Receiver, endpoint, port_of
 
 

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
-from oncewire.transport.http_tls import PeerTls, client_context
-from oncewire.transport.smtp.imap import ImapBox, MailboxSettings
-from oncewire.transport.smtp.mail import write_mail
-from oncewire.transport.smtp.mailbox import probe_mailbox
-from oncewire.transport.smtp.relay import MailTls, RelaySettings
+from oncewire.transport.http.tls import PeerTls, client_context
+from oncewire.transport.smtp.mailbox import ImapBox, MailboxSettings, probe_mailbox
+from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.contract_checks import TransportContract, until
 from tests.transport.exchange import Certificates, Receiver, run

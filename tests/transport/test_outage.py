@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from oncewire.transport.contract import Delivery, Reply
-from oncewire.transport.files.reader import FolderReader
+from oncewire.transport.contract import Delivery, Outage, Reply
 from oncewire.transport.files.remote import Place
-from oncewire.transport.outage import Outage
-from oncewire.transport.smtp.imap import MailboxSettings
-from oncewire.transport.smtp.mailbox import MailboxReader
+from oncewire.transport.files.transport import FolderReader
+from oncewire.transport.smtp.mailbox import MailboxReader, MailboxSettings
 from tests.transport.exchange import run
 
 

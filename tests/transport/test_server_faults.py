@@ -14,13 +14,13 @@ import pytest
 from aiosmtpd.smtp import SMTP, AuthResult
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.broker import connection as broker_connection
+from oncewire.transport.broker import transport as broker_connection
 from oncewire.transport.broker import transport as broker_transport
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
-from oncewire.transport.http_tls import Identity, PeerTls, client_context
+from oncewire.transport.http.tls import Identity, PeerTls, client_context
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.brokers import broker

@@ -7,11 +7,10 @@ import time
 
 import pytest
 
-from oncewire.transport.budget import WINDOW, BudgetLimits
+from oncewire.transport.budget import WINDOW, BudgetLimits, TurnedAway
 from oncewire.transport.contract import Peer
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_server import HttpServer
-from oncewire.transport.turned_away import TurnedAway
+from oncewire.transport.http.server import HttpServer
+from oncewire.transport.http.transport import HttpTransport
 from tests.transport.exchange import Receiver, endpoint, port_of
 
 HERE = Peer("127.0.0.1")
@@ -99,9 +98,10 @@ def test_a_connection_that_was_open_is_served_on(wall: list[int], by: int) -> No
 
 def test_nothing_at_the_endpoint_reads_the_clock_that_people_set() -> None:
     """What is told now and then goes by the steady one too."""
-    from oncewire.transport import budget, handshakes, http_server, lag, listener, turned_away
+    from oncewire.transport import budget, listener
+    from oncewire.transport.http import server
 
-    for module in (budget, handshakes, http_server, lag, listener, turned_away):
+    for module in (budget, listener, server):
         assert not {"time", "time_ns", "datetime"} & set(vars(module)), module
     assert HttpServer().turned_away._seldom._now is time.monotonic
     assert isinstance(HttpServer().turned_away, TurnedAway)

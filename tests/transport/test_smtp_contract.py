@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.transport.contract import Delivery, Reply, Transport
-from oncewire.transport.http_tls import PeerTls, client_context, server_context
+from oncewire.transport.http.tls import PeerTls, client_context, server_context
 from oncewire.transport.listener import ListenerLimits
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.relay import MailTls, RelaySettings

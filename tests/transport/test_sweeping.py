@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.transport.contract import Cargo, OutcomeKind
-from oncewire.transport.files import sweeping
-from oncewire.transport.files.parcel_file import new_id, part_name, part_of, writer_mark
+from oncewire.transport.files import transport as sweeping
+from oncewire.transport.files.remote import new_id, part_name, part_of, writer_mark
 from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, cargo, run
 from tests.transport.file_servers import Mood

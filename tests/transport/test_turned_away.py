@@ -5,10 +5,9 @@ import logging
 
 import pytest
 
-from oncewire.transport.budget import BudgetLimits
+from oncewire.transport.budget import AGAIN, BudgetLimits, TurnedAway
 from oncewire.transport.contract import Peer
-from oncewire.transport.http_server import HttpLimits
-from oncewire.transport.turned_away import AGAIN, TurnedAway
+from oncewire.transport.http.server import HttpLimits
 from tests.transport.exchange import Receiver, endpoint, port_of, run
 
 HERE = Peer("192.0.2.1")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply
-from oncewire.transport.files import reader as folder_reader
-from oncewire.transport.files.parcel_file import claimed_name, ready_name, refused_name
+from oncewire.transport.files import transport as folder_reader
+from oncewire.transport.files.remote import claimed_name, ready_name, refused_name
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport
 from tests.transport.exchange import Receiver, cargo, run

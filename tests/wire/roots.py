@@ -3,12 +3,12 @@
 from oncewire.errors import EbxmlError
 from oncewire.wire import codec, soap
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.splice_body import root_part
-from oncewire.wire.mime.transfer import decoder
+from oncewire.wire.mime.multipart import decoder
+from oncewire.wire.mime.whole import root_part
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.refusal import Fault
 from oncewire.wire.security import references
 from oncewire.wire.security.references import SignedReference
-from oncewire.wire.soap_fault import Fault
 from oncewire.wire.xml.tree import parse
 
 

@@ -14,7 +14,7 @@ from oncewire.errors import MimeProblem
 from oncewire.message import Dialect, Message, Payload
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
-from oncewire.wire.mime.transfer import decoder
+from oncewire.wire.mime.multipart import decoder
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader
 from oncewire.wire.refusal import ReadFault

@@ -22,8 +22,8 @@ from oncewire.message.form import Validation
 from oncewire.wire import codec
 from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import CaptureKind, open_capture
+from oncewire.wire.parcel import Received
 from oncewire.wire.reader import PayloadData, Reader
-from oncewire.wire.received import Received
 from oncewire.wire.refusal import ReadFault
 from tests.wire.samples import corpus_bytes, corpus_messages
 

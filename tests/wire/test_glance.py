@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.wire.glance import FAR, NAMES_MAX, named_in
+from oncewire.wire.codec import FAR, NAMES_MAX, named_in
 from tests.handler.pair import Pair
 
 

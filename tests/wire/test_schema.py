@@ -14,7 +14,7 @@ from oncewire.message import Dialect
 from oncewire.message.form import Validation
 from oncewire.wire import codec, schema
 from oncewire.wire.codec import Parcel, ReadFault
-from oncewire.wire.ebms2.names import EB, ENVELOPE, XLINK
+from oncewire.wire.ebms2.blocks import EB, ENVELOPE, XLINK
 from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.xml.tree import parse

@@ -23,7 +23,7 @@ from oncewire.message.form import Form
 from oncewire.wire import answers, codec
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.stencil import Blanks, stencil_of
+from oncewire.wire.templates.acknowledgment import Blanks, stencil_of
 from tests.wire.strategies import ids
 
 HEADER = Header(

@@ -6,8 +6,9 @@ import pytest
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Dialect, Header, Party, Service
-from oncewire.wire import codec, template
-from oncewire.wire.template import Templates
+from oncewire.wire import codec
+from oncewire.wire.xml import slotted
+from oncewire.wire.xml.slotted import Templates
 from tests.wire import samples
 
 EACH = pytest.mark.parametrize("dialect", list(Dialect))
@@ -75,7 +76,7 @@ def test_what_may_not_be_written_is_refused_each_time() -> None:
 
 
 def test_the_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "TEMPLATES_MAX", 3)
+    monkeypatch.setattr(slotted, "TEMPLATES_MAX", 3)
     templates, written = _counted()
     header = samples.order_message(Dialect.EBMS2).header
     for number in range(20):

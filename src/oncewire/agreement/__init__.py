@@ -22,10 +22,10 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.check.checks import check, check_all, check_cpa, check_toml
 from oncewire.agreement.check.finding import CheckReport, Finding, Severity
+from oncewire.agreement.compose import PROFILES, Profile
 from oncewire.agreement.cppa.reader import party_ids, read_cpa, read_views
-from oncewire.agreement.profiles import PROFILES, Profile
+from oncewire.agreement.keys import Row, rows
 from oncewire.agreement.resolve import Outbound, Resolution, outbound, resolve
-from oncewire.agreement.show import Row, rows
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.agreement.toml.writer import new, write_toml, write_whole
 

@@ -8,27 +8,31 @@ value it fills: `terms.retries` is the field `retries` of `Terms`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from oncewire.agreement.agreement import Business, Protection, Rules
-from oncewire.agreement.kinds import (
-    ACCURACY,
-    CERTIFICATES,
-    EXTENSIONS,
-    RANGE,
-    REQUESTED,
-    REVOCATION_LISTS,
-    SYNC_MODE,
+from oncewire.agreement.agreement import (
+    ActionBinding,
+    Agreement,
+    Business,
+    Endpoint,
+    Origin,
+    Protection,
+    Requested,
+    Rules,
+    Value,
+    Via,
 )
+from oncewire.agreement.certificates import fingerprint, read_certificates, to_pem
 from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
-from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
     Base64Check,
     EncryptionSyntax,
+    Extension,
     Form,
     PartsForm,
     Security,
@@ -38,9 +42,22 @@ from oncewire.message.form import (
     UnknownRef,
     Validation,
 )
-from oncewire.message.header import AckRequest, ReliableMessagingMethod
-from oncewire.message.key import NamedKey, did_you_mean
-from oncewire.message.kinds import choice, optional
+from oncewire.message.header import AckRequest, ReliableMessagingMethod, SyncReplyMode
+from oncewire.message.ids import PartyId
+from oncewire.message.instant import MINUTE, SECOND, Duration, format_duration, format_instant
+from oncewire.message.kinds import (
+    NamedKey,
+    choice,
+    did_you_mean,
+    kind,
+    listed,
+    optional,
+    read_duration,
+    read_whole,
+    wrong,
+)
+from oncewire.message.signals import Actor
+from oncewire.protocol.sequence import NAMED_RANGES, SequenceRange
 from oncewire.protocol.terms import (
     AckBundling,
     DuplicateAnswer,
@@ -58,6 +75,85 @@ from oncewire.protocol.terms import (
     SyncRetries,
     Terms,
 )
+
+# Kinds of values that only agreements have, beside those of every file (`message/kinds.py`).
+
+
+_ACCURACY = re.compile(r"(\d{1,4}):([0-5]\d)\Z", re.ASCII)
+
+
+def _read_accuracy(raw: object) -> Duration:
+    """mshTimeAccuracy is written mm:ss (CPA-15); a duration is taken as well."""
+    if isinstance(raw, str):
+        match = _ACCURACY.match(raw.strip())
+        if match is not None:
+            return int(match.group(1)) * MINUTE + int(match.group(2)) * SECOND
+    return read_duration(raw)
+
+
+def _read_range(raw: object) -> SequenceRange:
+    names = ", ".join(sorted(NAMED_RANGES))
+    looks = f"a sequence range: one of {names}, or [first, last]"
+    if isinstance(raw, str) and raw in NAMED_RANGES:
+        return NAMED_RANGES[raw]
+    if isinstance(raw, list | tuple) and len(raw) == 2:
+        first, last = (read_whole(item, 0, 4_294_967_295) for item in raw)
+        return SequenceRange(first, last)
+    raise wrong(raw, looks)
+
+
+def _write_range(numbers: SequenceRange) -> object:
+    for name, known in NAMED_RANGES.items():
+        if known == numbers:
+            return name
+    return [numbers.first, numbers.last]
+
+
+def _read_extensions(raw: object) -> frozenset[Extension]:
+    return frozenset(listed(raw, EXTENSION.read, "a list of extensions"))
+
+
+def _read_ders(raw: object) -> tuple[bytes, ...]:
+    found = listed(raw, read_certificates, "a list of certificates")
+    return tuple(dict.fromkeys(der for several in found for der in several))
+
+
+def _show_ders(ders: tuple[bytes, ...]) -> str:
+    return ", ".join(f"sha256:{fingerprint(der)[:16]}" for der in ders) or "none"
+
+
+ACCURACY = kind("mm:ss, or a duration such as PT30S", _read_accuracy, format_duration)
+RANGE = kind("the name of a sequence range, or [first, last]", _read_range, _write_range)
+EXTENSION = choice(Extension)
+EXTENSIONS = kind(
+    "a list of " + ", ".join(extension.value for extension in Extension),
+    _read_extensions,
+    lambda chosen: sorted(item.value for item in chosen),
+)
+CERTIFICATES = kind(
+    "a certificate file or PEM text, or a list of them",
+    _read_ders,
+    lambda ders: [to_pem(der) for der in ders],
+    _show_ders,
+)
+REVOCATION_LISTS = kind(
+    "a revocation list file or PEM text, or a list of them",
+    _read_ders,
+    lambda ders: [to_pem(der, "X509 CRL") for der in ders],
+    _show_ders,
+)
+REQUESTED = choice(Requested, {True: Requested.ALWAYS, False: Requested.NEVER})
+SYNC_MODE = choice(
+    SyncReplyMode,
+    # The sync paper's three words, and v0.91's False (C31).
+    {
+        "AcksOnly": SyncReplyMode.MSH_SIGNALS_ONLY,
+        "ResponseOnly": SyncReplyMode.RESPONSE_ONLY,
+        "AcksAndResponse": SyncReplyMode.SIGNALS_AND_RESPONSE,
+        False: SyncReplyMode.NONE,
+    },
+)
+
 
 PARTS: dict[str, type[Any]] = {
     "terms": Terms,
@@ -304,3 +400,109 @@ _DEFAULTS = {
     for part, kind in PARTS.items()
     for field in fields(kind)
 }
+
+
+# Every value of an agreement and where it came from, as rows for a table or for JSON.
+
+
+EVERYWHERE = "agreement"
+"""The scope of values that hold in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One value: for what it holds, its key, itself in words, its origin and its meaning."""
+
+    scope: str
+    key: str
+    value: str
+    origin: str
+    where: str = ""
+    says: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """The row as JSON has it."""
+        return asdict(self)
+
+
+def rows(agreement: Agreement) -> tuple[Row, ...]:
+    """All rows: who and when, what holds both ways, then what differs by direction or action.
+
+    Nothing is left out: a value that nobody set is there with the origin `default`.
+    """
+    found = [_fact(value) for value in agreement.values]
+    found += [_row(EVERYWHERE, value) for value in agreement.sending.values]
+    found += _differing(agreement.receiving, agreement.sending)
+    for binding in agreement.actions:
+        found += _binding_facts(binding)
+        found += _differing(binding, agreement.sending)
+    return tuple(found)
+
+
+def _row(scope: str, value: Value) -> Row:
+    key = KEYS[value.key]
+    return Row(
+        scope=scope,
+        key=value.key,
+        value=key.kind.show(value.value),
+        origin=value.origin.value,
+        where=value.where,
+        says=key.says,
+    )
+
+
+def _differing(binding: ActionBinding, base: ActionBinding) -> Iterator[Row]:
+    known = {value.key: value.value for value in base.values}
+    for value in binding.values:
+        if known[value.key] != value.value:
+            yield _row(binding.label, value)
+
+
+def _binding_facts(binding: ActionBinding) -> Iterator[Row]:
+    facts: tuple[tuple[str, object], ...] = (
+        ("from_role", binding.from_role),
+        ("to_role", binding.to_role),
+        ("addresses", binding.endpoints),
+    )
+    for key, value in facts:
+        if value:
+            yield Row(binding.label, key, _value_text(value), _said(binding).value)
+
+
+def _said(binding: ActionBinding) -> Origin:
+    """Whether the binding was read from a CPA or from a file."""
+    from_cpa = any(value.origin is Origin.CPA for value in binding.values)
+    return Origin.CPA if from_cpa else Origin.FILE
+
+
+def _fact(value: Value) -> Row:
+    text = _value_text(value.value)
+    if value.key in ("start", "end") and isinstance(value.value, int):
+        text = format_instant(value.value)
+    return Row(EVERYWHERE, value.key, text, value.origin.value, value.where)
+
+
+def _value_text(value: Any) -> str:
+    if value is None or value == () or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ", ".join(_value_text(item) for item in value)
+    if isinstance(value, Endpoint):
+        kind = "" if value.type.value == "allPurpose" else f" ({value.type.value})"
+        return f"{value.transport} {value.address}{kind}"
+    if isinstance(value, Via):
+        return _via_text(value)
+    if isinstance(value, PartyId):
+        return value.spelled
+    return str(value) if isinstance(value, str | int) else repr(value)
+
+
+def _via_text(via: Via) -> str:
+    words = [via.label, *(_value_text(endpoint) for endpoint in via.endpoints)]
+    if via.longest_retry is not None:
+        words.append(f"gives up after {format_duration(via.longest_retry)}")
+    if via.sync_timeout is not None:
+        words.append(f"waits {format_duration(via.sync_timeout)} for a synchronous reply")
+    return ", ".join(words)

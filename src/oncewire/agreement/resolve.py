@@ -18,16 +18,15 @@ from oncewire.agreement.agreement import (
     address_of,
 )
 from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
-from oncewire.agreement.remembered import Remembered
-from oncewire.agreement.rules import signal_terms, weigh
+from oncewire.agreement.rules import Remembered, signal_terms, weigh
 from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error
 from oncewire.message.form import Form, Security
+from oncewire.message.header import TRIAL_SERVICE
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
 from oncewire.message.quick import quick
-from oncewire.message.trial import TRIAL_SERVICE
+from oncewire.message.signals import Error
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
 

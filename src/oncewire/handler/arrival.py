@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.naming import receiver_name, sender_name
+from oncewire.agreement.agreement import Agreement, receiver_name, sender_name
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.sending.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.header import SequenceNumber
 from oncewire.message.instant import Instant
-from oncewire.message.sequence import SequenceNumber
-from oncewire.message.variant import variant
+from oncewire.message.quick import variant
 from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.terms import Scope

@@ -29,13 +29,13 @@ from oncewire.handler.actions import (
     PostOn,
     PostReply,
     Relay,
+    Source,
 )
-from oncewire.handler.answering import unaddressed
+from oncewire.handler.answering import answer as unaddressed
 from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.answering.asking import ask_for_unknown, ask_status, ping
-from oncewire.handler.arriving import poison
-from oncewire.handler.arriving.expected import Expected, expected
-from oncewire.handler.arriving.heard import Reply
+from oncewire.handler.arriving import release
+from oncewire.handler.arriving.inbound import Expected, Reply, expected
 from oncewire.handler.arriving.joined import (
     JoinPlan,
     finish_join,
@@ -61,32 +61,35 @@ from oncewire.handler.arriving.reply import (
     send,
     take_up_waiting,
 )
+from oncewire.handler.context import Node
 from oncewire.handler.delivering import deliver, notices
-from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.documents import gathering, outcome, parts
+from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.documents import gathering, parts
 from oncewire.handler.documents.joining import Joined
 from oncewire.handler.failures import left_untold, tell_failures
-from oncewire.handler.hub.relay import nothing_more, relay
-from oncewire.handler.hub.stranded import abandon_stranded, go_on_at_last, resume_stranded
-from oncewire.handler.node import Node
+from oncewire.handler.hub.next_hop import abandon_stranded, go_on_at_last, resume_stranded
+from oncewire.handler.hub.passing import nothing_more, relay
 from oncewire.handler.perform import open_incident, resolve_incidents
-from oncewire.handler.reading import Reading
 from oncewire.handler.sending import transmit
-from oncewire.handler.sending.admit import admit_waiting, look_again, look_again_at_all, set_aside
 from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
-from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
-from oncewire.handler.upkeep import clock, operate, retain
-from oncewire.handler.upkeep.over import close_what_is_over
-from oncewire.handler.upkeep.wake import next_wake
+from oncewire.handler.sending.transmit import (
+    Transmission,
+    admit_waiting,
+    look_again,
+    look_again_at_all,
+    set_aside,
+)
+from oncewire.handler.spool_reading import Reading
+from oncewire.handler.upkeep import operate, retention
+from oncewire.handler.upkeep.operate import close_what_is_over
+from oncewire.handler.upkeep.retention import next_wake
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import Started, Stopped
 from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredIncoming, StoredParcel
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Parcel, Received
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -98,14 +101,14 @@ class Engine:
         self.node = node
         if node.at_rest:
             # It is never started; what it writes must not look like a time that was accepted.
-            clock.begin(node)
+            retention.begin_clock(node)
 
     # --- life ---
 
     def start(self) -> None:
         """Record the boot and take up what an earlier one left: answers still owed."""
         node = self.node
-        clock.begin(node)
+        retention.begin_clock(node)
         with node.store.reader() as reader:
             # Somebody may have mended what held these up.
             node.troubled = {
@@ -117,14 +120,14 @@ class Engine:
                 | {party_id.value for deal in node.agreements for party_id in deal.own.party.ids}
             )
             node.write(tx, [Note(Started(__version__, JOURNAL_VERSION, tuple(parties)))])
-        clock.watch(node)
+        retention.watch(node)
         for step in (
-            lambda tx: poison.survey(node, tx),
+            lambda tx: release.survey(node, tx),
             lambda tx: deliver.recover_hand_overs(node, tx),
             lambda tx: take_up_waiting(node, tx),
             lambda tx: node.failed.extend(left_untold(node, tx)),
             lambda tx: gathering.begin_all(node, tx),
-            lambda tx: retain.end_all_answers(node, tx),
+            lambda tx: retention.end_all_answers(node, tx),
             lambda tx: repost_answers(node, tx),
             lambda tx: transmit.take_up_delegated(node, tx),
             lambda tx: go_on_at_last(node, tx),
@@ -133,7 +136,7 @@ class Engine:
             if problem is not None:
                 # A handler that cannot take up one part of it serves the rest.
                 logger.error("what an earlier run left is not taken up", exc_info=problem)
-        retain.begin(node)
+        retention.begin_retention(node)
 
     def stop(self) -> None:
         """Record a graceful end."""
@@ -150,7 +153,7 @@ class Engine:
         node = self.node
         try:
             while node.admissions or node.failed or node.parts_ended or node.releasing:
-                outcome.follow(node)
+                parts.follow(node)
                 admit_waiting(node)
                 for message_id, problem in parts.release(node):
                     set_aside(node, message_id, problem)
@@ -161,7 +164,7 @@ class Engine:
                 node.store.commit()
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
-            node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
+            node.sweep_due_at = min(node.sweep_due_at, node.now() + retention.FIRST_SWEEP)
             node.timeline.undo()
             look_again_at_all(node)
             for action in node.actions:
@@ -287,7 +290,7 @@ class Engine:
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions, retention."""
         node = self.node
-        clock.watch(node)
+        retention.watch(node)
         node.ticked_at = node.now()
         look_again(node)
         transmit.expire_due(node)
@@ -319,10 +322,10 @@ class Engine:
             with node.transition() as tx:
                 node.refusals.write(tx, node.now())
         if node.now() >= node.clean_due_at:
-            retain.clean_spool(node)
+            retention.clean_spool(node)
         if not node.in_doubt and node.now() >= node.sweep_due_at:
             with node.transition() as tx:
-                retain.sweep(node, tx)
+                retention.sweep(node, tx)
 
     def ping(self, cpa_id: str) -> str:
         """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""
@@ -349,7 +352,7 @@ class Engine:
     def trouble(self, problem: StoreProblem, message_id: str | None = None) -> None:
         """Call the operator for something that the store cannot do, once."""
         with self.node.transition() as tx:
-            poison.call_operator(self.node, tx, problem, message_id)
+            release.call_operator(self.node, tx, problem, message_id)
 
     def hand_over(
         self,
@@ -490,7 +493,7 @@ class Engine:
     def accept_clock(self) -> None:
         """The operator says that the machine's clock is right, however it was set."""
         with self.node.transition() as tx:
-            clock.accept(self.node, tx)
+            retention.accept(self.node, tx)
 
     def restart(self, channel: str) -> None:
         """Restart the numbering of a channel."""

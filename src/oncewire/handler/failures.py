@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import Refused
-from oncewire.handler.arriving import poison
+from oncewire.handler.arriving import release
+from oncewire.handler.context import Node
 from oncewire.handler.delivering import notices
-from oncewire.handler.documents.original import is_part
+from oncewire.handler.documents.outgoing_document import is_part
 from oncewire.handler.hub.next_hop import report_failure
-from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
 from oncewire.protocol.effects import Raise
 from oncewire.store.contract import Transaction
@@ -58,7 +58,7 @@ def tell_failures(node: Node) -> None:
                     continue
         except StoreDamaged as problem:
             with node.transition() as tx:
-                poison.call_operator(node, tx, problem, message_id)
+                release.call_operator(node, tx, problem, message_id)
             continue
         if stored.relayed_from is None:
             node.actions.append(notices.notice_of(stored.outgoing))

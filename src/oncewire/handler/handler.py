@@ -36,32 +36,33 @@ from oncewire.handler.actions import (
     StatusTold,
     Warned,
 )
-from oncewire.handler.arriving.heard import hear
-from oncewire.handler.delivering.application import Application, GivenMessage
+from oncewire.handler.arriving.inbound import hear
+from oncewire.handler.context import IN_FLIGHT_MAX, KillPoints, Node
+from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.engine import Engine
-from oncewire.handler.kill import KillPoints
 from oncewire.handler.loop.carrier import Carrier
-from oncewire.handler.loop.door import Door
-from oncewire.handler.loop.hand_over import HandOver
-from oncewire.handler.loop.joining import Joining
-from oncewire.handler.loop.outages import QUIET, Outage, Outages, try_spool
-from oncewire.handler.loop.probing import PROBE_EVERY, Probing
-from oncewire.handler.loop.relaying import Relaying
-from oncewire.handler.loop.shell import Shell
-from oncewire.handler.loop.supervisor import Supervisor
-from oncewire.handler.loop.telling import Telling
-from oncewire.handler.node import IN_FLIGHT_MAX, Node
+from oncewire.handler.loop.commit_loop import Shell, Supervisor
+from oncewire.handler.loop.door import Door, Relaying
+from oncewire.handler.loop.joining import (
+    PROBE_EVERY,
+    QUIET,
+    Joining,
+    OutageIncident,
+    Outages,
+    Probing,
+    try_spool,
+)
+from oncewire.handler.loop.offers import HandOver, Telling
 from oncewire.handler.perform import STORE
-from oncewire.handler.sending.admit import set_aside
 from oncewire.handler.sending.handing_in import handed_in, submitted
 from oncewire.handler.sending.submit import Accepted, Submission
-from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.message.instant import SECOND, Duration
-from oncewire.message.status import StatusResponse
+from oncewire.message.signals import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
-from oncewire.wire.glance import named_in
+from oncewire.wire.codec import named_in
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -128,7 +129,7 @@ class Handler:
         self._joining = Joining(self._shell)
         self._outages = Outages(time.monotonic)
         spool = node.store.spool
-        self._outage = Outage(self.operate, STORE, QUIET, lambda: try_spool(spool))
+        self._outage = OutageIncident(self.operate, STORE, QUIET, lambda: try_spool(spool))
         self._door = Door(self._shell, self._relaying, self._call_operator)
         self._probing = Probing(self._shell, self.transports, probe_every)
         self._ready = asyncio.Event()

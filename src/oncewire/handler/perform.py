@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
 from oncewire.handler.route import addresses_for
-from oncewire.handler.sealing.intact import check_kept
+from oncewire.handler.sealing.content_digest import check_kept
 from oncewire.message.instant import SECOND, Duration, Instant
-from oncewire.protocol.detail import Detail
 from oncewire.protocol.effects import (
     Admit,
     AskStatus,
@@ -24,12 +23,10 @@ from oncewire.protocol.effects import (
     Resolve,
     Transmit,
 )
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.notes import Incident, Resolved
-from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.notes import Detail, Incident, Resolved
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING
+from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel

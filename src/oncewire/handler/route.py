@@ -18,18 +18,16 @@ from oncewire.agreement.agreement import (
     EndpointType,
     address_of,
 )
-from oncewire.agreement.remembered import Remembered
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
-from oncewire.handler.node import Node
-from oncewire.message.acknowledgment import AckRequested, Actor
+from oncewire.agreement.rules import Remembered
+from oncewire.handler.context import Node
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Form, Security
-from oncewire.message.header import AckRequest
+from oncewire.message.header import AckRequest, RoutingHeader, SequenceNumber
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
-from oncewire.message.routing import RoutingHeader
-from oncewire.message.sequence import SequenceNumber
-from oncewire.message.variant import variant
+from oncewire.message.quick import variant
+from oncewire.message.signals import AckRequested, Actor
 from oncewire.protocol.terms import FlowMode, Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing

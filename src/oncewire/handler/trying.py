@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oncewire.errors import InvalidValue, OncewireError
-from oncewire.handler.sending.copying import send_copy
-from oncewire.handler.sending.submit import Submission, agreement_called
-from oncewire.handler.trial import Trial, Tried
-from oncewire.message.header import AckRequest
+from oncewire.handler.context import Trial, Tried
+from oncewire.handler.sending.submit import Submission, agreement_called, send_copy
+from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
 from oncewire.message.payload import Payload
-from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import awaits_response
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from oncewire.message.instant import Duration, Instant
+from oncewire.journal.row import Row, machine_of
+from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -64,3 +66,130 @@ def _boot_of_the_machine() -> str:
         return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+# Timeline: the time a node lives by, which nobody can set.
+#
+# Two clocks tell the time. The one people read is UTC, and anybody may set it; the steady one
+# never jumps and knows no date. The timeline is the steady clock with a date: what UTC was when it
+# was last believed, plus the steady time since. Every timer, timestamp and journal row of a node
+# is an instant of it, so a wait lasts as long as was agreed whatever becomes of the machine's
+# clock.
+#
+# The two clocks are compared at every reading. A small difference is a correction and is followed:
+# the line moves, and the caller moves every timer with it. A large one means that one of the two
+# times is wrong, and nobody here can tell which: the clock is in doubt until both agree again or
+# an operator accepts the new time. Meanwhile the line goes on as before, and nothing may be
+# declared expired.
+#
+# After a restart the line goes on where the last journal row left it, if the machine has not been
+# booted since. If it has, only UTC is left, and it cannot be earlier than the last row.
+
+
+CLOCK_SET: Duration = SECOND
+"""A difference between the clocks that is more than the time between two looks at them."""
+
+CORRECTION: Duration = 10 * SECOND
+"""The largest difference that is taken for a correction: time services that step a clock instead of
+slewing it do so by less, unless it was wrong."""
+
+DRIFT = 1_000
+"""Clocks that are slewed, or never set right, may part by one second in so many."""
+
+_GLANCE: Duration = 100 * MILLISECOND
+"""Looks at two clocks that lie further apart do not tell of one moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a commit keeps or takes back."""
+
+    # What UTC was, as far as we believe it, when the steady clock showed zero.
+    origin: Instant
+    # The incident of the present doubt is open.
+    told: bool = False
+    # After a boot of the machine under a clock that had gone back, the line began with the last
+    # journal row: any later time may be the right one.
+    earliest: bool = False
+    # After a boot of the machine while the clock was in doubt: only an operator knows.
+    unknown: bool = False
+
+
+class Timeline:
+    """One node's time."""
+
+    def __init__(self, world: World) -> None:
+        self._agreed_at, utc = world.mono(), world.now()
+        self._state = self._committed = _State(utc - self._agreed_at)
+        # How far UTC lies ahead of the line, as of the last reading, and how far it may.
+        self.ahead: Duration = 0
+        self._room: Duration = CORRECTION
+
+    def begin(self, world: World, last: Row | None, told: bool) -> None:
+        """Go on where an earlier run left off. `told`: its clock was in doubt."""
+        mono, utc = world.mono(), world.now()
+        state = replace(self._state, origin=utc - mono, told=told)
+        machine = world.machine()
+        if last is not None and machine and machine_of(last.boot) == machine:
+            state = replace(state, origin=last.at - last.mono)
+        elif last is not None and utc < last.at - CLOCK_SET:
+            state = replace(state, origin=last.at - mono, earliest=True)
+        else:
+            state = replace(state, unknown=told)
+        self._state = self._committed = state
+        self._agreed_at = mono
+        self.read(world)
+
+    def read(self, world: World) -> tuple[Instant, Duration]:
+        """UTC as the line has it, and steady time, of one instant."""
+        mono, utc, after = world.mono(), world.now(), world.mono()
+        if after - mono > _GLANCE:
+            # The process was put aside between the looks. It may be so again, but not for ever.
+            mono, utc, after = world.mono(), world.now(), world.mono()
+        at = self._state.origin + mono
+        # What passed between the looks is no difference.
+        self.ahead = utc - at - min(max(utc - at, 0), after - mono)
+        if abs(self.ahead) <= CORRECTION:
+            self._agreed_at = mono
+        self._room = CORRECTION + (mono - self._agreed_at) // DRIFT
+        return at, mono
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the clocks tell two times and nobody said yet which is right."""
+        state = self._state
+        if state.unknown:
+            return True
+        if state.earliest:
+            return self.ahead < -CORRECTION
+        return abs(self.ahead) > (CORRECTION if state.told else self._room)
+
+    @property
+    def told(self) -> bool:
+        """Whether the operator was called because of the clock."""
+        return self._state.told
+
+    @property
+    def restless(self) -> bool:
+        """Whether there is something to write down: a doubt, the end of one, a correction."""
+        if self.in_doubt or self.told:
+            return self.in_doubt != self.told
+        return abs(self.ahead) > CLOCK_SET or self._state.earliest
+
+    def doubt(self) -> None:
+        """The operator is called in this transition."""
+        self._state = replace(self._state, told=True)
+
+    def follow(self) -> Duration:
+        """Take UTC for the time in this transition; returns by how much the line moved."""
+        moved, self.ahead = self.ahead, 0
+        self._state = _State(self._state.origin + moved)
+        return moved
+
+    def keep(self) -> None:
+        """What changed since the last commit is durable."""
+        self._committed = self._state
+
+    def undo(self) -> None:
+        """What changed since the last commit was not stored."""
+        self._state = self._committed

@@ -17,16 +17,16 @@ from typing import NamedTuple
 from oncewire.errors import JournalProblem
 from oncewire.journal.outcome import MessageOutcome, is_signal, outcome_of
 from oncewire.journal.predicates.channel import ChannelFold
-from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.document import DocumentFold
-from oncewire.journal.predicates.message import Extent, judge_subject, judge_traces
-from oncewire.journal.predicates.violation import (
+from oncewire.journal.predicates.context import (
     MISSING,
     QUARANTINE,
+    Context,
     Violation,
     ViolationKind,
     unreadable,
 )
+from oncewire.journal.predicates.document import DocumentFold
+from oncewire.journal.predicates.message import Extent, judge_subject, judge_traces
 from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
 from oncewire.journal.trace import (
@@ -38,8 +38,8 @@ from oncewire.journal.trace import (
     SUBMITTED,
     gather,
 )
+from oncewire.message.header import is_trial
 from oncewire.message.instant import Instant
-from oncewire.message.trial import is_trial
 from oncewire.protocol import notes
 
 # --- keys ---------------------------------------------------------------------------------

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncewire.journal.contract import problem_of
-from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.hole import Hole, finding, missing
-from oncewire.journal.predicates.violation import (
+from oncewire.journal.predicates.context import (
     QUARANTINE,
+    Context,
+    Hole,
     Violation,
     ViolationKind,
+    finding,
+    missing,
     unreadable,
 )
-from oncewire.journal.row import Row
+from oncewire.journal.row import Row, problem_of
 from oncewire.journal.trace import (
     ACK_SENT,
     ACKNOWLEDGED,

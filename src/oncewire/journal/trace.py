@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oncewire.journal.row import Row
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 
 # The kinds as plain strings: rows hold plain strings, and looking up an enum's member for each
 # row would cost more than the rest of the gathering.

@@ -1,27 +1,33 @@
 """What is said: frozen values in the drafts' own words, checked where they are made."""
 
-from oncewire.message.acknowledgment import (
-    Acknowledgment,
-    AcknowledgmentType,
-    AckRequested,
-    Actor,
-    SignedDigest,
-)
 from oncewire.message.envelope import ANSWERS, Dialect, Message, MessageKind
-from oncewire.message.fault import Error, ErrorClass, ErrorList, Severity
 from oncewire.message.header import (
     AckRequest,
     DeliverySemantics,
     Header,
     ReliableMessagingMethod,
+    RoutingHeader,
+    SequenceNumber,
+    SequenceStatus,
     Split,
     SyncReplyMode,
 )
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.payload import Compression, Payload, Reference
-from oncewire.message.routing import RoutingHeader
-from oncewire.message.sequence import SequenceNumber, SequenceStatus
-from oncewire.message.status import MessageStatus, StatusRequest, StatusResponse
+from oncewire.message.signals import (
+    Acknowledgment,
+    AcknowledgmentType,
+    AckRequested,
+    Actor,
+    Error,
+    ErrorClass,
+    ErrorList,
+    MessageStatus,
+    Severity,
+    SignedDigest,
+    StatusRequest,
+    StatusResponse,
+)
 
 __all__ = [
     "ANSWERS",

@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oncewire.message.acknowledgment import Acknowledgment, AckRequested, Actor
-from oncewire.message.fault import ErrorList, Severity
-from oncewire.message.header import AckRequest, DeliverySemantics, Header
+from oncewire.message.header import (
+    AckRequest,
+    DeliverySemantics,
+    Header,
+    RoutingHeader,
+    SequenceNumber,
+)
 from oncewire.message.payload import Payload, Reference
 from oncewire.message.quick import quick
-from oncewire.message.routing import RoutingHeader
-from oncewire.message.sequence import SequenceNumber
-from oncewire.message.status import StatusRequest, StatusResponse
+from oncewire.message.signals import (
+    Acknowledgment,
+    AckRequested,
+    Actor,
+    ErrorList,
+    Severity,
+    StatusRequest,
+    StatusResponse,
+)
 
 
 class Dialect(StrEnum):

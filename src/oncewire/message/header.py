@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oncewire.errors import InvalidValue
-from oncewire.message.ids import Party, Service, check_id
+from oncewire.message.ids import Party, PartyId, Service, check_id
 from oncewire.message.instant import Instant
 from oncewire.message.quick import quick
 
@@ -120,3 +120,96 @@ class Header:
             check_id(self.action, "Action")
         if self.ref_to_message_id is not None:
             check_id(self.ref_to_message_id, "RefToMessageId")
+
+
+# SequenceNumber: a message's place in its stream, and whether the stream was restarted.
+
+
+SEQUENCE_NUMBER_MAX = 4_294_967_295
+"""The largest number any dialect knows (v0-078 Table 2-2); the agreed range is narrower."""
+
+
+class SequenceStatus(StrEnum):
+    """Whether this number belongs to the first window after a reset (slides, SEQ-13)."""
+
+    RESET = "Reset"
+    CONTINUE = "Continue"
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class SequenceNumber:
+    """A number and its status. The rm-0.78 dialect has no status: `None` there."""
+
+    number: int
+    status: SequenceStatus | None = SequenceStatus.CONTINUE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= SEQUENCE_NUMBER_MAX:
+            raise InvalidValue(
+                f"SequenceNumber {self.number} lies outside 0..{SEQUENCE_NUMBER_MAX}",
+                remedy="use a number of the agreed sequence range",
+            )
+
+
+# RoutingHeader: one hop of a message's way, the only part that differs between hops.
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class RoutingHeader:
+    """Sender and receiver of one hop, by URI (2001) or by PartyID (v0-078), or both (C25)."""
+
+    sender_uri: str | None = None
+    receiver_uri: str | None = None
+    sender_id: PartyId | None = None
+    receiver_id: PartyId | None = None
+    timestamp: Instant | None = None
+    error_uri: str | None = None
+    ack_requested: AckRequest = AckRequest.NONE
+    # None: the format has no word for it, as ebMS 2.0 has none.
+    method: ReliableMessagingMethod | None = ReliableMessagingMethod.EBXML
+    sequence: SequenceNumber | None = None
+    # MessageServiceId: which instance acts for the party (HDR-4).
+    msh_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.sender_uri is not None:
+            check_id(self.sender_uri, "SenderURI")
+        if self.receiver_uri is not None:
+            check_id(self.receiver_uri, "ReceiverURI")
+        if self.error_uri is not None:
+            check_id(self.error_uri, "ErrorURI")
+        if self.msh_id is not None:
+            check_id(self.msh_id, "MessageServiceId")
+        if (self.sender_uri or self.sender_id) is None:
+            raise InvalidValue(
+                "a RoutingHeader names no sender", remedy="give SenderURI or SenderID"
+            )
+        if (self.receiver_uri or self.receiver_id) is None:
+            raise InvalidValue(
+                "a RoutingHeader names no receiver", remedy="give ReceiverURI or ReceiverID"
+            )
+
+
+# Trials: messages between handlers that try an agreement out and are nobody's business.
+#
+# They have a service of their own, and a MessageId that says the same, so that whoever counts need
+# look no further. One without the other is refused, and so is a trial in parts, or a document
+# whose SplitId is such an id: no business hides behind a trial's name.
+
+
+TRIAL_SERVICE = Service("urn:oncewire:trial")
+TRIAL_ACTION = "Trial"
+TRIAL_MARK = "oncewire-trial-"
+"""How the MessageId of a trial begins."""
+
+
+def is_trial(message_id: str) -> bool:
+    """Whether a message of that id is a trial."""
+    return message_id.startswith(TRIAL_MARK)
+
+
+def is_named_rightly(message_id: str, service: Service | None) -> bool:
+    """Whether id and service agree on what a message is."""
+    return is_trial(message_id) is (service == TRIAL_SERVICE)

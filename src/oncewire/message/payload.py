@@ -5,14 +5,131 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import unicodedata
 from dataclasses import dataclass
+from email.errors import MessageError
+from email.header import decode_header, make_header
 from typing import BinaryIO, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from oncewire.errors import InvalidValue
-from oncewire.message.file_name import disposition, name_in
 from oncewire.message.ids import check_id, check_text
 from oncewire.message.quick import quick
+
+# File names: how a document's name travels with it, and what of one that arrived is safe to use.
+#
+# A part says its name in a Content-Disposition header (RFC 2183, RFC 6266). Nobody signs it and
+# anybody may write it, so what is read is a name and never a path: no folders, no control
+# characters, nothing that a file system or a terminal takes for something else, and not too long.
+
+
+HEADER = "Content-Disposition"
+NAME_BYTES_MAX = 120
+"""Bytes of a name in UTF-8: with what a folder puts around it, it stays a file's name anywhere."""
+
+_HEADER_MAX = 4096
+_PARAMETER = re.compile(r';\s*([A-Za-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;"]*)')
+# What separates folders or streams, names patterns, or has a meaning in a shell.
+_RESERVED = re.compile(r'[<>:"/\\|?*`$&;!\']')
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\.|\Z)", re.IGNORECASE)
+_CHARSETS = {"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "windows-1252"}
+
+
+def safe_name(name: str) -> str:
+    """A name that can be a file's, or nothing where none is left of it."""
+    # From either kind of system, the last of a path is what it is called.
+    text = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
+    # Control characters, and those that turn the direction of a line or are not seen (C*).
+    text = "".join(
+        char for char in text if unicodedata.category(char)[0] not in "CZ" or char == " "
+    )
+    text = _RESERVED.sub("_", text).strip(" .-")
+    if _DEVICES.match(text):
+        text = f"_{text}"
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
+    """At most so many bytes; what tells its kind stays."""
+    if len(text.encode()) <= NAME_BYTES_MAX:
+        return text
+    stem, dot, ending = text.rpartition(".")
+    ending = dot + ending if stem and len(ending.encode()) <= 16 else ""
+    left = (stem if ending else text).encode()[: NAME_BYTES_MAX - len(ending.encode())]
+    return left.decode(errors="ignore").rstrip(" .") + ending
+
+
+def disposition(name: str) -> tuple[tuple[str, str], ...]:
+    """The header of a part that is called so; none for a name of which nothing is left."""
+    safe = safe_name(name)
+    if not safe:
+        return ()
+    plain = safe.encode("ascii", "replace").decode().replace("?", "_")
+    value = f'attachment; filename="{plain}"'
+    if plain != safe:
+        # RFC 8187; who does not know it reads the plain one.
+        value += f"; filename*=UTF-8''{quote(safe, safe='')}"
+    return ((HEADER, value),)
+
+
+def name_in(headers: tuple[tuple[str, str], ...], media_type: str = "") -> str:
+    """What a part is called by its headers, made safe; empty: it has no name. Older senders write
+    it beside the media type."""
+    for header, value in headers:
+        if header.lower() == HEADER.lower():
+            found = safe_name(_written(_parameters(value), "filename"))
+            if found:
+                return found
+    return safe_name(_written(_parameters(media_type), "name")) if "name" in media_type else ""
+
+
+def _parameters(value: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in _PARAMETER.findall(value[:_HEADER_MAX]):
+        plain = re.sub(r"\\(.)", r"\1", text[1:-1]) if text[:1] == '"' else text.strip()
+        found.setdefault(name.lower(), plain)
+    return found
+
+
+def _written(parameters: dict[str, str], name: str) -> str:
+    """The name as it was meant: RFC 8187, else in pieces (RFC 2231), else as mail encodes it."""
+    if f"{name}*" in parameters:
+        return _extended(parameters[f"{name}*"])
+    if f"{name}*0*" in parameters or f"{name}*0" in parameters:
+        return _in_pieces(parameters, name)
+    plain = parameters.get(name, "")
+    if "=?" not in plain:
+        return plain
+    try:
+        return str(make_header(decode_header(plain)))
+    except (MessageError, LookupError, ValueError):
+        return plain
+
+
+def _extended(value: str, charset: str = "") -> str:
+    if not charset:
+        charset, _, rest = value.partition("'")
+        value = rest.partition("'")[2]
+    known = charset.lower() if charset.lower() in _CHARSETS else "utf-8"
+    return unquote(value, encoding=known, errors="replace")
+
+
+def _in_pieces(parameters: dict[str, str], name: str) -> str:
+    charset, text = "utf-8", ""
+    for number in range(64):
+        encoded, plain = f"{name}*{number}*", f"{name}*{number}"
+        if encoded in parameters:
+            piece = parameters[encoded]
+            if number == 0:
+                charset, _, rest = piece.partition("'")
+                piece = rest.partition("'")[2]
+            text += _extended(piece, charset or "utf-8")
+        elif plain in parameters:
+            text += parameters[plain]
+        else:
+            break
+    return text
+
 
 PAYLOADS_MAX = 100
 """Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
@@ -257,3 +374,82 @@ def _check_to_send(payload: Payload) -> None:
             f"the media type of payload {name!r} is {written[:64]!r}",
             remedy="write it as type/subtype, like application/xml",
         )
+
+
+# What NHS Spine says of an attachment in its Manifest, and how one message names another.
+#
+# A Reference's Description is a line of `Name=value` pairs: the file's name, its media type,
+# whether it is compressed (gzip), whether it came in several messages, its length. A part of a
+# document that lies in another message is referred to by `mid:` and that message's id (RFC 2392).
+
+
+LANGUAGE = "en"
+"""Of a Description: the schema wants one."""
+
+_SCHEME = "mid:"
+_PAIR = re.compile(r'([A-Za-z0-9]+)=(?:"([^"]*)"|(\S*))')
+_YES = {True: "Yes", False: "No"}
+# What RFC 2392 lets stand unescaped.
+_SAFE = "@!$&'()*+,;=:~-._"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What is said of one attachment, or of one fragment of it."""
+
+    file_name: str
+    content_type: str
+    compressed: bool = False
+    # It is more than one message carries: this is a fragment of it.
+    large: bool = False
+    # It was base64 before it was attached, and is so still: the application's business.
+    original_base64: bool = False
+    # Bytes of this fragment; None: it is not said.
+    length: int | None = None
+
+    def text(self) -> str:
+        """As a Description has it."""
+        # A quotation mark would end the name, and a line end the line.
+        name = "".join("_" if char in '"\r\n' else char for char in self.file_name)
+        words = [
+            f'Filename="{name}"',
+            f"ContentType={self.content_type.partition(';')[0].strip()}",
+            f"Compressed={_YES[self.compressed]}",
+            f"LargeAttachment={_YES[self.large]}",
+            f"OriginalBase64={_YES[self.original_base64]}",
+        ]
+        return " ".join([*words, *([] if self.length is None else [f"Length={self.length}"])])
+
+    def described(self, href: str) -> Reference:
+        """A reference that says so."""
+        return Reference(href, descriptions=((LANGUAGE, self.text()),))
+
+
+def attachment_in(reference: Reference) -> Attachment | None:
+    """What a reference says of an attachment; None: it is of another kind."""
+    for _, text in reference.descriptions:
+        pairs = {name.lower(): quoted or bare for name, quoted, bare in _PAIR.findall(text)}
+        if "filename" not in pairs:
+            continue
+        length = pairs.get("length", "")
+        return Attachment(
+            pairs["filename"],
+            pairs.get("contenttype", "application/octet-stream"),
+            pairs.get("compressed", "").lower() == "yes",
+            pairs.get("largeattachment", "").lower() == "yes",
+            pairs.get("originalbase64", "").lower() == "yes",
+            int(length) if length.isascii() and length.isdigit() and len(length) < 19 else None,
+        )
+    return None
+
+
+def message_named(reference: Reference) -> str | None:
+    """The MessageId that a `mid:` reference names; None: it is another URI."""
+    if reference.href[:4].lower() != _SCHEME:
+        return None
+    return unquote(reference.href[4:])
+
+
+def naming(message_id: str) -> str:
+    """The `mid:` URL of a message."""
+    return _SCHEME + quote(message_id, safe=_SAFE)

@@ -9,7 +9,7 @@ same slots. Nobody ever holds an open one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -61,3 +61,21 @@ def opened(value: T) -> Any:
     giving it the class of the value."""
     twin = _twins.get(type(value))
     return None if twin is None else twin(value)
+
+
+# Variant: a frozen value with some of its fields changed.
+
+
+def variant(value: T, **changes: object) -> T:
+    """What `dataclasses.replace` gives, and as strict, in a fraction of its time where the value is
+    a quick one: for those that every message changes several of."""
+    made = opened(value)
+    if made is None:
+        return replace(value, **changes)  # type: ignore[type-var]
+    for name, change in changes.items():
+        setattr(made, name, change)
+    made.__class__ = type(value)
+    if hasattr(made, "__post_init__"):
+        made.__post_init__()
+    closed: T = made
+    return closed

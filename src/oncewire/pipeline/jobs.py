@@ -18,30 +18,29 @@ from pyspark.sql import functions as f
 
 from oncewire.errors import InvalidValue, JournalProblem
 from oncewire.message.instant import Instant
-from oncewire.pipeline import crash
-from oncewire.pipeline.book import Book
-from oncewire.pipeline.books import check_distinct, open_books
-from oncewire.pipeline.compact import compacted
-from oncewire.pipeline.files import OF_AN_ARCHIVE, local_path
-from oncewire.pipeline.intake import (
+from oncewire.pipeline.judging.refresh import refresh
+from oncewire.pipeline.lake import version as crash
+from oncewire.pipeline.lake.compact import compacted
+from oncewire.pipeline.lake.lake import Lake, count_in
+from oncewire.pipeline.lake.silver import union
+from oncewire.pipeline.lake.tables import ENVELOPES, OPEN
+from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Book, Entry, Version, local_path
+from oncewire.pipeline.session import is_remote, pinned
+from oncewire.pipeline.sources.ingest import (
     SMALL,
     Progress,
+    Range,
     TakenIn,
+    new_range,
+    opened,
     quiet,
     read_through,
     take_in,
+    where_chained,
     with_silver,
 )
-from oncewire.pipeline.lake import Lake, count_in
-from oncewire.pipeline.oncewire_source import CHECKED
-from oncewire.pipeline.ranges import Range, new_range, where_chained
-from oncewire.pipeline.refresh import refresh
-from oncewire.pipeline.schemas import ENVELOPES
-from oncewire.pipeline.session import is_remote, pinned
-from oncewire.pipeline.silver import union
-from oncewire.pipeline.stream_batch import opened
-from oncewire.pipeline.tables import OPEN
-from oncewire.pipeline.version import Entry, Version
+from oncewire.pipeline.sources.journal_source import check_distinct, open_books
+from oncewire.pipeline.sources.oncewire import CHECKED
 
 CONTENT = ("file", "member", "position", "sha256")
 """What tells a message of an archive from every other one, however often its file is touched."""

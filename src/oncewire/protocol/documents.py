@@ -15,9 +15,8 @@ from oncewire.message.header import SPLIT_TOTAL_MAX, Split
 from oncewire.message.instant import Instant
 from oncewire.protocol.effects import Effect, Resolve
 from oncewire.protocol.notes import Acknowledged, Ignored
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.settling import SenderStep, failure, note_of
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
+from oncewire.protocol.sending import SenderStep, failure, note_of
+from oncewire.protocol.states import FINAL_OUTGOING, Outgoing, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 
 UNDER_WAY, UNDER_WAY_BYTES = 8, 16 * 1024 * 1024

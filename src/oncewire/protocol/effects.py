@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
 from oncewire.message.quick import quick
-from oncewire.protocol.detail import Detail
-from oncewire.protocol.kinds import Kind
+from oncewire.message.signals import Severity
+from oncewire.protocol.notes import Detail, Kind
 
 
 @quick

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error, Severity
 from oncewire.message.header import AckRequest
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.states import OutgoingState
+from oncewire.message.signals import Actor, Error, Severity
+from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import HopMode, Terms
 

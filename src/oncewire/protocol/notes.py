@@ -8,13 +8,195 @@ kind fills besides, `kinds` says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+import json
+from dataclasses import MISSING, dataclass, fields
+from enum import StrEnum
+from json.encoder import encode_basestring
+from typing import Any, ClassVar, TypeVar
 
+from oncewire.errors import JournalProblem, OncewireError
 from oncewire.message.instant import Instant
 from oncewire.message.quick import quick
-from oncewire.protocol.detail import Detail
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.terms import Terms
+
+# The kinds of journal rows: everything that can happen to a message, a channel or a node.
+#
+# The protocol and the handler note what happened, the journal keeps it, and whoever reads it (the
+# checker, `why`, Spark, an auditor) goes by these kinds; their meaning changes only with the
+# journal's version. Each kind's comment says which columns it fills beyond `seq, at, mono, boot,
+# node, kind`. Channel facts are `channel, epoch, sequence_number`: once a message has a number on
+# a node, every later row of it on that node carries them, so that a channel can be judged from its
+# own rows. What a kind tells beyond columns is its class in `protocol/notes.py`.
+
+
+class Kind(StrEnum):
+    """What happened, in the past tense."""
+
+    # --- the node ---
+    STARTED = "started"  # boot; detail: version
+    STOPPED = "stopped"  # a graceful stop; a crash leaves none
+    TERMS = "terms"  # terms_id; detail: the terms in full, once per node and terms_id
+    CLOCK_SET = "clock_set"  # somebody set the clock that people read; detail: by, verdict
+
+    # --- the sending side ---
+    SUBMITTED = (
+        "submitted"  # terms_id, channel?, peer=To, digest, size, ref_to?; detail: header facts
+    )
+    NUMBERED = "numbered"  # terms_id, channel facts; detail: status
+    SENT = "sent"  # attempt begins (committed first): attempt, transport, peer, hop; channel facts
+    SEND_FAILED = (
+        "send_failed"  # attempt, transport; detail: outcome refused|unknown|discarded, reason
+    )
+    ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; peer; detail: by, late?, signed?, hop?
+    REJECTED = "rejected"  # an error answer settled it; ref_to=its id; detail: code, severity
+    WARNED = "warned"  # a warning about it came; ref_to=what carried it
+    IGNORED = "ignored"  # a signal about it changed nothing: ref_to?=its id, peer?; detail: why
+    TRANSIENT = "transient"  # a Transient Error came: channel?; detail: until
+    EXHAUSTED = "exhausted"  # the last retry on `transport` went unanswered
+    EXPIRED = "expired"  # detail: by=TimeToLive|persistDuration
+    FAILED = "failed"  # outcome set; detail: outcome not_delivered|unknown, reason
+    NOTIFIED = (
+        "notified"  # the From Party took the notice of the failure, ref_to?; detail: severity
+    )
+    SUSPENDED = "suspended"  # channel?; detail: reason
+    RESUMED = "resumed"  # by the operator; retry counters start at zero again
+    ABANDONED = "abandoned"  # by the operator or by policy: the number is given up
+    EPOCH_ENDED = "epoch_ended"  # channel, epoch: the next number carries Reset
+
+    # --- the receiving side ---
+    RECEIVED = "received"  # first copy stored: terms_id, channel facts, peer=From, digest, size
+    DUPLICATE = "duplicate"  # a repeat: digest; detail: answer
+    REFUSED = "refused"  # not accepted: digest?; detail: code, location, problem
+    SKIPPED = "skipped"  # channel, epoch, sequence_number: will not be handed over; detail: reason
+    EPOCH_BEGAN = "epoch_began"  # channel, epoch: the sender restarted its numbering
+    WARNING_SENT = "warning_sent"  # accepted, and its sender is warned; ref_to=what carries it
+    ACK_SENT = "ack_sent"  # released after the commit; ref_to=the ack's id, peer
+    HANDED_OVER = (
+        "handed_over"  # to the application: terms_id, channel facts, digest; detail: redelivered?
+    )
+    CONFIRMED = "confirmed"  # by the application
+    JOINED = "joined"  # message_id=SplitId, digest and size of the whole document
+
+    # --- an intermediary ---
+    FORWARDED = (
+        "forwarded"  # the next hop is ours: its terms_id, peer and hop; channel facts it came with
+    )
+    PASSED_ON = "passed_on"  # sent on, and nothing promised: ref_to?, peer, hop
+
+    # --- operation ---
+    INCIDENT = "incident"  # opened; detail: id, what an operator must resolve
+    RESOLVED = "resolved"  # detail: id
+
+
+# Detail: what all notes share, written as the JSON text of a row's `detail` column and read back.
+#
+# `write()` makes the compact JSON text (None when there is nothing to say) and `read(text)` gives
+# the value back. Fields at their default are left out of the text, and a name that is not known
+# here is passed over: facts may be added without a new version. What people wrote is cut after
+# `TEXT_MAX` characters. The classes themselves, one for each kind of row, are in `notes`.
+
+
+D = TypeVar("D", bound="Detail")
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_decode = json.JSONDecoder().decode
+TEXT_MAX = 300
+"""Characters of a sentence that a row keeps: enough to know what was meant."""
+
+_SENTENCES = frozenset({"problem", "reason", "description", "location"})
+_REMEDY = "read the journal with the version of Oncewire that wrote it"
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What all details share: written as JSON without defaults, read with checked types."""
+
+    KIND: ClassVar[Kind]
+
+    def write(self) -> str | None:
+        """The text for the column, or None when every field has its default."""
+        said = []
+        for name, default, _ in _shape(type(self)):
+            value = getattr(self, name)
+            if value != default:
+                said.append(f'"{name}":{_value(value[:TEXT_MAX] if name in _SENTENCES else value)}')
+        return f"{{{','.join(said)}}}" if said else None
+
+    @classmethod
+    def read(cls: type[D], text: str | None) -> D:
+        """The value that `write` was called on; anything else is a JournalProblem."""
+        values = _object(text, cls.KIND)
+        known: dict[str, Any] = {}
+        for name, default, allowed in _shape(cls):
+            value = values.get(name, default)
+            if value is MISSING or (value is not default and type(value) not in allowed):
+                raise JournalProblem(
+                    f"the detail of a {cls.KIND.value!r} row says {name}={values.get(name)!r}",
+                    remedy=_REMEDY,
+                )
+            known[name] = tuple(value) if type(value) is list else value
+        return cls(**known)
+
+
+def _value(value: Any) -> str:
+    """One value as `_encode` writes it, which takes longer to begin than to write a text."""
+    return encode_basestring(value) if type(value) is str else _encode(value)
+
+
+def write_terms(terms: Terms) -> str:
+    """The detail of a TERMS row: every value of the terms."""
+    return _encode(terms.as_dict())
+
+
+def read_terms(text: str | None) -> Terms:
+    """The terms of a TERMS row."""
+    values = _object(text, Kind.TERMS)
+    try:
+        return Terms.from_dict(values)
+    except (OncewireError, TypeError) as error:
+        raise JournalProblem(f"a terms row cannot be read: {error}", remedy=_REMEDY) from None
+
+
+def _object(text: str | None, kind: Kind) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = _decode(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise JournalProblem(
+            f"the detail of a {kind.value!r} row is not a JSON object: {text[:80]!r}",
+            remedy=_REMEDY,
+        )
+    return value
+
+
+# What JSON gives for each annotation that the classes of `notes` use.
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "Instant": (int,),
+    "Instant | None": (int, type(None)),
+    "bool": (bool,),
+    "tuple[str, ...]": (list,),
+}
+
+
+_shapes: dict[type[Detail], tuple[tuple[str, Any, tuple[type, ...]], ...]] = {}
+
+
+def _shape(cls: type[Detail]) -> tuple[tuple[str, Any, tuple[type, ...]], ...]:
+    """(name, default or MISSING, JSON types) of each field, worked out once per class."""
+    shape = _shapes.get(cls)
+    if shape is None:
+        shape = _shapes[cls] = tuple(
+            (field.name, field.default, _JSON_TYPES[str(field.type)]) for field in fields(cls)
+        )
+    return shape
+
 
 # --- the node -----------------------------------------------------------------------------
 

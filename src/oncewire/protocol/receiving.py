@@ -39,9 +39,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 
 from oncewire.errors import NotAllowed
+from oncewire.message.header import SequenceNumber, SequenceStatus
 from oncewire.message.instant import Instant
 from oncewire.message.quick import quick
-from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.protocol.sequence import DuplicationWindow, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 

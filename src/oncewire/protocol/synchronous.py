@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from oncewire.errors import Inconsistent
 from oncewire.message.envelope import Message
-from oncewire.message.fault import Error, Severity
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Duration
+from oncewire.message.signals import Error, Severity
 from oncewire.protocol.terms import AckBundling, SyncBundle, SyncRetries, Terms
 
 TIMEOUT_MESSAGE = "communication protocol time-out"

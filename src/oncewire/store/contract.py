@@ -33,13 +33,10 @@ from typing import Protocol
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.documents import Documents
 from oncewire.store.records import (
     Damage,
     Incident,
@@ -53,6 +50,30 @@ from oncewire.store.records import (
     StoredReceipt,
 )
 from oncewire.store.spool_contract import Spool
+
+# Documents in the store's contract: what a transition does with those that travel in parts.
+
+
+class Documents(Protocol):
+    """A part of `contract.Transaction`; its docstrings bind as those there do."""
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        """How far a document is; the sender of one that is sent from here is empty."""
+
+    def save_document(self, document: SplitDocument) -> None:
+        """Insert or replace. Raises NotAllowed when its terms are not kept."""
+
+    def open_documents(self) -> list[SplitDocument]:
+        """Received documents that are neither whole nor given up, in order of their beginning,
+        then of their key."""
+
+    def gathered(self, sender: str) -> tuple[int, int]:
+        """How many documents of that sender `open_documents` has, and the bytes of their parts
+        that are stored; told without a look at each."""
+
+    def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
+        """HELD and GATHERED messages that are parts of a received document, by ordinal; listed,
+        without their bytes."""
 
 
 class Transaction(Documents, Protocol):

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.message.quick import quick
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import Incoming, IncomingState, Outgoing
 
 
 @dataclass(frozen=True, slots=True)

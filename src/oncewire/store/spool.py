@@ -9,22 +9,271 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
+import hashlib
 import io
 import itertools
 import os
+import queue
 import re
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from time import thread_time
+from typing import BinaryIO, ParamSpec
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
-from oncewire.store.behind import Behind, worked
-from oncewire.store.digesting import Digesting
-from oncewire.store.removal import Removal
 from oncewire.store.spool_contract import Digest
-from oncewire.store.write_through import WriteThrough
+
+# Behind: a step on a large file that is taken while whoever asked for it goes on.
+#
+# To digest a gigabyte takes as long as to write it, and to bring it to the disk as long again.
+# Each of these goes on in a thread of its own, one step behind, so all of them together take as
+# long as the longest.
+
+
+P = ParamSpec("P")
+
+THREADS = 4
+
+# What other threads worked for each, as far as it waited for them.
+_by_others = threading.local()
+
+
+def worked() -> float:
+    """Seconds of a processor that went into what this thread does, by itself or one behind."""
+    return thread_time() + getattr(_by_others, "seconds", 0.0)
+
+
+@functools.cache
+def _room(work: str) -> ThreadPoolExecutor:
+    # Work that waits for other work must not take its threads.
+    return ThreadPoolExecutor(THREADS, thread_name_prefix=work)
+
+
+class Behind:
+    """Steps of one kind of work on one file, in their order, one at a time."""
+
+    def __init__(self, work: str) -> None:
+        self._work = work
+        self._under_way: Future[float] | None = None
+
+    def do(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Take this step as soon as the one before it is done. Raises what that one raised."""
+        self.settle()
+        self._under_way = _room(self._work).submit(_measured, step, *args, **kwargs)
+
+    def settle(self) -> None:
+        """No step is under way any more. Raises what the last one raised, once."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()
+
+
+def _measured(step: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> float:
+    began = worked()
+    step(*args, **kwargs)
+    return worked() - began
+
+
+# Digesting: the SHA-256 of much that comes in pieces, made while its reader goes on.
+
+
+SHORT = 64 * 1024
+"""Bytes of a piece that are digested before another thread would have begun."""
+
+
+class Digesting:
+    """One digest that grows."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._behind = Behind("digesting")
+
+    def update(self, piece: bytes) -> None:
+        """So much more."""
+        if len(piece) < SHORT:
+            self._behind.settle()
+            self._digest.update(piece)
+        else:
+            self._behind.do(self._digest.update, piece)
+
+    def copy(self) -> Digest:
+        """The digest of what came so far, to go on with elsewhere."""
+        self._behind.settle()
+        return self._digest.copy()
+
+    def hexdigest(self) -> str:
+        """The digest of what came so far."""
+        self._behind.settle()
+        return self._digest.hexdigest()
+
+
+# Write-through: a large file goes to the disk while it is written, not all at its end.
+#
+# A gigabyte that is brought there by one fsync holds up every commit beside it for a tenth of a
+# second and more; in pieces nobody feels it. A piece goes there while the next one is written.
+
+
+LOOSE_MAX = 8 * 1024 * 1024
+"""Bytes that may be written before they are on their way to the disk."""
+
+# Not every system has the call that leaves out times and sizes.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class WriteThrough:
+    """What was written of one file since it was last brought to the disk. Whoever closes the file
+    settles first: a handle that is closed may be another file's the next moment."""
+
+    def __init__(self, file: BinaryIO, disk: str) -> None:
+        """`disk` is whose file it is: where one disk hangs, the files of another do not wait."""
+        self._file = file
+        self._loose = 0
+        self._behind = Behind(f"{disk} write-through")
+
+    def wrote(self, size: int) -> None:
+        """So many bytes more were written. Raises OSError where the disk does, if not for these
+        bytes then for those before them."""
+        self._loose += size
+        if self._loose >= LOOSE_MAX:
+            self._file.flush()
+            self._behind.do(_sync, self._file.fileno())
+            self._loose = 0
+
+    def settle(self) -> None:
+        """Nothing is on its way any more. Raises OSError where the disk does."""
+        self._behind.settle()
+
+
+# Removal: a large file leaves the disk in pieces, and nobody waits for it.
+#
+# To unlink a gigabyte takes half a second, and every commit beside it waits for what the disk is
+# told about all of its blocks. So a large file loses its name at once, as any other, and then its
+# end, piece by piece, in a thread of its own. A crash leaves nothing of a file without a name.
+
+
+LARGE = 32 * 1024 * 1024
+"""Bytes of a file that does not go in one step."""
+STEP = 8 * 1024 * 1024
+
+WAITING_MAX = 32
+"""Files that may be on their way out: each holds a handle, and connections need those too."""
+
+
+class Removal:
+    """Files on their way out."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._room = threading.Semaphore(WAITING_MAX)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def has_room(self, size: int) -> bool:
+        """Whether a file of that size would not keep whoever removes it."""
+        if size < LARGE:
+            return True
+        room = self._room.acquire(blocking=False)
+        if room:
+            self._room.release()
+        return room
+
+    def remove(self, path: Path) -> None:
+        """Nothing has this name any more; nothing may have had it. Raises OSError."""
+        handle = _opened(path)
+        try:
+            path.unlink(missing_ok=True)
+        finally:
+            self._end(handle)
+
+    def replace(self, path: Path, target: Path) -> None:
+        """Give a file a name, which another one may lose by it. Raises OSError."""
+        handle = _opened(target)
+        try:
+            path.replace(target)
+        finally:
+            self._end(handle)
+
+    def _end(self, handle: int | None) -> None:
+        if handle is None:
+            return
+        if self._is_at_work() and self._room.acquire(blocking=False):
+            self._waiting.put(handle)
+        else:
+            # Then it goes in one step: slowly, but it goes.
+            _close(handle)
+
+    def _is_at_work(self) -> bool:
+        with self._lock:
+            if self._thread is None:
+                # Nobody waits for it at the end of the process either.
+                thread = threading.Thread(target=self._work, name="removal", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    # The system has no thread left; the next file asks again.
+                    return False
+                self._thread = thread
+            return True
+
+    def _work(self) -> None:
+        while True:
+            handle = self._waiting.get()
+            with contextlib.suppress(OSError):
+                _shrink(handle)
+            _close(handle)
+            self._room.release()
+
+
+def _close(handle: int) -> None:
+    # Some systems tell only here what went wrong before; of this file nobody wants anything.
+    with contextlib.suppress(OSError):
+        os.close(handle)
+
+
+def _opened(path: Path) -> int | None:
+    """A large file, held while it loses its name; of every other one the system lets go."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if os.fstat(handle).st_size >= LARGE:
+        return handle
+    os.close(handle)
+    return None
+
+
+def _shrink(handle: int) -> None:
+    """Take its end away, piece by piece, unless somebody still has it: to him it stays whole."""
+    found = os.fstat(handle)
+    if found.st_nlink > 0 or not _is_alone(handle):
+        return
+    left = found.st_size
+    while left > 0:
+        left = max(0, left - STEP)
+        os.ftruncate(handle, left)
+        os.fsync(handle)
+
+
+def _is_alone(handle: int) -> bool:
+    """Whether nobody else has it open, which the system alone knows: this lease it grants to
+    nobody else's harm. Without a name, nobody can open it in between."""
+    try:
+        # Who looks into it by way of /proc meanwhile makes the system tell us, by a signal that
+        # would end the process; this one nobody hears.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except (OSError, AttributeError):
+        # Taken elsewhere, or a system that has no such lease.
+        return False
+    return True
+
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"

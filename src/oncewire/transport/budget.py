@@ -14,11 +14,13 @@ import asyncio
 import functools
 import hashlib
 import ipaddress
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Protocol, runtime_checkable
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.contract import Peer, Reply
@@ -408,3 +410,194 @@ def _place(address: str) -> str:
             return str(known.ipv4_mapped)
         return str(ipaddress.ip_network((known, 64), strict=False))
     return str(known)
+
+
+# Lag: how far the event loop is behind, and how many strangers come in while it is.
+#
+# Each step of a request waits for its turn in the loop, behind whatever everybody else wants of
+# it. So when the loop is late, a partner's message is late by ten times that; and most of what a
+# stranger costs is his connection, before there is a request that a budget could count. While the
+# loop is late, strangers are sent away as they come, all but a few: one of them may be a partner
+# who is not known yet, and the machine may be slow for other reasons than these.
+
+
+BEAT = 0.05
+"""Seconds between two looks."""
+
+FEW = 20.0
+"""Strangers that come in each second however late it is."""
+
+
+class Lag:
+    """Looks at the clock again and again; the looks that come late tell."""
+
+    def __init__(self, late: float) -> None:
+        # Seconds beyond its time after which a look says that the loop is late.
+        self._bound = late
+        self._beat: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._late = 0.0
+        self._few = FEW
+        self._counted_at = 0.0
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._counted_at = asyncio.get_running_loop().time()
+        self._wait()
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + BEAT
+        self._beat = loop.call_at(self._due, self._look)
+
+    def _look(self) -> None:
+        self.saw(asyncio.get_running_loop().time() - self._due)
+        self._wait()
+
+    def saw(self, late: float) -> None:
+        """A look came so late. One that came in time does not mean that the next one will."""
+        self._late = max(late, self._late / 2)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether whoever waits for the loop waits too long."""
+        return self._late > self._bound
+
+    def takes_stranger(self, now: float) -> bool:
+        """Whether one more stranger may come in now."""
+        self._few = min(FEW, self._few + max(0.0, now - self._counted_at) * FEW)
+        self._counted_at = now
+        if self._few >= 1.0:
+            self._few -= 1.0
+            return True
+        return not self.is_late
+
+
+# Turned away: who was told to come back later, and why, said once and then now and then.
+#
+# Strangers are sent away all day long, and nobody need get up for that: a line of the log tells of
+# them. A partner that is sent away is one whose documents wait, so whoever looks after the handler
+# is called.
+
+
+log = logging.getLogger("oncewire.transport.listener")
+
+AGAIN = 60.0
+"""Seconds until the same is told again, with how often it came meanwhile."""
+
+PROBLEMS_MAX = 64
+
+Call = Callable[[str], None]
+"""Hears why partners are sent away."""
+
+
+@runtime_checkable
+class TurnsAway(Protocol):
+    """A transport whose listener may send partners away."""
+
+    def on_turned_away(self, call: Call) -> None:
+        """Have somebody called when it does."""
+
+
+class Seldom:
+    """What strangers can cause at will, told at most once a minute."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._told: dict[object, tuple[float, int]] = {}
+
+    def again(self, what: object) -> int | None:
+        """It happened once more. How often it was not told since the last time; None: it is not
+        told this time either."""
+        now = self._now()
+        at, repeats = self._told.get(what, (now - AGAIN, 0))
+        if now - at < AGAIN:
+            self._told[what] = at, repeats + 1
+            return None
+        if len(self._told) >= PROBLEMS_MAX:
+            self._told.clear()
+        self._told[what] = now, 0
+        return repeats
+
+
+class TurnedAway:
+    """Counts them, and tells of each reason at most once a minute."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._seldom = Seldom(now)
+        # Who is called for partners; nobody: the log alone tells of them.
+        self.call: Call | None = None
+
+    def count(self, peer: Peer, problem: str, *, known: bool) -> None:
+        """One more was sent away."""
+        repeats = self._seldom.again((known, problem))
+        if repeats is None:
+            return
+        facts = {"problem": problem, "address": address_of(peer), "repeats": repeats}
+        if not known:
+            log.warning("strangers are sent away for a while", extra=facts)
+            return
+        log.error("partners are sent away for a while", extra=facts)
+        if self.call is not None:
+            self.call(f"partners are sent away: {problem}; the last from {address_of(peer)}")
+
+
+# Handshakes: connections that never came to be, told of once for each address and hour.
+#
+# Who cannot agree with us on TLS never gets to say who he is. It may be a partner whose
+# certificate has run out, so somebody should hear of it; it may be a scanner, so he should not
+# hear of it often.
+
+
+HOUR = 3600.0
+
+HANDSHAKE_ADDRESSES_MAX = 256
+"""Addresses that are told apart; those that come after them in an hour are told of as one."""
+
+_OTHERS = "others"
+
+
+@dataclass(slots=True)
+class _Told:
+    at: float
+    since: int = 0
+
+
+class Handshakes:
+    """Counts those that failed."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._told: dict[str, _Told] = {}
+
+    def failed(self, peer: Peer, error: BaseException) -> None:
+        """One more came to nothing."""
+        now, address = self._now(), address_of(peer)
+        if address not in self._told and len(self._told) >= HANDSHAKE_ADDRESSES_MAX:
+            self._told = {one: told for one, told in self._told.items() if now - told.at < HOUR}
+            if len(self._told) >= HANDSHAKE_ADDRESSES_MAX:
+                address = _OTHERS
+        told = self._told.get(address)
+        if told is not None and now - told.at < HOUR:
+            told.since += 1
+            return
+        self._told[address] = _Told(now)
+        repeats = told.since if told is not None else 0
+        facts = {"address": address, "problem": _reason(error), "repeats": repeats}
+        log.warning("a connection failed before it was made: no TLS with the peer", extra=facts)
+
+
+def _reason(error: BaseException) -> str:
+    """What OpenSSL calls it, or what kind of error it was; nothing of what the peer sent."""
+    # Not every error that has these types has been through OpenSSL, and only that fills them in.
+    refused = getattr(error, "verify_message", "")
+    if refused:
+        return f"its certificate is not accepted: {refused}"[:200]
+    reason = str(getattr(error, "reason", None) or type(error).__name__)
+    return reason.lower().replace("_", " ")[:200]

@@ -20,11 +20,8 @@ from time import monotonic
 from typing import Protocol, cast
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.budget import address_of
+from oncewire.transport.budget import Handshakes, Lag, TurnedAway, address_of
 from oncewire.transport.contract import Peer
-from oncewire.transport.handshakes import Handshakes
-from oncewire.transport.lag import Lag
-from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.listener")
 

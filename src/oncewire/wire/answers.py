@@ -38,8 +38,8 @@ from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant
 from oncewire.message.quick import quick
-from oncewire.wire.drafts import names as draft_names
-from oncewire.wire.ebms2 import names as ebms2_names
+from oncewire.wire.drafts import blocks as draft_names
+from oncewire.wire.ebms2 import blocks as ebms2_names
 from oncewire.wire.refusal import PartialHeader
 
 UNKNOWN_CPA = "unknown"

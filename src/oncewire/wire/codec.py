@@ -12,6 +12,7 @@ pack(envelope, message, form) -> Parcel around a header that exists already
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -21,15 +22,13 @@ from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
-from oncewire.wire.differential.moulds import Moulds
-from oncewire.wire.drafts.names import DRAFT_TYPE, MS_VERSION, RM_VERSION
-from oncewire.wire.ebms2 import dialect as ebms2
+from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
+from oncewire.wire.ebms2 import reader as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.mime import writer as mime_writer
-from oncewire.wire.mime.bundle import BUNDLE_TYPE, bundle, unbundle
-from oncewire.wire.mime.whole import cut
+from oncewire.wire.mime.whole import BUNDLE_TYPE, bundle, cut, unbundle
 from oncewire.wire.mime.writer import Packaging, Source
-from oncewire.wire.parcel import Parcel
+from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.reader import (
     Event,
     HeaderRead,
@@ -37,11 +36,13 @@ from oncewire.wire.reader import (
     PayloadEnded,
     PayloadStarted,
     Reader,
+    part_of,
+    reference_to,
+    resolve_references,
 )
-from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.resolve import part_of, reference_to, resolve_references
 from oncewire.wire.soap import action_of
+from oncewire.wire.templates.envelope import Moulds
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
 """Takes the envelope and the payloads it refers to; gives the signed envelope."""
@@ -364,6 +365,32 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
         # The drafts have no SOAP, so no SOAPAction (ebMS 2.0 App. B.2).
         return (*headers, ("SOAPAction", action_of(message, form)))
     return headers
+
+
+# Glance: which messages a body seems to name, before anybody reads it.
+#
+# It is a guess, for whoever wants to have things at hand when the body is read. Nothing is
+# believed of it, and where it is wrong nothing but time is lost.
+
+
+FAR = 16 * 1024
+"""How many bytes are looked at: the header comes first."""
+
+NAMES_MAX = 8
+"""As many ids as anything but a flood has at its beginning."""
+
+# Every dialect's elements are called so, for the message's own id and for the one it refers to.
+_NAMED = re.compile(rb"MessageId>\s*([^<>&\s]{1,200})\s*<")
+
+
+def named_in(body: bytes) -> tuple[str, ...]:
+    """MessageIds that the beginning of a body seems to have, each once."""
+    found = []
+    for match in _NAMED.finditer(body, 0, FAR):
+        found.append(match[1].decode("utf-8", "replace"))
+        if len(found) == NAMES_MAX:
+            break
+    return tuple(dict.fromkeys(found))
 
 
 __all__ = [

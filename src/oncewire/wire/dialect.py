@@ -12,10 +12,10 @@ from oncewire.errors import EbxmlError, OtherXml, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Form
 from oncewire.wire.drafts import ms09x, rm078
-from oncewire.wire.drafts.names import DRAFT_TYPE, RM_VERSION, lower_name
-from oncewire.wire.ebms2 import dialect as ebms2
-from oncewire.wire.ebms2.names import ENVELOPE, SOAP12
-from oncewire.wire.mime.headers import parameters
+from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name
+from oncewire.wire.ebms2 import reader as ebms2
+from oncewire.wire.ebms2.blocks import ENVELOPE, SOAP12
+from oncewire.wire.mime.multipart import parameters
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.tree import Element, children, local_name, namespace
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from oncewire.message import Dialect, Message
 from oncewire.message.quick import quick
 
 
@@ -27,3 +29,50 @@ class Parcel:
             if key.lower() == wanted:
                 return value
         return None
+
+
+# Received: one message as it came, the values and the bytes side by side.
+
+
+class PartPlace(NamedTuple):
+    """Where in the body the content of a part lies, still encoded as it travelled."""
+
+    offset: int
+    length: int
+    # Its Content-Transfer-Encoding.
+    encoding: str = ""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a reader hands over. Signatures are checked, and hops spliced, over `envelope`."""
+
+    message: Message
+    parcel: Parcel
+    # The root part, decoded, byte for byte.
+    envelope: bytes
+    dialect: Dialect
+    # Oddities that were tolerated, in words.
+    notes: tuple[str, ...] = ()
+    # Where the header breaks the official schema; empty when it does not or is not checked.
+    schema_problems: tuple[str, ...] = ()
+    # Whether a ds:Signature is present; whether it holds is another module's question.
+    signed: bool = False
+    # Charset of the root part, when its MIME headers name one.
+    charset: str | None = None
+    # False while payloads are still arriving.
+    complete: bool = True
+    # False when the closing boundary was missing: the end may have been cut off.
+    closed: bool = True
+    # Characters that do not belong into base64 were skipped: whether they may be is agreed.
+    odd_base64: bool = False
+    # Content-ID, algorithm and digest of parts that passed by, where a signature names an
+    # algorithm other than SHA-256.
+    extra_digests: tuple[tuple[str, str, bytes], ...] = field(default=(), repr=False)
+    # Where each payload as it came lies in the parcel's body, in their order; None where it is
+    # nowhere in one piece (a part of a container that is itself encoded).
+    places: tuple[PartPlace | None, ...] = field(default=(), repr=False)
+    # Whether its header was read by what was learned of earlier ones (`differential`); it says
+    # the same either way.
+    moulded: bool = field(default=False, repr=False, compare=False)

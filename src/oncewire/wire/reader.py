@@ -7,22 +7,76 @@ up the agreement, apply its limits and choose where the payloads go.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
+from urllib.parse import quote, unquote
 
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
-from oncewire.message import Payload
+from oncewire.message import Message, Payload
 from oncewire.message.form import Validation
 from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
-from oncewire.wire.mime.headers import PartHeaders, bare_id, parameters
-from oncewire.wire.mime.multipart import MultipartReader, Work
-from oncewire.wire.mime.transfer import Decoder, Identity, decoder
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import PartPlace, Received
+from oncewire.wire.mime.multipart import (
+    Decoder,
+    Identity,
+    MultipartReader,
+    PartHeaders,
+    Work,
+    bare_id,
+    decoder,
+    parameters,
+)
+from oncewire.wire.parcel import Parcel, PartPlace, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.resolve import resolve_references
-from oncewire.wire.security.digests import digest_names
+from oncewire.wire.security.references import digest_names
+
+# Whether every reference of the Manifest finds its part (ebMS 2.0 §3.2.2).
+
+
+# What RFC 2392 lets stand unescaped in a cid: URL, and the slash some handlers write.
+_SAFE = "@!$&'()*+,;=:/~-._"
+_PLAIN = re.compile(r"[A-Za-z0-9@._-]+\Z")
+
+
+def reference_to(content_id: str) -> str:
+    """The cid: URL of a part."""
+    if _PLAIN.match(content_id):
+        return "cid:" + content_id
+    return "cid:" + quote(content_id, safe=_SAFE)
+
+
+def part_of(href_id: str, content_ids: list[str] | tuple[str, ...]) -> str | None:
+    """The Content-ID that a cid: URL (without its scheme) names, escaped or not."""
+    # As written first: a Content-ID may itself hold a percent sign.
+    if href_id in content_ids:
+        return href_id
+    plain = unquote(href_id)
+    return plain if plain in content_ids else None
+
+
+def resolve_references(message: Message, content_ids: list[str], notes: list[str]) -> None:
+    """Refuse a cid: that names no part; note parts and references that go elsewhere."""
+    named = set()
+    for reference in message.manifest:
+        wanted = reference.content_id
+        if wanted is None:
+            # §3.2.2 leaves other schemes open; the application may resolve them (NHS uses mid:).
+            notes.append(f"the reference {reference.href[:128]!r} lies outside this message")
+            continue
+        found = part_of(wanted, content_ids)
+        if found is None:
+            raise MimeProblem(
+                f"the Manifest names {reference.href[:128]!r}, but no part has that Content-ID",
+                location=reference.href,
+                remedy="send the part, or leave the reference out",
+            )
+        named.add(found)
+    notes.extend(
+        f"the part {content_id[:64]!r} is not named in the Manifest"
+        for content_id in content_ids
+        if content_id not in named
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,11 +440,4 @@ class _Refusing:
             raise self._reader.refuse(error) from None
 
 
-__all__ = [
-    "Event",
-    "HeaderRead",
-    "PayloadData",
-    "PayloadEnded",
-    "PayloadStarted",
-    "Reader",
-]
+__all__ = ["Event", "HeaderRead", "PayloadData", "PayloadEnded", "PayloadStarted", "Reader"]

@@ -21,7 +21,29 @@ from oncewire.message import (
     Service,
 )
 from oncewire.message.quick import quick
-from oncewire.wire.soap_fault import Fault
+
+# Fault: what a received SOAP Fault says.
+
+
+@dataclass(frozen=True, slots=True)
+class FaultDetail:
+    """One error inside a Fault's detail, as NHS Spine writes them."""
+
+    code: str
+    severity: str = ""
+    description: str = ""
+    code_context: str = ""
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A received Fault: `code` is one of the four of SOAP 1.1 §4.4.1, without prefix."""
+
+    code: str
+    string: str
+    actor: str | None = None
+    details: tuple[FaultDetail, ...] = ()
 
 
 @quick

@@ -20,9 +20,8 @@ from lxml import etree
 
 from oncewire.errors import SoapFault
 from oncewire.message import Dialect
-from oncewire.wire.drafts.names import canonical_tag
-from oncewire.wire.ebms2.names import DS, EB, SOAP, XLINK, XML
-from oncewire.wire.ebms2.structure import STRUCTURE
+from oncewire.wire.drafts.blocks import canonical_tag
+from oncewire.wire.ebms2.blocks import DS, EB, SOAP, STRUCTURE, XLINK, XML
 from oncewire.wire.xml.tree import Element, children
 
 PROBLEMS_MAX = 20

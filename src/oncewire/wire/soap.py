@@ -7,10 +7,10 @@ from lxml import etree
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect, Message
 from oncewire.message.form import Form, SoapActionCheck
-from oncewire.wire.ebms2.names import BODY, ENVELOPE, FAULT, SOAP
+from oncewire.wire.ebms2.blocks import BODY, ENVELOPE, FAULT, SOAP
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.soap_fault import Fault, FaultDetail
-from oncewire.wire.xml.markup import text
+from oncewire.wire.refusal import Fault, FaultDetail
+from oncewire.wire.xml.source import text
 from oncewire.wire.xml.tree import Element, local_name
 
 # SOAP 1.1 §4.4.1.

@@ -15,7 +15,7 @@ from oncewire.errors import OtherXml
 from oncewire.message import AckRequest, AckRequested, Actor, Dialect, RoutingHeader, SequenceNumber
 from oncewire.message.form import Extension, Form
 from oncewire.wire.drafts import ms09x, rm078
-from oncewire.wire.ebms2 import names as n
+from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.limits import encoding_of
 from oncewire.wire.xml.source import end_of_element, piece_encoding, walk

@@ -24,7 +24,7 @@ from oncewire.agreement import (
 )
 from oncewire.agreement.agreement import TRANSPORTS
 from oncewire.agreement.certificates import to_pem
-from oncewire.agreement.check.abilities import Abilities, refuse_unable
+from oncewire.agreement.check.exposure import Abilities, refuse_unable
 from oncewire.errors import AgreementProblem
 from oncewire.message import Party
 from oncewire.message.instant import DAY, SECOND

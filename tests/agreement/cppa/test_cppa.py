@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncewire.agreement import Direction, EndpointType, Requested, outbound, read_cpa, read_views
-from oncewire.agreement.cppa.xml import SIZE_MAX
+from oncewire.agreement.cppa.document import SIZE_MAX
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem
 from oncewire.message import Actor, MessageKind, ReliableMessagingMethod, Service, SyncReplyMode

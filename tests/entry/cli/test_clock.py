@@ -9,7 +9,7 @@ from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Grade
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
-from oncewire.handler.upkeep import clock
+from oncewire.handler.upkeep import retention
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import HOUR
 from tests.entry.terminal import run, run_json
@@ -25,7 +25,7 @@ def set_clock(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     run_json("send", order, "--to", "globex")
     monkeypatch.setattr(RealWorld, "now", lambda world: _now(world) + HOUR)
     engine = make_engine(load(pair / "acme", environ={}).settings)
-    clock.watch(engine.node)
+    retention.watch(engine.node)
     engine.commit()
     engine.node.store.close()
     return pair / "acme"

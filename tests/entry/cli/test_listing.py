@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.cli.listing import find_id
+from oncewire.entry.cli.output import find_id
 from oncewire.errors import InvalidValue, UnknownMessage
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
 from oncewire.handler.world import RealWorld
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import PassedOn

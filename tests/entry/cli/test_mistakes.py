@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from oncewire.entry.cli import output, pipeline
-from oncewire.entry.cli.output import Report
-from oncewire.entry.cli.placed import WITHOUT_PARTY
+from oncewire.entry.cli.output import WITHOUT_PARTY, Report
 from oncewire.entry.running import background
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json, whole_command

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from oncewire.entry.cli import listing, output
+from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
@@ -44,7 +44,7 @@ def test_a_document_is_listed_once_and_its_parts_where_they_are_wanted(
     split: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pages so small that parts fill several of them.
-    monkeypatch.setattr(listing, "PAGE", 2)
+    monkeypatch.setattr(output, "PAGE", 2)
     file, there = tmp_path / "large.bin", split.folder / "globex"
     file.write_bytes(os.urandom(1000 * PARTS))
     sent = run_json("send", file, "--to", "globex", "--wait", "--timeout", "60")["messages"][0]
@@ -245,7 +245,7 @@ def test_a_document_that_is_not_whole_yet_is_told_by_its_id() -> None:
             return [part, part][:limit]
 
     with pytest.raises(UnknownMessage, match="not whole here: 2 of 5 parts are"):
-        listing.find_id(cast("Reader", Gathering()), "doc@acme")
+        output.find_id(cast("Reader", Gathering()), "doc@acme")
 
 
 def test_a_state_in_which_nothing_is_is_told_so(split: Served, tmp_path: Path) -> None:

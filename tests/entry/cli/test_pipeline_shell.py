@@ -5,7 +5,7 @@ import io
 import pytest
 import typer
 
-from oncewire.entry.cli import output, pipeline_shell
+from oncewire.entry.cli import output, pipeline
 
 
 def read(monkeypatch: pytest.MonkeyPatch, text: str, *statuses: int) -> tuple[int, list[list[str]]]:
@@ -18,7 +18,7 @@ def read(monkeypatch: pytest.MonkeyPatch, text: str, *statuses: int) -> tuple[in
 
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     with pytest.raises(typer.Exit) as ended:
-        pipeline_shell.read_commands(run)
+        pipeline.read_commands(run)
     return ended.value.exit_code, ran
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from oncewire.entry.cli import output, spark
 from oncewire.entry.cli.spark import find_java, java_version, spark_lacks
-from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.lake.version import CURRENT_FILE
 from tests.entry.terminal import run_json
 
 

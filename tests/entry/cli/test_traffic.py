@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.control.doers import AtRest
+from oncewire.entry.control.client import AtRest
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load

@@ -9,8 +9,8 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.main import build
-from oncewire.entry.cli.simulate import ONLY_WILD, WITH_WILD
-from oncewire.simulation.wild.draw import draw
+from oncewire.lab.cli.simulate import ONLY_WILD, WITH_WILD
+from oncewire.lab.wild.draw import draw
 from tests.entry.terminal import run, run_json
 from tests.parts import ROOT
 

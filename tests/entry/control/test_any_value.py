@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from oncewire import errors
 from oncewire.entry.control import language, values
-from oncewire.entry.control.arguments import CHECKS, TEXT_MAX
-from oncewire.entry.control.doers import AtRest
+from oncewire.entry.control.client import AtRest
 from oncewire.entry.control.server import ControlServer
+from oncewire.entry.control.values import CHECKS, TEXT_MAX
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.party.settings import load

@@ -14,13 +14,12 @@ import pytest
 from oncewire.entry.control import client, values
 from oncewire.entry.control import language as control
 from oncewire.entry.control import server as server_end
-from oncewire.entry.control.answer_room import AnswerRoom
-from oncewire.entry.control.client import Remote
-from oncewire.entry.control.doers import AtRest
+from oncewire.entry.control.client import AtRest, Remote
+from oncewire.entry.control.language import AnswerRoom
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running import ownership, reach
+from oncewire.entry.running import assemble, open_party
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,
@@ -376,7 +375,7 @@ def test_what_is_too_much_for_one_answer_is_taken_in_several(
 
 def test_the_running_handler_is_preferred(served: Served) -> None:
     async def find() -> bool:
-        async with reach.reach(settings_of(served.folder)) as verbs:
+        async with open_party.reach(settings_of(served.folder)) as verbs:
             return isinstance(verbs, Remote)
 
     assert asyncio.run(find())
@@ -386,7 +385,7 @@ def test_commands_without_a_handler_take_turns(pair: Path) -> None:
     settings = settings_of(pair)
 
     async def one(number: int) -> str:
-        async with reach.reach(settings) as verbs:
+        async with open_party.reach(settings) as verbs:
             assert isinstance(verbs, AtRest)
             await asyncio.sleep(0.05)
             plain = Submission("acme-globex", Service("urn:test"), "New", message_id=f"m-{number}")
@@ -402,13 +401,13 @@ def test_who_waits_too_long_is_told_who_has_the_store(
     pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(pair)
-    monkeypatch.setattr(ownership, "PATIENCE", 0.2)
+    monkeypatch.setattr(assemble, "PATIENCE", 0.2)
 
     async def twice() -> None:
-        async with reach.reach(settings):
+        async with open_party.reach(settings):
             with pytest.raises(StoreProblem, match="in use"):
-                async with reach.reach(settings):
+                async with open_party.reach(settings):
                     pass
 
     asyncio.run(twice())
-    assert not ownership.is_owned(settings.path(settings.store.path))
+    assert not assemble.is_owned(settings.path(settings.store.path))

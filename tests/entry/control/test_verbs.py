@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 from oncewire.entry.cli import verbs as commands
 from oncewire.entry.control import language, values
-from oncewire.entry.control.client import Remote
-from oncewire.entry.control.doers import AtRest
+from oncewire.entry.control.client import AtRest, Remote
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verb import (
     Awaiting,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from oncewire.agreement.compose import profile_values
 from oncewire.agreement.keys import KEYS as AGREEMENT_KEYS
-from oncewire.agreement.profiles import profile_values
 from oncewire.entry.cli.main import build
 from oncewire.entry.delivery import webhook
 from oncewire.entry.delivery.function import Function
@@ -26,10 +26,10 @@ from oncewire.handler.handler import LEASE
 from oncewire.handler.loop import offers
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.outcome import Outcome
-from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
+from oncewire.message.signals import Severity
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import patience
 from oncewire.protocol.terms import Terms

@@ -22,7 +22,7 @@ import pytest
 
 from oncewire.entry import files
 from oncewire.entry.delivery import directory, function, webhook
-from oncewire.entry.delivery.choice import application_of
+from oncewire.entry.delivery.function import application_of
 from oncewire.entry.delivery.received_message import ReceivedMessage, message_from
 from oncewire.entry.files import write_new
 from oncewire.entry.party.partners import with_values
@@ -31,10 +31,9 @@ from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.outcome import Outcome
-from oncewire.message.fault import Severity
-from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
-from oncewire.message.payload import DistantPayload, Payload
+from oncewire.message.payload import DistantPayload, Payload, disposition
+from oncewire.message.signals import Severity
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.test_streams import MEGABYTE, LongContent
@@ -273,7 +272,7 @@ def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
 
 MODULE = """
 from oncewire.handler.sending.submit import Submission
-from oncewire.message.fault import Severity
+from oncewire.message.signals import Severity
 from oncewire.message.ids import Service
 
 calls = []

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from oncewire.entry.demo.chaos import FAIR, STORM, ChaosProxy, Weather, read_http
+from oncewire.lab.demo.ways import FAIR, STORM, ChaosProxy, Weather, read_http
 
 REQUEST = b"POST /msh HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n<MessageId>%s</MessageId>"
 

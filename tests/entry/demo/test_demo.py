@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.demo import play as demo
-from oncewire.entry.demo.play import DemoResult, Plan, count_files, empty_folder, order, order_id
 from oncewire.entry.doctor.judging import Totals, Verdict, journal_rows, judge
 from oncewire.entry.party.settings import load
 from oncewire.errors import NotAllowed
 from oncewire.journal.check import JournalReport
+from oncewire.lab.demo import play as demo
+from oncewire.lab.demo.play import DemoResult, Plan, count_files, empty_folder, order, order_id
 from tests.entry.terminal import run, run_json
 
 MESSAGES = 16

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli import demo as command
 from oncewire.entry.cli import output
-from oncewire.entry.demo import play as demo
-from oncewire.entry.demo.books import Books
-from oncewire.entry.demo.play import DemoResult, Plan
 from oncewire.entry.doctor.judging import Totals, Verdict
 from oncewire.errors import NotAllowed
 from oncewire.journal.check import JournalReport
 from oncewire.journal.row import Row
+from oncewire.lab.cli import demo as command
+from oncewire.lab.demo import play as demo
+from oncewire.lab.demo.play import Books, DemoResult, Plan
 from tests.entry.terminal import run, run_json
 from tests.journal.scenarios import SCENARIOS
 from tests.pipeline.books import make_stores

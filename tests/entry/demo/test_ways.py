@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.demo.play import BUYER, Demo, Plan
-from oncewire.entry.demo.ways import way_called
 from oncewire.entry.doctor.judging import journal_rows
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue
-from oncewire.protocol.kinds import Kind
+from oncewire.lab.demo.play import BUYER, Demo, Plan
+from oncewire.lab.demo.ways import way_called
+from oncewire.protocol.notes import Kind
 
 USED = {
     "smtp": {"smtp"},

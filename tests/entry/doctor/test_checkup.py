@@ -11,7 +11,7 @@ import pytest
 from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
-from oncewire.entry.number import size_of
+from oncewire.entry.files import size_of
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld

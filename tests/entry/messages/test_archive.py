@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.messages import recorded as archive
-from oncewire.entry.messages.recorded import exchanges
+from oncewire.entry.messages import stored as archive
+from oncewire.entry.messages.stored import exchanges
 from oncewire.errors import InvalidValue, NotHere
 
 FILES = {

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli import evidence
+from oncewire.entry.cli import history
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of
 from oncewire.entry.party.partners import with_values
 from oncewire.errors import StoreDamaged
-from oncewire.handler.sealing.intact import with_digest
+from oncewire.handler.sealing.content_digest import with_digest
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.certificates import load_certificate
@@ -260,7 +260,7 @@ def test_the_command_writes_it_at_both_sides(
         assert parts["signed_for"], parts
         assert "part-2/acknowledgement.xml" in parts["files"]
         (tmp_path / "p.zip").unlink()
-        monkeypatch.setattr(evidence, "FILES_SHOWN", len(parts["files"]) - 1)
+        monkeypatch.setattr(history, "FILES_SHOWN", len(parts["files"]) - 1)
         few = run("evidence", document_id, "--out", tmp_path / "p.zip", "-c", parties / name).stdout
         assert f"{len(parts['files'])} files; `unzip -l" in few
         assert "part-2/" not in few

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.messages.evidence import Evidence
-from oncewire.entry.messages.evidence_of_parts import evidence_of_parts
-from oncewire.entry.messages.held import parts_of
+from oncewire.entry.messages.evidence import Evidence, evidence_of_parts
+from oncewire.entry.messages.stored import parts_of
 from tests.entry.messages.test_evidence import (
     checked,
     held_by_receiver,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.doctor.ping import Reached, ping
-from oncewire.entry.party.itself import CPA_ID, agreement_with_itself, kept_itself
+from oncewire.entry.party.partners import CPA_ID, agreement_with_itself, kept_itself
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import OncewireError

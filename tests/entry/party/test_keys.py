@@ -12,8 +12,8 @@ from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY
 from oncewire.transport.contract import OutcomeKind
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.tls import ClientCertificates, Identity, PeerTls, ServerTls
 from tests.transport.exchange import LOOPBACK, Receiver, cargo, endpoint, run
 
 NOW = RealWorld().now()

@@ -8,8 +8,8 @@ import pytest
 
 from oncewire.agreement import PROFILES, Severity, check
 from oncewire.agreement.agreement import TRANSPORTS, Requested
-from oncewire.agreement.profiles import profile_values
-from oncewire.entry.doctor.inboxes import probe_inboxes
+from oncewire.agreement.compose import profile_values
+from oncewire.entry.doctor.checkup import probe_inboxes
 from oncewire.entry.doctor.ping import Reached, ping, probe_ways
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import able, load_all, load_readable
@@ -18,7 +18,7 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.assemble import make_handler
-from oncewire.entry.running.other_transports import other_transports, reader_name
+from oncewire.entry.running.transports import other_transports, reader_name
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, SyncReplyMode

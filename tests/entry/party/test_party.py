@@ -18,7 +18,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.message.header import AckRequest
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import OutcomeKind
-from oncewire.transport.http_tls import ClientCertificates
+from oncewire.transport.http.tls import ClientCertificates
 from tests.transport.exchange import Receiver, cargo, run
 
 NOW = RealWorld().now()

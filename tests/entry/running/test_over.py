@@ -16,7 +16,7 @@ from oncewire.entry.running.serving import record_failure
 from oncewire.errors import HandlerFailed, StoreFull
 from oncewire.store.records import Incident
 from oncewire.transport.contract import Peer
-from oncewire.transport.http import HttpTransport
+from oncewire.transport.http.transport import HttpTransport
 from tests.entry.running.test_store_record import database, exchange
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json

@@ -11,7 +11,7 @@ import pytest
 from oncewire.entry.party.folder import make_party
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running.own_certificate import OwnCertificate
+from oncewire.entry.running.serving import OwnCertificate
 from oncewire.message.instant import DAY, SECOND, Instant
 from tests.entry.served import Served
 from tests.ports import free_port

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.running.service_manager import keep_told, tell
+from oncewire.entry.running.serving import keep_told, tell
 from tests.handler.loop.test_supervisor import handler
 
 OLD = b"STATUS=of somebody else"

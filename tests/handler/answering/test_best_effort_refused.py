@@ -11,16 +11,15 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.entry.cli.outlook import held_up
-from oncewire.handler.actions import Action, Refused
+from oncewire.entry.cli.outbox_inbox import held_up
+from oncewire.handler.actions import Action, Refused, Source
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
-from oncewire.handler.source import Source
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.journal.row import Row
-from oncewire.message.fault import Severity
+from oncewire.message.signals import Severity
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.source import Source
+from oncewire.handler.actions import Source
 from oncewire.message import Party
 from oncewire.message.form import Form
 from oncewire.wire import codec

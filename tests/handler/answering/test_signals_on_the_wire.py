@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oncewire.handler.actions import Source
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.source import Source
 from oncewire.message.envelope import MessageKind
 from oncewire.message.header import DeliverySemantics
 from oncewire.wire.parcel import Parcel

@@ -7,7 +7,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from tests.handler.pair import Pair, agreement_text
 
 

@@ -19,13 +19,12 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.actions import Source
+from oncewire.handler.context import Keys, Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
-from oncewire.handler.keys import Keys
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
 from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant

@@ -11,7 +11,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Dialect, MessageKind, MessageStatus, Party, PartyId, Service, Severity

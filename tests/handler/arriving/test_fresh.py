@@ -9,13 +9,13 @@ import aiohttp
 import pytest
 
 from oncewire.handler.actions import PostAnswer
+from oncewire.handler.context import Keys
 from oncewire.handler.handler import Handler
-from oncewire.handler.keys import Keys
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message.instant import DAY
 from oncewire.transport.contract import Peer
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_server import HttpServer
+from oncewire.transport.http.server import HttpServer
+from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 from tests.handler.serving import free_port, order, serving

@@ -10,19 +10,18 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.arriving import heard as module
+from oncewire.handler.arriving import inbound as module
 from oncewire.handler.arriving.inbound import READ_AT_ONCE
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
-from oncewire.handler.reading import ReadingRoom
+from oncewire.handler.spool_reading import ReadingRoom
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
-from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import Limits
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.templates.envelope import Moulds
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import agreement_text
 from tests.handler.serving import journal, order

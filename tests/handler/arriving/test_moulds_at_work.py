@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.handler.source import Source
+from oncewire.handler.actions import Source
+from oncewire.lab.wild.draw import draw
+from oncewire.lab.wild.world import World
 from oncewire.message import Dialect
-from oncewire.simulation.wild.draw import draw
-from oncewire.simulation.wild.world import World
 from oncewire.wire import codec
-from oncewire.wire.differential.moulds import Moulds
+from oncewire.wire.templates.envelope import Moulds
 from tests.handler.pair import Pair
 from tests.wire import samples
 

@@ -14,8 +14,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Party
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, SECOND
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.states import IncomingState, Outgoing, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.errors import StoreDamaged, UnknownMessage
 from oncewire.handler.loop.carrier import check_files
-from oncewire.handler.sealing.intact import with_whole_answer
+from oncewire.handler.sealing.content_digest import with_whole_answer
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel

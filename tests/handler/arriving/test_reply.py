@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Source
 from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.context import Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.door import _Connection
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
 from oncewire.journal.check import check_journal
 from oncewire.message import ErrorList, Message, MessageKind, Payload
 from oncewire.message.form import Form

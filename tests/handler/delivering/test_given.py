@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.arriving import storing
-from oncewire.handler.delivering import accepted as accepted_module
-from oncewire.handler.delivering import application
-from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.node import Node
+from oncewire.handler.arriving import arrive
+from oncewire.handler.context import Node
+from oncewire.handler.delivering import deliver
+from oncewire.handler.delivering import view as accepted_module
+from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.sealing.encryption import body_slice
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.sealing.spooled import body_slice
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message
@@ -35,7 +35,7 @@ LEASE = 30 * SECOND
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored beside the bytes: the view, or nothing, as by versions before it."""
     if request.param == "bytes":
-        monkeypatch.setattr(storing, "view_of", lambda *_: None)
+        monkeypatch.setattr(arrive, "view_of", lambda *_: None)
 
 
 def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:
@@ -83,7 +83,7 @@ def test_the_journal_has_the_digest_of_what_was_given(monkeypatch: pytest.Monkey
         payload = replace(message.payloads[0], data=b"order 7")
         return replace(message, payloads=(payload,))
 
-    monkeypatch.setattr(application, "accepted", altered)
+    monkeypatch.setattr(deliver, "accepted", altered)
     (taken,) = take(pair)
     pair.beta.confirm(taken.sender, taken.message_id)
     pair.settle("beta")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.upkeep.retain import sweep
+from oncewire.handler.upkeep.retention import sweep
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.outcome import fold_outcome

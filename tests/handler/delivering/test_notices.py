@@ -12,21 +12,21 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.context import Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
-from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message import Service
-from oncewire.message.fault import Error
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND
+from oncewire.message.signals import Error
 from oncewire.protocol.sender import error_arrived
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

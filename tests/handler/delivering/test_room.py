@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.journal.check import check_journal
-from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.predicates.context import Violation
 from oncewire.message.instant import SECOND
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import IncomingState
 from tests.handler.pair import Pair
 

@@ -10,24 +10,22 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import StoreProblem
-from oncewire.handler.delivering import accepted as accepted_module
+from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
-from oncewire.handler.delivering.accepted import accepted
-from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.delivering.view import View, read_view, write_view
-from oncewire.handler.sealing import spooled as spooled_module
+from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.delivering.view import View, accepted, read_view, write_view
+from oncewire.handler.sealing import encryption as spooled_module
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Compression, Payload, Reference
+from oncewire.message.signals import Error, ErrorList, Severity
 from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import PartPlace
+from oncewire.wire.parcel import Parcel, PartPlace
 from tests.handler.damage import Scene, document
 from tests.handler.pair import Pair
 from tests.handler.test_signed import signed_pair

@@ -18,7 +18,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.entry.control.doers import AtRest, Running
+from oncewire.entry.control.client import AtRest, Running
 from oncewire.handler.documents import splitting
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler

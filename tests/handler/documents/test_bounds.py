@@ -20,7 +20,7 @@ from oncewire.message.instant import HOUR, SECOND
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.transition.documents import DocumentSteps
+from oncewire.store.transition.transaction import DocumentSteps
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.compression import ENCODINGS, compressed

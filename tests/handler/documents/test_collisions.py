@@ -10,13 +10,11 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import Message
-from oncewire.message.header import Split
+from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Split
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, HOUR
-from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.documents import DocumentState
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.states import IncomingEvent, IncomingState
+from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_bounds import refusals

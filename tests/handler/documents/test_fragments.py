@@ -17,10 +17,9 @@ from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service
-from oncewire.message.attachment import Attachment, naming
 from oncewire.message.envelope import Message
 from oncewire.message.instant import HOUR, MINUTE, SECOND
-from oncewire.message.payload import Reference
+from oncewire.message.payload import Attachment, Reference, naming
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

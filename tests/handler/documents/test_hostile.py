@@ -10,10 +10,8 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.message.form import Extension
-from oncewire.message.header import Split
+from oncewire.message.header import TRIAL_MARK, TRIAL_SERVICE, SequenceNumber, Split
 from oncewire.message.instant import HOUR
-from oncewire.message.sequence import SequenceNumber
-from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.states import OutgoingState
 from tests.handler import pair as pair_module
 from tests.handler.documents.test_bounds import refusals

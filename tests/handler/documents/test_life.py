@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Post
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission

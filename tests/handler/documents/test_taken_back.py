@@ -10,19 +10,17 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, TransientError
-from oncewire.handler.actions import Notice, Post
+from oncewire.handler.actions import Notice, Post, Source
+from oncewire.handler.context import Node
 from oncewire.handler.engine import Engine
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.source import Source
 from oncewire.journal.check import check_journal
 from oncewire.message import Party, Payload, Service
 from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.fault import Error, ErrorList
 from oncewire.message.header import Header
 from oncewire.message.instant import MINUTE
-from oncewire.message.status import MessageStatus, StatusResponse
+from oncewire.message.signals import Error, ErrorList, MessageStatus, StatusResponse
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore

@@ -9,10 +9,9 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
 from oncewire.journal.row import Row
+from oncewire.lab.simulation.network import Options, agreements_of
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.options import Options
-from oncewire.simulation.topology import agreements_of
 from oncewire.wire.parcel import Parcel
 from tests.handler.chain import Chain, options
 

@@ -12,13 +12,13 @@ from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.answering.answer import envelope_for, signal_route
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
+from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message.envelope import MessageKind
 from oncewire.message.ids import Party, PartyId
-from oncewire.message.status import MessageStatus
+from oncewire.message.signals import MessageStatus
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
 from oncewire.wire import answers, codec
 from tests.handler.chain import Chain, options
 

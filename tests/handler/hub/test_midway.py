@@ -10,18 +10,18 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
-from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.predicates.context import Violation
+from oncewire.lab.simulation.network import CPA_ID, agreements_of
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
-from oncewire.simulation.topology import CPA_ID, agreements_of
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OnDelivery, OutcomeKind

@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.actions import Post, PostAnswer, Source
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
+from oncewire.lab.simulation.network import CPA_ID, Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message import Payload, Service
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
-from oncewire.simulation.topology import CPA_ID
 from oncewire.wire import codec
 from tests.handler.chain import AT_WEB, Chain, options
 

@@ -10,21 +10,20 @@ from oncewire.errors import SoapFault, StoreFull
 from oncewire.handler.actions import Action, Post, PostOn, Relay
 from oncewire.handler.answering.answer import Awaited
 from oncewire.handler.engine import Engine
-from oncewire.handler.loop.connections import Connections
+from oncewire.handler.loop.door import Connections
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.lab.simulation.network import CPA_ID
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message import MessageKind, Payload, Service, Severity
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
-from oncewire.simulation.run import Simulation
-from oncewire.simulation.topology import CPA_ID
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import Reply
 from oncewire.wire import codec, soap
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Parcel, Received
 from tests.handler.chain import AT_WEB, Chain, options
 from tests.handler.hub.test_hub import CALM
 from tests.handler.line import Clerk, Net, line

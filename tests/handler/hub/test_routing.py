@@ -9,7 +9,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.agreement.toml.writer import write_toml, write_whole
-from oncewire.handler.hub.circle import HOPS_MAX
+from oncewire.handler.hub.accept import HOPS_MAX
 from oncewire.message import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

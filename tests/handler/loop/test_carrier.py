@@ -12,7 +12,7 @@ import pytest
 
 from oncewire.handler.loop import carrier
 from oncewire.handler.loop.carrier import CHUNK, Carrier
-from oncewire.store.memory.spool import MemorySpool
+from oncewire.store.memory.store import MemorySpool
 from oncewire.store.records import SpoolSlice, StoredParcel
 
 PIECES = 4

@@ -11,14 +11,13 @@ import apsw
 import pytest
 
 from oncewire.errors import StoreGone
-from oncewire.handler.actions import Action
-from oncewire.handler.loop import shell as shell_module
-from oncewire.handler.loop.shell import TURN_FEW, Shell
+from oncewire.handler.actions import Action, Source
+from oncewire.handler.loop import commit_loop as shell_module
+from oncewire.handler.loop.commit_loop import TURN_FEW, Shell
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.source import Source
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.wire.glance import named_in
+from oncewire.wire.codec import named_in
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 

@@ -11,10 +11,10 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Application, GivenMessage
+from oncewire.handler.context import Node
+from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
-from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld

@@ -14,17 +14,15 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import AgreementProblem, HandlerFailed
 from oncewire.handler import failures
-from oncewire.handler.actions import Action, Post
+from oncewire.handler.actions import Action, Post, Source
 from oncewire.handler.engine import Engine
-from oncewire.handler.loop.shell import SUBMIT, TURN_COMMITS, TURN_FEW, Shell
+from oncewire.handler.loop.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, Shell
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
 from oncewire.journal.row import Row
+from oncewire.lab.simulation.network import CPA_ID, Options
+from oncewire.lab.simulation.run import Simulation
 from oncewire.message import Payload, Service
-from oncewire.simulation.options import Options
-from oncewire.simulation.run import Simulation
-from oncewire.simulation.topology import CPA_ID
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
 
@@ -65,7 +63,9 @@ async def test_a_turn_that_takes_long_lets_others_in_between(
     pair = Pair()
     shell = Shell(pair.alpha, lambda action: None)
     seconds = [0.0]
-    monkeypatch.setattr("oncewire.handler.loop.shell.monotonic", lambda: seconds[0], raising=False)
+    monkeypatch.setattr(
+        "oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0], raising=False
+    )
     done: list[str] = []
 
     def slow(number: int) -> None:
@@ -92,7 +92,7 @@ async def test_who_stands_aside_comes_after_the_others_and_is_not_forgotten(
     pair = Pair()
     shell = Shell(pair.alpha, lambda action: None)
     seconds = [0.0]
-    monkeypatch.setattr("oncewire.handler.loop.shell.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0])
     done: list[str] = []
 
     def slow(name: str) -> None:
@@ -223,7 +223,7 @@ async def test_a_turn_is_as_long_as_its_commit_is_worth(
     pair = Pair()
     shell = Shell(pair.alpha, lambda action: None)
     seconds = [0.0]
-    monkeypatch.setattr("oncewire.handler.loop.shell.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0])
     monkeypatch.setattr(pair.alpha.node.store, "durable_seconds", durable / TURN_COMMITS)
 
     def quick() -> None:
@@ -243,7 +243,7 @@ async def test_who_stands_aside_is_not_forgotten_by_short_turns(
 ) -> None:
     pair = Pair()
     shell = Shell(pair.alpha, lambda action: None)
-    monkeypatch.setattr("oncewire.handler.loop.shell.TURN_SECONDS", 60.0)
+    monkeypatch.setattr("oncewire.handler.loop.commit_loop.TURN_SECONDS", 60.0)
     others = [asyncio.ensure_future(shell.do("look", lambda: None)) for _ in range(2 * TURN_FEW)]
     aside = asyncio.ensure_future(shell.do("look", lambda: "seen", aside=True))
     await asyncio.sleep(0)
@@ -293,7 +293,7 @@ async def test_submissions_of_one_turn_are_looked_up_together(
             asked.append(event["sql"])
 
     store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, note)
-    monkeypatch.setattr("oncewire.handler.loop.shell.TURN_SECONDS", 60.0)
+    monkeypatch.setattr("oncewire.handler.loop.commit_loop.TURN_SECONDS", 60.0)
     unnamed = replace(order(0), message_id=None)
     verbs = [
         asyncio.ensure_future(shell.do(SUBMIT, lambda: pair.alpha.submit(unnamed)))

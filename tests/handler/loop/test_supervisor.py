@@ -8,12 +8,12 @@ import logging
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.control.doers import Running
+from oncewire.entry.control.client import Running
 from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
+from oncewire.handler.context import Node
 from oncewire.handler.handler import Handler
-from oncewire.handler.loop.outages import AGAIN, Outages
-from oncewire.handler.loop.pulse import Pulse
-from oncewire.handler.node import Node
+from oncewire.handler.loop.commit_loop import Pulse
+from oncewire.handler.loop.joining import AGAIN, Outages
 from oncewire.handler.world import RealWorld
 from oncewire.store.memory.store import MemoryStore
 
@@ -89,7 +89,7 @@ async def test_a_handler_that_takes_no_turns_is_not_called_running(
 ) -> None:
     one = handler()
     await one.start()
-    monkeypatch.setattr("oncewire.entry.control.doers.PROBE", 0.05)
+    monkeypatch.setattr("oncewire.entry.control.client.PROBE", 0.05)
     monkeypatch.setattr(one.supervisor._shell, "_take_turns", None)
     monkeypatch.setattr(one.supervisor._shell, "_awake", asyncio.Event())
     monkeypatch.setattr(one.supervisor._shell, "turn", lambda: None)

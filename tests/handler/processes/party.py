@@ -23,19 +23,18 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.context import KillPoints, Node
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
-from oncewire.handler.kill import KillPoints
-from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.transport.http import HttpTransport
-from oncewire.transport.http_address import AddressRule
-from oncewire.transport.http_client import HttpClientSettings
-from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http.address import AddressRule
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.server import HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 
 logger = logging.getLogger("party")
 

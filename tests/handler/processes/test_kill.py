@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.kill import POINTS
+from oncewire.handler.context import POINTS
 from tests.handler.processes.conftest import SEED
 from tests.handler.processes.deaths import Case, case, play, step_of
 from tests.handler.processes.proxy import Wires

@@ -17,7 +17,7 @@ import pytest
 
 from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import OutcomeKind
 from tests.handler.processes import folder_party

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import NotAllowed, StoreFull
-from oncewire.handler.timeline import CORRECTION
-from oncewire.handler.world import RealWorld
+from oncewire.handler.world import CORRECTION, RealWorld
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.notes import ClockSet

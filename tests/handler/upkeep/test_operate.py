@@ -6,7 +6,7 @@ import pytest
 
 from oncewire.errors import NotAllowed, NotHere
 from oncewire.handler.engine import Engine
-from oncewire.handler.upkeep.resumable import can_resume
+from oncewire.handler.upkeep.operate import can_resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
 from tests.handler.chain import Chain, options

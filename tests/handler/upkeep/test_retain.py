@@ -10,13 +10,12 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem, UnknownMessage
-from oncewire.handler.actions import PostAnswer
+from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing import seal
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
-from oncewire.handler.source import Source
-from oncewire.handler.upkeep import retain
+from oncewire.handler.upkeep import retention
 from oncewire.message import (
     Dialect,
     Header,
@@ -34,7 +33,7 @@ from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
-from oncewire.wire.ebms2.names import SIGNAL_SERVICE
+from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair, TestWorld, agreement_text
 
@@ -97,10 +96,10 @@ def test_a_sweep_comes_soon_after_the_start_and_then_every_hour(pair_of: MakePai
     pair = pair_of()
     node = pair.beta.node
     begun = node.now()
-    assert node.sweep_due_at == begun + retain.FIRST_SWEEP <= begun + 5 * MINUTE
+    assert node.sweep_due_at == begun + retention.FIRST_SWEEP <= begun + 5 * MINUTE
     node.gaps_due_at = begun + DAY
     assert pair.beta.next_wake() == node.sweep_due_at
-    wait(pair, retain.FIRST_SWEEP)
+    wait(pair, retention.FIRST_SWEEP)
     pair.beta.tick()
     assert node.sweep_due_at == node.now() + HOUR
     node.gaps_due_at = begun + DAY
@@ -116,7 +115,7 @@ def test_a_sweep_comes_soon_after_the_start_and_then_every_hour(pair_of: MakePai
 def test_one_turn_removes_a_batch_and_the_next_goes_on(
     pair_of: MakePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retain, "BATCH", 4)
+    monkeypatch.setattr(retention, "BATCH", 4)
     pair = pair_of()
     for number in range(10):
         pair.send(number)
@@ -545,7 +544,7 @@ def test_an_answer_that_cannot_be_posted_is_owed_for_persist_duration(pair_of: M
 def test_a_start_does_not_post_what_nobody_waits_for(
     pair_of: MakePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retain, "BATCH", 2)
+    monkeypatch.setattr(retention, "BATCH", 2)
     pair = pair_of(lose_answer=lambda count: True)
     for number in range(5):
         pair.send(number)
@@ -690,7 +689,7 @@ def test_what_a_refused_commit_left_is_cleared_away() -> None:
 
 @pytest.mark.usefixtures("spooling")
 def test_many_files_go_a_part_at_a_time(pair_of: MakePair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retain, "FILES", 2)
+    monkeypatch.setattr(retention, "FILES", 2)
     pair = pair_of()
     for number in range(5):
         pair.send(number)

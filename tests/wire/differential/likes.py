@@ -15,15 +15,15 @@ from oncewire.message import (
 )
 from oncewire.message.form import Validation
 from oncewire.wire import answers, codec, header
-from oncewire.wire.differential.gaps import Gap
-from oncewire.wire.differential.mould import Mould, learned
 from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signature import acknowledged_digests
 from oncewire.wire.security.signing import SigningChoice, sign
-from oncewire.wire.security.verified import acknowledged_digests
+from oncewire.wire.templates.envelope import Mould, learned
+from oncewire.wire.templates.gaps import Gap
 from tests.fuzz.mutations import TOKENS, mutated
 from tests.fuzz.seeds import conversation
 from tests.wire import samples

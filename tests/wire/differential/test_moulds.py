@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from oncewire.message import Dialect, SequenceNumber, SequenceStatus
 from oncewire.message.form import Validation
 from oncewire.wire import codec
-from oncewire.wire.differential.gaps import Field, find_gaps
-from oncewire.wire.differential.mould import ENVELOPE_MAX, Mould, learned
-from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.inspection.capture import CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
+from oncewire.wire.templates.envelope import ENVELOPE_MAX, Mould, Moulds, learned
+from oncewire.wire.templates.gaps import Field, find_gaps
 from tests.wire import samples
 from tests.wire.differential.likes import (
     CHARSET,
@@ -312,7 +311,7 @@ def test_who_never_sends_alike_is_seldom_learned_from(monkeypatch: pytest.Monkey
         tried.append(envelope)
         return None
 
-    monkeypatch.setattr("oncewire.wire.differential.moulds.learned", counted)
+    monkeypatch.setattr("oncewire.wire.templates.envelope.learned", counted)
     moulds = Moulds()
     received = _read(Dialect.EBMS2)
     for _ in range(1000):

@@ -29,7 +29,7 @@ from oncewire.message import (
 from oncewire.message.instant import parse_instant
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, ReadFault, Received
-from oncewire.wire.drafts.names import ERROR_SERVICE
+from oncewire.wire.drafts.blocks import ERROR_SERVICE
 from tests.wire import samples
 
 # Examples of both dialects, word for word where it matters.

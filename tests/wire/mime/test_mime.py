@@ -12,9 +12,17 @@ from oncewire.message import Dialect
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, Reader, ReadFault
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
-from oncewire.wire.mime.multipart import MultipartReader
-from oncewire.wire.mime.transfer import base64_lines, base64_size, decoded, decoder
+from oncewire.wire.mime.multipart import (
+    MultipartReader,
+    PartHeaders,
+    bare_id,
+    base64_lines,
+    base64_size,
+    decoded,
+    decoder,
+    header_lines,
+    parameters,
+)
 from oncewire.wire.mime.whole import cut
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted
 from tests.wire import samples

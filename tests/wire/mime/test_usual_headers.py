@@ -5,8 +5,8 @@ import random
 import pytest
 
 from oncewire.errors import MimeProblem
-from oncewire.wire.mime import headers
-from oncewire.wire.mime.headers import PartHeaders, header_lines, parameters
+from oncewire.wire.mime import multipart
+from oncewire.wire.mime.multipart import PartHeaders, header_lines, parameters
 
 CASES = 3_000
 _PIECES = [
@@ -28,8 +28,8 @@ def test_parameters_in_plain_quotes() -> None:
         count = chance.randrange(6)
         value = "multipart/Related" + "".join(chance.choice(_PIECES) for _ in range(count))
         head, _, rest = value.partition(";")
-        assert parameters(value) == headers._odd_parameters(head, rest), value
-        short += headers._plain_names('""'.join(value.split('"')[::2])) is not None
+        assert parameters(value) == multipart._odd_parameters(head, rest), value
+        short += multipart._plain_names('""'.join(value.split('"')[::2])) is not None
     assert short > CASES // 200
 
 

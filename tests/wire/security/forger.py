@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives import serialization
 from lxml import etree
 
-from oncewire.wire.security import algorithms, nodeset, signing
+from oncewire.wire.security import algorithms, references, signing
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signing import SigningChoice
 from tests.wire.security import documents, keys, reference_engine
@@ -261,16 +261,16 @@ def _evil(envelope: bytes) -> bytes:
 def _rewritten(envelope: bytes, secret_value: Callable[[bytes], bytes], method: str) -> bytes:
     """Evil content under fresh digests, with a signature value of the forger's making."""
     evil = _evil(envelope)
-    root = nodeset.parse(evil)
+    root = references.parse(evil)
     signature = _find(root, "Signature")
-    octets = nodeset.document_octets(root, [*nodeset.EBMS2.subtrees(root), signature], "c14n")
+    octets = references.document_octets(root, [*references.EBMS2.subtrees(root), signature], "c14n")
     digest = base64.b64encode(hashlib.sha256(octets).digest())
     evil = re.sub(rb"(DigestValue>)[^<]*", rb"\g<1>" + digest, evil, count=1)
     evil = re.sub(
         rb'(SignatureMethod Algorithm=")[^"]*', rb"\g<1>" + method.encode(), evil, count=1
     )
-    info = _find(nodeset.parse(evil), "SignedInfo")
-    signed = nodeset.element_octets(info, nodeset.standing_alone(info), "c14n")
+    info = _find(references.parse(evil), "SignedInfo")
+    signed = references.element_octets(info, references.standing_alone(info), "c14n")
     value = base64.b64encode(secret_value(signed))
     return re.sub(rb"(SignatureValue>)[^<]*", rb"\g<1>" + value, evil, count=1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncewire.wire.security.ber import INTEGER, OCTETS, SEQUENCE, Cursor
+from oncewire.wire.security.smime import INTEGER, OCTETS, SEQUENCE, Cursor
 
 
 def test_strings_come_whole_and_in_pieces() -> None:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import certificates, nodeset
+from oncewire.wire.security import certificates, references
 from oncewire.wire.security.certificates import Trust
 from tests.wire.security import keys
 from tests.wire.security.keys import NOW, Identity, issue
@@ -136,10 +136,10 @@ def test_certificates_of_files_and_agreements_are_one(corpus: Path) -> None:
     assert pem == der
     assert certificates.summary(pem).subject.startswith("CN=localhost")
     assert certificates.validity(pem)[1] > _at(2030, 1, 1)
-    info = nodeset.parse((corpus / "ebms-admin/cpa/keystore.cer.keyinfo.xml").read_bytes())
+    info = references.parse((corpus / "ebms-admin/cpa/keystore.cer.keyinfo.xml").read_bytes())
     (shared,) = map(certificates.from_der, certificates.key_info_ders(info))
     assert certificates.summary(shared).key.startswith("RSA ")
-    cpa = nodeset.parse(
+    cpa = references.parse(
         (corpus / "ebms-core/cpa/cpaStubEBF.rm.https.signed-sha256.xml").read_bytes()
     )
     assert pem in map(certificates.from_der, certificates.key_info_ders(cpa))
@@ -148,7 +148,7 @@ def test_certificates_of_files_and_agreements_are_one(corpus: Path) -> None:
 def test_every_certificate_of_every_corpus_agreement_is_read(corpus: Path) -> None:
     read = 0
     for path in sorted(corpus.rglob("cpa/*.xml")):
-        for der in certificates.key_info_ders(nodeset.parse(path.read_bytes())):
+        for der in certificates.key_info_ders(references.parse(path.read_bytes())):
             assert certificates.summary(certificates.from_der(der)).fingerprint
             read += 1
     assert read >= 20
@@ -339,12 +339,12 @@ def test_a_summary_tells_what_an_operator_wants() -> None:
 
 def test_a_crowd_in_key_info_is_refused() -> None:
     inner = "<X509Certificate>AAAA</X509Certificate>" * 17
-    info = nodeset.parse(
+    info = references.parse(
         f'<KeyInfo xmlns="http://www.w3.org/2000/09/xmldsig#">{inner}</KeyInfo>'.encode()
     )
     with pytest.raises(SecurityFailure, match="17 certificates"):
         certificates.key_info_ders(info)
-    bad = nodeset.parse(
+    bad = references.parse(
         b'<KeyInfo xmlns="http://www.w3.org/2000/09/xmldsig#"><X509Certificate>*</X509Certificate></KeyInfo>'
     )
     with pytest.raises(SecurityFailure, match="not base64"):

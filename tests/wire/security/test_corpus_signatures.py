@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import nodeset, references, signature
+from oncewire.wire.security import references, signature
 from oncewire.wire.security.certificates import Trust
 from tests.wire.roots import acknowledged_in
 from tests.wire.security.mails import read_mail
@@ -40,7 +40,7 @@ def test_with_the_whole_payload_it_would_be_good(corpus: Path) -> None:
         Trust((mail.certificate,)),
         _at(2026, 2, 12),
     )
-    root = nodeset.parse(verified.octets)
+    root = references.parse(verified.octets)
     assert root.findtext(".//{*}MessageId") == "35dde971-53c6-47fb-9a11-030c6aa4ef98"
     assert root.find(".//{*}Signature") is None
     assert verified.hop_blocks == ()
@@ -49,7 +49,7 @@ def test_with_the_whole_payload_it_would_be_good(corpus: Path) -> None:
 
 
 def _signed_digest(envelope: bytes, content_id: str) -> bytes:
-    info = nodeset.parse(envelope).find(".//{*}SignedInfo")
+    info = references.parse(envelope).find(".//{*}SignedInfo")
     assert info is not None
     return next(
         reference.digest

@@ -18,13 +18,15 @@ from lxml import etree
 from oncewire.errors import SecurityFailure
 from oncewire.wire.security import encryption, signature, signing
 from oncewire.wire.security.certificates import Trust
-from oncewire.wire.security.decryption import Decryption, EncryptionPolicy, decrypt_part
 from oncewire.wire.security.encryption import (
     DATA_URIS,
     DS,
     KEY_URIS,
     XENC,
+    Decryption,
     EncryptionChoice,
+    EncryptionPolicy,
+    decrypt_part,
     encrypt_part,
 )
 from oncewire.wire.security.references import PartDigests

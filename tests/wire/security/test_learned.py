@@ -10,18 +10,15 @@ from hypothesis import strategies as st
 
 from oncewire.errors import SecurityFailure
 from oncewire.message import Dialect
-from oncewire.wire.differential.gaps import find_gaps
-from oncewire.wire.security import nodeset, signature, signing, wrapping
+from oncewire.wire.security import references, signature, signing, wrapping
 from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
-from oncewire.wire.security.known import known_of
-from oncewire.wire.security.layouts import Layouts
-from oncewire.wire.security.learned import LATEST, Learned
-from oncewire.wire.security.pattern import DOCUMENT_MAX, Perforated, pattern_of, perforated
-from oncewire.wire.security.places import Places
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import Covered, Signature, Verified
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature_template import LATEST, Learned, known_of
+from oncewire.wire.security.signing import Layouts, SigningChoice
+from oncewire.wire.templates.gaps import find_gaps
+from oncewire.wire.templates.pattern import DOCUMENT_MAX, Perforated, Places, pattern_of, perforated
 from tests.wire.differential.likes import like, signed_envelopes
 from tests.wire.security import documents, forger, keys, reference_engine
 from tests.wire.security.documents import PART, PART_ID
@@ -72,7 +69,7 @@ def test_the_second_of_a_kind_is_checked_without_its_tree(
 ) -> None:
     learned, second = _taught(_signed(1, header_extra)), _signed(2, header_extra)
     full = signature.verify_signature(second, [_part()], ALPHA, keys.NOW)
-    monkeypatch.setattr(nodeset, "parse", None)
+    monkeypatch.setattr(references, "parse", None)
     assert learned.verify("alpha", second, [_part()], ALPHA, keys.NOW) == full
     assert learned.references(second) == full.references
     assert learned.hits == 1
@@ -187,15 +184,15 @@ def test_a_bit_that_flips_is_seen_by_what_was_learned() -> None:
 
 def _by_tree(envelope: bytes) -> tuple[Signature, Covered]:
     """What the tree says of an envelope, whether its digests are right or not."""
-    root = nodeset.parse(envelope)
+    root = references.parse(envelope)
     frame = wrapping.frame_of(root)
     found = signature.read_signature(frame.header)
     wrapping.check_blocks(root, frame)
     reference = found.envelope_reference
-    left_out = (reference.exclusion or nodeset.NOTHING).subtrees(root)
+    left_out = (reference.exclusion or references.NOTHING).subtrees(root)
     wrapping.check_left_out(left_out, frame)
     octets = signature.covered_octets(root, found, left_out)
-    readable = signature.readable(octets, nodeset.parse(octets), left_out)
+    readable = signature.readable(octets, references.parse(octets), left_out)
     plain = Signature(
         found.octets, found.name, found.canonicalization, found.value, found.references,
         found.key_info,
@@ -238,8 +235,8 @@ _TEXTS = st.text(
 
 def _octets(method: str) -> Callable[[bytes], bytes]:
     def made(document: bytes) -> bytes:
-        root = nodeset.parse(document)
-        return nodeset.document_octets(root, nodeset.EBMS2.subtrees(root), method)
+        root = references.parse(document)
+        return references.document_octets(root, references.EBMS2.subtrees(root), method)
 
     return made
 
@@ -351,7 +348,7 @@ def test_what_is_signed_by_a_learned_layout_is_what_would_be_signed(
     second = sign(2, None)
     parts = {"cid:order-2@alpha.example": b"2", "cid:more": PART}
     assert reference_engine.verifies(second.envelope, who.certificate_pem, parts)
-    monkeypatch.setattr(nodeset, "parse", None)
+    monkeypatch.setattr(references, "parse", None)
     assert sign(2, layouts) == second
 
 

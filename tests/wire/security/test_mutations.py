@@ -10,8 +10,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from oncewire.errors import SecurityFailure
 from oncewire.wire.security import algorithms, signature
 from oncewire.wire.security.certificates import Trust
-from oncewire.wire.security.decryption import EncryptionPolicy, decrypt_part
-from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS, EncryptionChoice, encrypt_part
+from oncewire.wire.security.encryption import (
+    DATA_URIS,
+    KEY_URIS,
+    EncryptionChoice,
+    EncryptionPolicy,
+    decrypt_part,
+    encrypt_part,
+)
 from tests.wire.security import documents, forger, keys
 
 SEED = 77

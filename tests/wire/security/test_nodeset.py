@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import nodeset
-from oncewire.wire.security.nodeset import EBMS2, NEXT, NEXT_MSH, SOAP, read_xpath
+from oncewire.wire.security import references
+from oncewire.wire.security.references import EBMS2, NEXT, NEXT_MSH, SOAP, read_xpath
 from tests.examples import examples
 from tests.wire.security import documents, reference_engine
 from tests.wire.security.documents import TO_PARTY
@@ -32,19 +32,19 @@ def _same_octets(
     method: str,
     info_method: str,
     prefixes: str,
-    exclusion: nodeset.Exclusion = EBMS2,
+    exclusion: references.Exclusion = EBMS2,
 ) -> None:
     """Compare digest of the document and MAC of the SignedInfo with the referee's."""
     filled = reference_engine.hmac_sign(document)
     theirs = reference_engine.digest_values(filled)[0]
     mac = reference_engine.signature_value(filled)
     received = etree.tostring(filled.getroottree(), encoding="utf-8")
-    root = nodeset.parse(received)
+    root = references.parse(received)
     signature = reference_engine.signature_of(root)
     left_out = exclusion.subtrees(root)
     info = signature[0]
-    ours_info = nodeset.element_octets(info, nodeset.standing_alone(info), info_method)
-    ours = nodeset.document_octets(root, [*left_out, signature], method, tuple(prefixes.split()))
+    ours_info = references.element_octets(info, references.standing_alone(info), info_method)
+    ours = references.document_octets(root, [*left_out, signature], method, tuple(prefixes.split()))
     assert hashlib.sha256(ours).digest() == theirs
     assert hmac.digest(reference_engine.SECRET, ours_info, "sha256") == mac
 
@@ -63,7 +63,7 @@ def _compare(data: st.DataObject, choice: tuple[str, str, str, str]) -> None:
     )
     document = data.draw(documents.odd_envelopes(signature))
     try:
-        root = nodeset.parse(document)
+        root = references.parse(document)
     except SecurityFailure:
         event("not well-formed")
         return
@@ -101,7 +101,7 @@ def test_octets_of_every_corpus_envelope_equal_the_referees(
                 signature=documents.HMAC_SHA256,
                 binding=f'xmlns:SOAP="{SOAP}"',
             )
-            exclusion = EBMS2 if xpath else nodeset.NOTHING
+            exclusion = EBMS2 if xpath else references.NOTHING
             _same_octets(_with_signature(envelope, signature), method, method, "", exclusion)
             compared += 1
     assert compared >= 15
@@ -119,7 +119,7 @@ def _envelopes_in(path: Path) -> list[bytes]:
     start, end = octets.find(b"<SOAP"), octets.rfind(b"Envelope>")
     candidate = octets[max(start, 0) : end + len(b"Envelope>")]
     try:
-        root = nodeset.parse(candidate)
+        root = references.parse(candidate)
     except SecurityFailure:
         return []
     return [candidate] if root.find(f"{{{SOAP}}}Header") is not None else []
@@ -210,27 +210,27 @@ def test_the_drafts_leave_out_by_name() -> None:
 )
 def test_what_is_no_plain_document_is_refused(document: bytes) -> None:
     with pytest.raises(SecurityFailure):
-        nodeset.parse(document)
+        references.parse(document)
 
 
 def test_a_relative_namespace_has_no_canonical_form() -> None:
-    root = nodeset.parse(b'<a xmlns="relative/name"/>')
+    root = references.parse(b'<a xmlns="relative/name"/>')
     with pytest.raises(SecurityFailure):
-        nodeset.document_octets(root, [], "c14n")
+        references.document_octets(root, [], "c14n")
 
 
 def test_text_behind_what_is_left_out_stays() -> None:
-    root = nodeset.parse(b"<a>1<b/>2<!-- c -->3<b/>4<c/>5<b/>6</a>")
+    root = references.parse(b"<a>1<b/>2<!-- c -->3<b/>4<c/>5<b/>6</a>")
     left_out = list(root.iter("b"))
-    assert nodeset.document_octets(root, left_out, "c14n") == b"<a>1234<c></c>56</a>"
+    assert references.document_octets(root, left_out, "c14n") == b"<a>1234<c></c>56</a>"
 
 
 def test_only_the_topmost_of_nested_elements_is_left_out() -> None:
     inner = f'<b s:actor="{NEXT}"><c/><d s:actor="{NEXT_MSH}"/></b>'
-    root = nodeset.parse(f'<a xmlns:s="{SOAP}">{inner}</a>'.encode())
+    root = references.parse(f'<a xmlns:s="{SOAP}">{inner}</a>'.encode())
     assert [element.tag for element in EBMS2.subtrees(root)] == ["b"]
 
 
 def test_when_the_root_is_left_out_nothing_is_left() -> None:
-    root = nodeset.parse(f'<a xmlns:s="{SOAP}" s:actor="{NEXT}"><b/></a>'.encode())
-    assert nodeset.document_octets(root, EBMS2.subtrees(root), "c14n") == b""
+    root = references.parse(f'<a xmlns:s="{SOAP}" s:actor="{NEXT}"><b/></a>'.encode())
+    assert references.document_octets(root, EBMS2.subtrees(root), "c14n") == b""

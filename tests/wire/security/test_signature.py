@@ -7,7 +7,7 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import algorithms, nodeset, references, signature, signing, wrapping
+from oncewire.wire.security import algorithms, references, signature, signing, wrapping
 from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
@@ -136,8 +136,8 @@ def test_the_header_is_found_where_its_end_tag_is_also_text() -> None:
 def test_the_view_holds_what_was_signed_and_nothing_else() -> None:
     signed = _signed(documents.envelope(documents.HOP_BLOCKS))
     verified = _verify(signed)
-    assert nodeset.parse(verified.octets).findtext(".//{*}MessageId") == "m-1001@alpha.example"
-    assert nodeset.NEXT_MSH.encode() not in verified.octets
+    assert references.parse(verified.octets).findtext(".//{*}MessageId") == "m-1001@alpha.example"
+    assert references.NEXT_MSH.encode() not in verified.octets
     assert [etree.QName(tag).localname for tag in verified.hop_blocks] == [
         "SyncReply",
         "AckRequested",
@@ -145,7 +145,7 @@ def test_the_view_holds_what_was_signed_and_nothing_else() -> None:
     ]
     whole = etree.fromstring(verified.readable)
     assert len(whole.findall(".//{*}AckRequested")) == 2
-    assert len(nodeset.parse(verified.octets).findall(".//{*}AckRequested")) == 1
+    assert len(references.parse(verified.octets).findall(".//{*}AckRequested")) == 1
 
 
 def test_hop_blocks_may_change_on_the_way() -> None:
@@ -168,7 +168,9 @@ def test_a_comment_cannot_cut_a_value_short() -> None:
     received = etree.fromstring(cut).find(".//{*}MessageId")
     assert received is not None
     assert received.text == "m-1"
-    assert nodeset.parse(_verify(cut).octets).findtext(".//{*}MessageId") == "m-1001@alpha.example"
+    assert (
+        references.parse(_verify(cut).octets).findtext(".//{*}MessageId") == "m-1001@alpha.example"
+    )
 
 
 def test_parts_that_nothing_signs_are_named() -> None:
@@ -423,7 +425,7 @@ def _with_ids(*names: str) -> bytes:
 @pytest.mark.parametrize("names", [("id", "Id", "ID", "w:Id"), ("id", "eb:id")])
 def test_ids_are_checked_in_one_look_each(names: tuple[str, ...]) -> None:
     """Half a megabyte of ids took 22 seconds, from anybody: the signer is not known yet."""
-    root = nodeset.parse(_with_ids(*names))
+    root = references.parse(_with_ids(*names))
     began = time.process_time()
     with pytest.raises(SecurityFailure, match="given to two elements"):
         wrapping.check_blocks(root, wrapping.frame_of(root))
@@ -464,7 +466,7 @@ def test_a_draft_message_is_signed_but_for_its_routing(namespace: bool, routing:
     signed = _signed(given)
     assert reference_engine.verifies(signed, alpha().certificate_pem, {f"cid:{PART_ID}": PART})
     verified = _verify(signed)
-    assert nodeset.parse(verified.octets).findtext(".//{*}MessageId") == "m-1"
+    assert references.parse(verified.octets).findtext(".//{*}MessageId") == "m-1"
     assert [etree.QName(tag).localname for tag in verified.hop_blocks] == [routing]
     hopped = signed.replace(b"http://alpha.example/msh", b"http://hub.example/msh")
     assert _verify(hopped).octets == verified.octets
@@ -548,7 +550,7 @@ def test_an_acknowledgment_whose_copied_expression_lost_its_binding_still_counts
     sent = signing.sign(documents.envelope(), [_part()], alpha().key, alpha().certificate, _EC)
     copied = "".join(map(references.reference_xml, sent.references))
     lost = copied.replace("SOAP:actor", "SOAP-ENV:actor").replace("xmlns:SOAP=", "xmlns:x=")
-    block = nodeset.parse(f'<a xmlns:ds="{documents.DS}">{lost}</a>'.encode())
+    block = references.parse(f'<a xmlns:ds="{documents.DS}">{lost}</a>'.encode())
     plain = [
         references.acknowledged(one.uri, algorithms.DIGEST_URIS[one.digest_name], one.digest)
         for one in sent.references

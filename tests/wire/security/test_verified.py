@@ -9,10 +9,9 @@ from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, Reader
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
-from oncewire.wire.security.digests import digest_names, signature_parts
-from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.references import PartDigests, digest_names, signature_parts
+from oncewire.wire.security.signature import acknowledged_digests, read_verified
 from oncewire.wire.security.signing import SigningChoice, sign
-from oncewire.wire.security.verified import acknowledged_digests, read_verified
 from tests.wire import samples
 from tests.wire.security import keys
 

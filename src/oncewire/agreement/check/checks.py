@@ -12,14 +12,11 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.check.abilities import Abilities, beyond_abilities
-from oncewire.agreement.check.claims import claim_dangers
-from oncewire.agreement.check.dangers import agreement_dangers, binding_dangers
-from oncewire.agreement.check.finding import CheckReport, Danger, Finding, Severity
-from oncewire.agreement.check.hops import hub_dangers
+from oncewire.agreement.check.dangers import agreement_dangers, binding_dangers, hub_dangers
+from oncewire.agreement.check.exposure import Abilities, beyond_abilities
+from oncewire.agreement.check.finding import CheckReport, Danger, Finding, Severity, claim_dangers
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.tables import Load
+from oncewire.agreement.toml.reader import Load, read_toml
 from oncewire.errors import AgreementProblem, OncewireError
 from oncewire.message.ids import Party
 from oncewire.message.instant import Instant

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from oncewire.agreement.agreement import (
     TRANSPORTS,
@@ -22,14 +22,172 @@ from oncewire.agreement.check.exposure import (
     unprotected_ways,
 )
 from oncewire.agreement.check.finding import Danger, Severity
-from oncewire.agreement.check.hops import via_dangers
-from oncewire.agreement.check.large import large_documents
-from oncewire.message.acknowledgment import Actor
-from oncewire.message.form import Extension
+from oncewire.message.form import Extension, PartsForm
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
-from oncewire.message.instant import Instant, format_duration, format_instant
-from oncewire.protocol.terms import AckBundling, HeaderConflict, HopMode, Scope, SyncBundle
+from oncewire.message.instant import Duration, Instant, format_duration, format_instant
+from oncewire.message.signals import Actor
+from oncewire.protocol.terms import (
+    AckBundling,
+    FlowMode,
+    HeaderConflict,
+    HopMode,
+    Scope,
+    SyncBundle,
+    Terms,
+)
+
+# Dangers that only show when two hops are looked at together (gap 11).
+
+
+def via_dangers(agreement: Agreement) -> Iterator[Danger]:
+    """Our hop to a hub against the hub's onward hop, as far as we were told of it (SYNC-20)."""
+    via = agreement.via
+    if via is None:
+        return
+    for binding in (agreement.sending, *agreement.actions):
+        terms = binding.terms
+        if via.longest_retry is not None and _waits_for_the_end(terms):
+            yield from _outer_and_inner(terms.timeout, via.longest_retry, via.label)
+        if via.sync_timeout is not None and terms.synchronous:
+            yield from _connections(terms.sync_timeout, via.sync_timeout, via.label)
+        if terms.synchronous and terms.reliable:
+            yield Danger(
+                Severity.HINT,
+                "sync.mode",
+                "synchronous replies through a hub suit what is not critical; a broken "
+                "connection anywhere ends them",
+                "ask for acknowledgements here only where non-repudiation needs them",
+            )
+
+
+def hub_dangers(agreements: Iterable[Agreement]) -> Iterator[tuple[str, Danger]]:
+    """We are the hub: each partner that sends to us against each that we send on to."""
+    hubs = [agreement for agreement in agreements if agreement.forwards]
+    for before in hubs:
+        for onward in hubs:
+            if before is onward:
+                continue
+            outer, inner = before.receiving.terms, onward.sending.terms
+            name = onward.partner.party.ids[0].value
+            found: list[Danger] = []
+            if _waits_for_the_end(outer):
+                found += _outer_and_inner(outer.timeout, inner.longest_retry, name)
+            if SyncReplyMode.NONE not in (outer.sync_mode, inner.sync_mode):
+                found += _connections(outer.sync_timeout, inner.sync_timeout, name)
+            for danger in found:
+                yield before.cpa_id, danger
+
+
+def _waits_for_the_end(terms: Terms) -> bool:
+    """Whether the sender's timer runs until the far end answers, not only the hub."""
+    if not terms.runs_protocol:
+        return False
+    if terms.ack_requested is not AckRequest.NONE:
+        return True
+    return terms.hop_mode in (HopMode.TRANSPARENT, HopMode.TRANSIENT_UNTIL_FORWARDED)
+
+
+def _outer_and_inner(outer: Duration, inner: Duration, name: str) -> Iterator[Danger]:
+    if outer <= inner:
+        yield Danger(
+            Severity.DANGER,
+            "delivery.timeout",
+            f"the sender resends after {format_duration(outer)}, while {name} may still be "
+            f"retrying for {format_duration(inner)}; every resend adds to the load",
+            f"wait longer than {format_duration(inner)} before the first resend",
+        )
+
+
+def _connections(outer: Duration, inner: Duration, name: str) -> Iterator[Danger]:
+    if inner >= outer:
+        yield Danger(
+            Severity.DANGER,
+            "sync.timeout",
+            f"the connection is held for {format_duration(outer)}, but the one beyond {name} "
+            f"for {format_duration(inner)}; replies come after the sender has left",
+            f"hold it longer than {format_duration(inner)}",
+        )
+
+
+# Large: what an agreement says of documents that are too large for one message.
+
+
+def large_documents(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
+    """What cannot travel as it is agreed."""
+    terms = binding.terms
+    yield from _fragments(agreement, binding)
+    yield from _bounds(binding)
+    for key, wanted, extension in (
+        ("payload.max_size", terms.max_size is not None, Extension.SPLIT),
+        ("payload.compress", terms.compress_encoding is not None, Extension.COMPRESSION),
+    ):
+        if wanted and not _can_carry(agreement, extension):
+            what = "larger documents are refused" if key.endswith("size") else "nothing says so"
+            yield Danger(
+                Severity.HINT,
+                key,
+                f"{key} is agreed, but {extension.value} cannot travel: {what}",
+                f'agree on the extension, on both sides: "{extension.value}" in wire.extensions',
+            )
+
+
+def _can_carry(agreement: Agreement, extension: Extension) -> bool:
+    form = agreement.form
+    # Fragments need neither: another message names them, and says how they are made.
+    return form.parts is PartsForm.MID or form.carries(extension)
+
+
+def _bounds(binding: ActionBinding) -> Iterator[Danger]:
+    """Bounds under which a document that another bound allows is refused all the same."""
+    terms = binding.terms
+    whole, size = terms.max_document, terms.max_size
+    if whole is not None and size is not None and whole <= size:
+        yield Danger(
+            Severity.DANGER,
+            "payload.max_document",
+            "it is no more than payload.max_size: no document in parts is ever taken",
+            "agree on more, or leave it out",
+        )
+    if whole is not None and terms.quota is not None and terms.quota < whole:
+        yield Danger(
+            Severity.DANGER,
+            "payload.quota",
+            f"a document of payload.max_document, {whole:,} bytes, never fits into it",
+            "agree on a quota of several documents",
+        )
+    most = None if terms.max_parts is None or size is None else terms.max_parts * size
+    if most is not None and whole is not None and most < whole:
+        yield Danger(
+            Severity.HINT,
+            "payload.max_parts",
+            f"that many parts have {most:,} bytes, payload.max_document allows {whole:,}",
+            "agree on more parts, or on a larger payload.max_size",
+        )
+
+
+def _fragments(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
+    """What keeps documents from travelling as NHS Spine's fragments where that is agreed."""
+    terms = binding.terms
+    if agreement.form.parts is not PartsForm.MID or terms.max_size is None:
+        return
+    if terms.numbered or terms.flow is not FlowMode.UNRESTRICTED:
+        yield Danger(
+            Severity.ERROR,
+            "payload.parts",
+            "fragments have no place in a numbered stream: a document of more than MaxSize is "
+            "refused",
+            "agree on sequence.numbered = false and flow.mode = unrestricted, or on parts = split",
+        )
+    if terms.compress_encoding not in (None, "gzip"):
+        yield Danger(
+            Severity.ERROR,
+            "payload.compress",
+            "fragments are compressed by gzip or not at all: a document of more than MaxSize is "
+            "refused",
+            "agree on gzip, or on none",
+        )
+
 
 # --- the whole agreement -----------------------------------------------------------------------
 

@@ -29,9 +29,8 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.certificates import fingerprint
 from oncewire.agreement.cppa.document import BEYOND, CPPA_2_0
-from oncewire.agreement.cppa.leftover import in_full, leftover, write_remainder
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.cppa.remainder import SIDES, Remainder
+from oncewire.agreement.cppa.remainder import SIDES, Remainder, in_full, leftover, write_remainder
 from oncewire.errors import AgreementProblem
 from oncewire.message.form import EncryptionSyntax
 from oncewire.message.ids import Service

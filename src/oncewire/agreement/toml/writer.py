@@ -18,9 +18,8 @@ from oncewire.agreement.agreement import (
     Via,
 )
 from oncewire.agreement.certificates import to_pem
-from oncewire.agreement.compose import DERIVED, compose, merge
+from oncewire.agreement.compose import DERIVED, compose, merge, profile_values
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.profiles import profile_values
 from oncewire.errors import AgreementProblem
 from oncewire.message.ids import PartyId, check_id
 from oncewire.message.instant import format_duration, format_instant

@@ -4,19 +4,147 @@ partner's CPA comes in by `imports`."""
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.imports import import_cpa
-from oncewire.entry.cli.output import Json, Listing, Report, here, typed
-from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Report,
+    at_party,
+    here,
+    loaded,
+    now,
+    typed,
+)
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
     from oncewire.agreement.check.finding import Finding
+    from oncewire.entry.party.importing import Understood
     from oncewire.entry.party.settings import Settings
+
+
+# `oncewire agreement import`: a partner's CPA becomes an agreement of the party.
+
+
+def import_cpa(
+    file: Annotated[Path, typer.Argument(help="The CPA: CPPA 2.0 XML, as partners exchange it.")],
+    own: Annotated[
+        str,
+        typer.Option(
+            "--own",
+            help="Which party of it we are: its PartyId. Without it, the one with our PartyId, "
+            "name or certificate.",
+        ),
+    ] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Install nothing; print all that was understood.")
+    ] = False,
+    name: Annotated[
+        str, typer.Option("--name", help="How we call the partner; without it, as the CPA does.")
+    ] = "",
+    profile: Annotated[
+        str, typer.Option(help="What holds where the CPA is silent, as `agreement profiles` lists.")
+    ] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write an existing agreement anew.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take a CPA that a partner gave us: from then on messages are exchanged under it.
+
+    The CPA's certificates are believed, its addresses used, its dates kept. What it asks for and
+    is not built is named, and the CPA refused if nothing could be exchanged without it. With
+    --check nothing is written, and every value is printed with the place where the CPA says it.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.party.importing import understand
+
+        settings = _settings(config, needed=not check)
+        found = understand(file, settings, now(), own=own, profile=profile)
+        if check or settings is None:
+            return _looked_at(file, found)
+        return _installed(settings, found, name=name, profile=profile, replace=replace)
+
+    output.answer(work, json=json)
+
+
+def _settings(config: Path | None, *, needed: bool) -> Settings | None:
+    """The party's settings; a CPA can be looked at without any."""
+    from oncewire.errors import NotHere
+
+    try:
+        return loaded(config).settings
+    except NotHere:
+        if needed:
+            raise
+        return None
+
+
+def _facts(found: Understood) -> dict[str, object]:
+    agreement = found.agreement
+    return {
+        "cpa_id": agreement.cpa_id,
+        "own": found.own.spelled,
+        "own_found_by": found.because,
+        "partner": agreement.partner.party.ids[0].spelled,
+        "profile": agreement.profile,
+    }
+
+
+def _findings(found: Understood) -> Listing:
+    columns = ("severity", "key", "sentence", "fix", "scopes")
+    rows = [
+        (finding.severity, finding.key, finding.sentence, finding.fix, finding.scopes)
+        for finding in found.findings
+    ]
+    return Listing("findings", columns, rows, empty="Nothing to say against it.")
+
+
+def _looked_at(file: Path, found: Understood) -> Report:
+    from oncewire.agreement.keys import rows
+
+    columns = ("scope", "key", "value", "origin", "where", "says")
+    values = [
+        (row.scope, row.key, row.value, row.origin, row.where, row.says)
+        for row in rows(found.agreement)
+    ]
+    return Report(
+        {"file": str(file), **_facts(found)},
+        (Listing("values", columns, values), _findings(found)),
+        summary="Nothing was written.",
+    )
+
+
+def _installed(
+    settings: Settings, found: Understood, *, name: str, profile: str, replace: bool
+) -> Report:
+    from oncewire.entry.cli.partners import taken_over
+    from oncewire.entry.party.folder import check_name
+    from oncewire.entry.party.importing import install
+
+    if name:
+        check_name(name)
+    made = install(settings, found, name=name, profile=profile, anew=replace)
+    taken_over(settings)
+    place = at_party(settings)
+    return Report(
+        {**_facts(found), "name": made.partner, "agreement": str(made.agreement)},
+        (_findings(found),),
+        summary=f"{made.partner} is a partner now, under the CPA {found.agreement.cpa_id}.",
+        hints=(
+            f"oncewire agreement show {typed(made.agreement)}",
+            f"oncewire ping {quote(made.partner)}{place}",
+        ),
+    )
+
 
 Named = Annotated[
     list[str] | None,
@@ -121,7 +249,7 @@ def show(
     """Show every value of an agreement, where it came from and what it means."""
 
     def work() -> Report:
-        from oncewire.agreement.show import rows
+        from oncewire.agreement.keys import rows
         from oncewire.agreement.toml.writer import write_toml
 
         path, party = _files([named], own, config)[0]
@@ -171,7 +299,7 @@ def export(
     def work() -> Report:
         from oncewire.agreement.toml.writer import write_toml
         from oncewire.entry.files import write_new
-        from oncewire.entry.party.exporting import export_cpa
+        from oncewire.entry.party.importing import export_cpa
 
         path, party = _files([named], own, config)[0]
         agreement = _read(path, party)
@@ -248,7 +376,7 @@ def profiles(json: Json = False) -> None:
     """List the profiles an agreement can be based on."""
 
     def work() -> Report:
-        from oncewire.agreement.profiles import PROFILES
+        from oncewire.agreement.compose import PROFILES
 
         rows = [
             (profile.name, profile.extends or "", profile.says) for profile in PROFILES.values()

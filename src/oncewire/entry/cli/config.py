@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
-from oncewire.entry.cli.place import Config, Set, loaded, now
+from oncewire.entry.cli.output import Config, Json, Listing, Problem, Report, Set, here, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -80,7 +79,7 @@ def check(config: Config = None, settings: Set = None, json: Json = False) -> No
 
 
 def _problems(settings: Settings) -> Iterator[Problem]:
-    from oncewire.entry.delivery.choice import check_choice
+    from oncewire.entry.delivery.function import check_choice
     from oncewire.errors import OncewireError
 
     if not settings.party.name or not settings.party.party_id:
@@ -94,7 +93,7 @@ def _problems(settings: Settings) -> Iterator[Problem]:
     yield from _key_problems(settings)
     yield from _agreement_problems(settings)
     try:
-        from oncewire.transport.http_address import AddressRule
+        from oncewire.transport.http.address import AddressRule
 
         AddressRule.of(settings.http.allow)
     except OncewireError as error:

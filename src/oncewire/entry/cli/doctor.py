@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party, complete_partner
-from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.place import Config, loaded, now
-from oncewire.entry.cli.placed import placed
-from oncewire.entry.number import number_of
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Report,
+    at_party,
+    complete_partner,
+    here,
+    loaded,
+    now,
+    placed,
+)
+from oncewire.entry.files import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.checkup import Finding
     from oncewire.entry.party.settings import Settings
 
+
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
 
 
-def register(app: typer.Typer) -> None:
+def _register_doctor(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("doctor")(doctor)
     app.command("ping")(ping)
@@ -67,7 +77,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
 
     from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor import checkup
-    from oncewire.entry.doctor.agreed import check_agreed
+    from oncewire.entry.doctor.checkup import check_agreed
     from oncewire.entry.doctor.ping import hear_pongs, probe_ways
     from oncewire.entry.doctor.ping import ping as ping_all
 
@@ -109,7 +119,7 @@ def _itself(settings: Settings, timeout: float) -> list[Finding]:
     from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.ping import ping as ping_all
-    from oncewire.entry.party.itself import kept_itself
+    from oncewire.entry.party.partners import kept_itself
 
     itself = kept_itself(settings)
     if itself is None or asyncio.run(running(settings)) is None:
@@ -122,8 +132,7 @@ def _inboxes(settings: Settings, timeout: float) -> list[Finding]:
     """The mailbox and the folders that others leave parcels in for us."""
     import asyncio
 
-    from oncewire.entry.doctor.checkup import Finding, Grade
-    from oncewire.entry.doctor.inboxes import probe_inboxes
+    from oncewire.entry.doctor.checkup import Finding, Grade, probe_inboxes
 
     return [
         Finding(
@@ -175,7 +184,7 @@ def ping(
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.doctor.inboxes import probe_inboxes
+        from oncewire.entry.doctor.checkup import probe_inboxes
         from oncewire.entry.doctor.ping import Reached, hear_pongs, probe_ways
         from oncewire.entry.doctor.ping import ping as ping_all
         from oncewire.entry.messages.submitting import find_kept
@@ -213,3 +222,52 @@ def ping(
         )
 
     output.answer(work, json=json)
+
+
+# `oncewire backup`: a whole copy of a party, taken while it runs.
+
+
+def _register_backup(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("backup")(backup)
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="The folder to make; it must not be there yet.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Take none; see whether that one is whole.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Copy the party, its messages, keys and agreements into a folder, and read it back.
+
+    The handler may go on meanwhile. The copy is a party's folder: to restore, stop the handler,
+    put the copy in the folder's place and start it (see docs/backup.md).
+    """
+
+    def work() -> Report:
+        from oncewire.entry.running.backup import check_backup, take_backup
+
+        found = (
+            check_backup(folder) if check else take_backup(loaded(config).settings, folder, now())
+        )
+        return Report(
+            {
+                "folder": str(found.folder),
+                "kept": found.kept,
+                "journal_rows": found.journal,
+                "files": found.files,
+                "bytes": found.size,
+            },
+            summary=f"{here(found.folder)} is whole: "
+            f"{number_of(found.kept, 'message', 'is')} kept in it.",
+        )
+
+    output.answer(work, json=json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    _register_doctor(app)
+    _register_backup(app)

@@ -10,20 +10,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import Names, at_party, find_id, moment
-from oncewire.entry.cli.outlook import outlook
-from oncewire.entry.cli.output import Json, Listing, Report, here, typed
-from oncewire.entry.cli.place import Config, loaded, now
-from oncewire.entry.cli.placed import placed
+from oncewire.entry.cli.outbox_inbox import outlook
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Names,
+    Report,
+    at_party,
+    find_id,
+    here,
+    loaded,
+    moment,
+    now,
+    placed,
+    typed,
+)
+from oncewire.entry.files import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.journal.outcome import MessageOutcome
-    from oncewire.journal.parts import Parts
+    from oncewire.journal.outcome import MessageOutcome, Parts
     from oncewire.journal.row import Row
     from oncewire.message.instant import Instant
     from oncewire.store.contract import Reader
     from oncewire.store.records import MessageFacts
+
 
 MessageId = Annotated[str, typer.Argument(help="The MessageId, or any part of it that is unique.")]
 Others = Annotated[
@@ -32,7 +44,7 @@ Others = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def _register_history(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("show")(show)
     app.command("why")(why)
@@ -80,8 +92,7 @@ def show(
 def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
     from oncewire.entry.messages.stored import documents_of
     from oncewire.journal.history import explain
-    from oncewire.journal.outcome import fold_outcome
-    from oncewire.journal.parts import parts_of
+    from oncewire.journal.outcome import fold_outcome, parts_of
 
     rows = reader.journal_of(found)
     outcome = fold_outcome(rows)
@@ -132,7 +143,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
 
 def _parts(rows: list[Row], parts: Parts | None) -> dict[str, int]:
     """Of a document in parts: how many they are and, where it is sent from, how many arrived."""
-    from oncewire.journal.parts import parts_total
+    from oncewire.journal.outcome import parts_total
 
     total = parts_total(rows)
     if total is None:
@@ -172,7 +183,7 @@ def _first_sent(outcome: MessageOutcome, parts: Parts | None) -> Instant | None:
 
 def _trail(rows: list[Row], parts: Parts | None) -> Listing:
     """Each hop. A document in parts leaves its sender by them: the first hop is theirs."""
-    from oncewire.journal.trail import trail
+    from oncewire.journal.history import trail
 
     columns = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
     found = trail(rows)
@@ -213,8 +224,8 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
     from base64 import b64encode
 
     from oncewire.entry.files import PRIVATE, write_new
-    from oncewire.entry.messages.composing import as_file
     from oncewire.entry.messages.stored import intact_parcel
+    from oncewire.entry.messages.submitting import as_file
 
     parcel = intact_parcel(settings, reader, found)
     data = as_file(parcel)
@@ -324,3 +335,72 @@ def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
         with open_readers(load(folder, environ={}).settings).reader() as reader:
             rows += reader.journal_of(message_id)
     return rows
+
+
+# `oncewire evidence`: what proves that a message was received, in a file for others.
+
+
+FILES_SHOWN = 20
+"""More are told as a number: a document may have travelled in hundreds of parts."""
+
+
+def _register_evidence(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("evidence")(evidence)
+
+
+def evidence(
+    message_id: MessageId,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; otherwise evidence-ID.zip.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Write a zip that proves what was sent and that it was received, for others to check.
+
+    In it are the message, the signed acknowledgement, the certificates, their digests, a page in
+    plain words, and how to check it with openssl, xmlsec1 and xmllint alone. It can be had of
+    what we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
+    nobody signed for it, or the kept bytes are not what was signed, the page says so.
+
+    Example: oncewire evidence 3f2a --out dispute.zip
+    """
+
+    def work() -> Report:
+        import re
+
+        from oncewire.entry.files import PRIVATE, write_new
+        from oncewire.entry.messages.evidence import evidence_of, evidence_of_parts
+        from oncewire.entry.messages.stored import held_of, parts_of
+        from oncewire.entry.running.assemble import open_readers
+
+        settings = loaded(config).settings
+        with open_readers(settings).reader() as reader:
+            found = find_id(reader, message_id)
+            parts, total = parts_of(reader, found)
+            if parts:
+                kept = [held_of(settings, reader, part) for part in parts]
+                made = evidence_of_parts(found, kept, total)
+            else:
+                made = evidence_of(held_of(settings, reader, found))
+        # A MessageId may hold what a file's name must not.
+        file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
+        write_new(file, made.as_zip(), PRIVATE)
+        files = f"{number_of(len(made.files), 'file')}; `unzip -l {typed(file)}` lists them"
+        facts = {
+            "message_id": found,
+            "file": str(file),
+            "signed_for": made.signed_for,
+            "files": sorted(made.files) if json or len(made.files) <= FILES_SHOWN else files,
+        }
+        hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
+        return Report(facts, summary=made.proves, hints=hints)
+
+    output.answer(work, json=json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    _register_history(app)
+    _register_evidence(app)

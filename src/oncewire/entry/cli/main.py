@@ -1,14 +1,12 @@
 """The `oncewire` command: gathers the groups of commands and keeps surprises from the user.
 
 Each module of `GROUPS` has a `register(app)` that adds its commands. It is imported at every
-start, so it imports nothing heavy at its top: what a command needs is imported inside it. A
-module that is not there yet is left out.
+start, so it imports nothing heavy at its top: what a command needs is imported inside it.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 
@@ -18,29 +16,27 @@ from oncewire import __version__
 from oncewire.entry.cli import output
 
 GROUPS = (
-    "party",
-    "meeting",
-    "serve",
-    "send",
-    "boxes",
-    "notices",
-    "history",
-    "verdict",
-    "evidence",
-    "operator",
-    "verbs",
-    "resending",
-    "doctor",
-    "backup",
-    "keys",
-    "demo",
-    "bench",
-    "agreements",
-    "message",
-    "config",
-    "simulate",
-    "pipeline",
+    "entry.cli.partners",
+    "entry.cli.serve",
+    "entry.cli.send",
+    "entry.cli.outbox_inbox",
+    "entry.cli.history",
+    "entry.cli.verify",
+    "entry.cli.operator",
+    "entry.cli.verbs",
+    "entry.cli.doctor",
+    "lab.cli.demo",
+    "lab.cli.bench",
+    "entry.cli.agreements",
+    "entry.cli.message",
+    "entry.cli.config",
+    "lab.cli.simulate",
+    "entry.cli.pipeline",
+    "lab.cli.generate",
 )
+"""The modules that bring commands, in the order of `oncewire --help`. Those of `lab` are the
+laboratory's: nothing else of the product names them."""
+
 INTERNAL_ERROR = 70
 DEBUG_VARIABLE = "ONCEWIRE_DEBUG"
 
@@ -66,9 +62,8 @@ def build() -> typer.Typer:
     )
     app.callback()(_root)
     for group in GROUPS:
-        name = f"{__package__}.{group}"
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name).register(app)
+        name = f"oncewire.{group}"
+        importlib.import_module(name).register(app)
     app.command("version")(version)
     return app
 

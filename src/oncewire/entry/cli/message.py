@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here, typed
-from oncewire.entry.cli.place import now
+from oncewire.entry.cli.output import Json, Listing, Report, here, now, typed
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
-    from oncewire.entry.messages.composing import Words
-    from oncewire.entry.messages.recorded import Exchange
+    from oncewire.entry.messages.stored import Exchange
+    from oncewire.entry.messages.submitting import Words
     from oncewire.message.form import Form, Validation
     from oncewire.wire.inspection.compare import Comparison
 
@@ -101,7 +100,7 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
     from oncewire.wire.refusal import ReadFault
     from oncewire.wire.security import signature
     from oncewire.wire.security.certificates import Trust, load_certificates
-    from oncewire.wire.security.digests import signature_parts
+    from oncewire.wire.security.references import signature_parts
 
     pinned = [
         certificate
@@ -188,7 +187,7 @@ def build(
     To have a document delivered reliably use `oncewire send` instead.
     """
 
-    from oncewire.entry.messages.composing import Words
+    from oncewire.entry.messages.submitting import Words
 
     words = Words(
         sender, receiver, cpa_id, service, action, message_id, conversation, ref_to, dialect, ack,
@@ -207,7 +206,7 @@ def _built(
     bare: bool,
 ) -> Report:
     from oncewire.entry.files import write_new
-    from oncewire.entry.messages import composing
+    from oncewire.entry.messages import submitting
     from oncewire.entry.party.keys import describe_keys
     from oncewire.errors import InvalidValue
     from oncewire.handler.world import RealWorld
@@ -215,12 +214,12 @@ def _built(
     if (certificate is None) != (key is None):
         raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
     world = RealWorld()
-    wanted = composing.wanted_of(
+    wanted = submitting.wanted_of(
         words, _agreement(agreement), now=world.now(), unique=world.new_id()
     )
     keys = describe_keys(certificate, key) if certificate and key else None
-    parcel = composing.parcel_of(wanted, keys)
-    write_new(to, composing.as_file(parcel, bare=bare))
+    parcel = submitting.parcel_of(wanted, keys)
+    write_new(to, submitting.as_file(parcel, bare=bare))
     return Report(
         {
             "file": str(to),
@@ -261,7 +260,7 @@ def replay(
     """
 
     def work() -> Report:
-        from oncewire.entry.messages.recorded import exchanges
+        from oncewire.entry.messages.stored import exchanges
         from oncewire.message.form import Form
 
         agreed = _agreement(agreement)

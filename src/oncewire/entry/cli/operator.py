@@ -3,21 +3,36 @@ commands made from the table of verbs, see `verbs`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party, has_store, moment
-from oncewire.entry.cli.outlook import is_of_clock, next_steps
-from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.cli.outbox_inbox import is_of_clock, next_steps
+from oncewire.entry.cli.output import (
+    LOOKED_AT,
+    Config,
+    Json,
+    Listing,
+    Names,
+    Report,
+    at_party,
+    complete_partner,
+    find_id,
+    has_store,
+    here,
+    loaded,
+    moment,
+    now,
+)
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status
     from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
     from oncewire.store.records import Refusal
+
 
 CHANNELS_SHOWN = 50
 REFUSALS_SHOWN = 5
@@ -27,7 +42,7 @@ NOTICES_COUNTED = 1000
 """More failures that nobody took note of are not counted."""
 
 
-def register(app: typer.Typer) -> None:
+def _register_operator(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("status")(status)
     app.command("incidents")(incidents)
@@ -47,9 +62,8 @@ def status(config: Config = None, json: Json = False) -> None:
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.running.assemble import open_readers
-        from oncewire.entry.running.restored import find_restored
-        from oncewire.entry.running.store_record import find_replaced
+        from oncewire.entry.running.assemble import find_replaced, open_readers
+        from oncewire.entry.running.backup import find_restored
 
         settings = loaded(config).settings
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
@@ -131,8 +145,7 @@ async def running(settings: Settings) -> Status | None:
     from oncewire.entry.control.client import Remote
     from oncewire.entry.control.language import socket_path
     from oncewire.entry.control.verbs import Status
-    from oncewire.entry.running.assemble import store_path
-    from oncewire.entry.running.ownership import owner_of
+    from oncewire.entry.running.assemble import owner_of, store_path
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -207,3 +220,268 @@ def incidents(
         )
 
     output.answer(work, json=json)
+
+
+# `oncewire notices`: failures that nobody was told of yet, and taking note of them.
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")]
+_EMPTY = "Everybody was told of every failure."
+
+
+def _register_notices(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    notices = typer.Typer(
+        help="Failures of what we sent that the application was not told of: take note of them.",
+        invoke_without_command=True,
+    )
+    notices.callback()(listed)
+    notices.command("take")(take)
+    notices.command("confirm")(confirm)
+    app.add_typer(notices, name="notices")
+
+
+def listed(
+    context: typer.Context, limit: Limit = 50, config: Config = None, json: Json = False
+) -> None:
+    """List messages that failed and of which the application was not told yet, oldest first."""
+    if context.invoked_subcommand is not None:
+        return
+
+    def work() -> Report:
+        from oncewire.entry.running.assemble import open_readers
+        from oncewire.handler.delivering.notices import notice_of
+
+        settings = loaded(config).settings
+        columns = ("submitted", "notice_id", "to", "action", "outcome", "reason")
+        if not has_store(settings):
+            return Report(listings=(Listing("notices", columns, (), empty=_EMPTY),))
+        with open_readers(settings).reader() as reader:
+            found = reader.notices_owed(limit)
+        name = Names(settings)
+        rows = [
+            (
+                moment(stored.outgoing.submitted_at),
+                notice_of(stored.outgoing).notice_id,
+                name(stored.facts.to_party, stored.facts.cpa_id),
+                stored.facts.action,
+                stored.outgoing.state,
+                stored.outgoing.reason,
+            )
+            for stored in found
+        ]
+        hint = f"oncewire notices confirm NOTICE_ID{at_party(settings)}"
+        return Report(
+            listings=(Listing("notices", columns, rows, empty=_EMPTY),),
+            hints=(hint,) if rows else (),
+        )
+
+    output.answer(work, json=json)
+
+
+def take(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write each notice into this folder, then confirm it."),
+    ] = None,
+    limit: Limit = 100,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take notices. With --out they become files and are confirmed; without, they are shown.
+
+    What is not confirmed is shown again the next time.
+    """
+
+    def work() -> Report:
+        import asyncio
+
+        settings = loaded(config).settings
+        rows = asyncio.run(_take(settings, limit, out))
+        columns = ("notice_id", "message_id", "outcome", "severity", "reason", "confirmed", "file")
+        what = "1 notice" if len(rows) == 1 else f"{len(rows)} notices"
+        taken = f"{what} taken{'' if out is None else f' into {here(out)}'}."
+        hint = f"oncewire notices confirm NOTICE_ID{at_party(settings)}"
+        return Report(
+            listings=(Listing("notices", columns, rows, empty=_EMPTY),),
+            summary=taken if rows else "",
+            hints=(hint,) if rows and out is None else (),
+        )
+
+    output.answer(work, json=json)
+
+
+async def _take(settings: Settings, limit: int, out: Path | None) -> list[tuple[Any, ...]]:
+    from oncewire.entry.delivery.directory import put_notice
+    from oncewire.entry.delivery.received_message import notice_facts
+    from oncewire.entry.files import make_folder
+    from oncewire.entry.running.open_party import reach
+
+    folder = None if out is None else make_folder(out)
+    rows: list[tuple[Any, ...]] = []
+    async with reach(settings) as verbs:
+        for notice in await verbs.notices(limit):
+            file = ""
+            if folder is not None:
+                # Confirmed only when the file is on the disk: a crash in between repeats.
+                file = here(put_notice(folder, notice))
+                await verbs.confirm_notice(notice.notice_id)
+            rows.append((*notice_facts(notice).values(), folder is not None, file))
+    return rows
+
+
+def confirm(
+    notice_ids: Annotated[
+        list[str], typer.Argument(help="Notices as `oncewire notices` names them, or parts.")
+    ],
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Say that you know of a failure: nobody is told of it again. Saying it twice is harmless."""
+
+    def work() -> Report:
+        import asyncio
+
+        settings = loaded(config).settings
+        rows = asyncio.run(_confirm(settings, notice_ids))
+        return Report(
+            listings=(Listing("confirmed", ("notice_id", "first"), rows),), summary="Confirmed."
+        )
+
+    output.answer(work, json=json)
+
+
+async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, bool]]:
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.open_party import reach
+    from oncewire.handler.delivering.notices import notice_of
+
+    readers = open_readers(settings)
+    with readers.reader() as reader:
+        owed = [notice_of(stored.outgoing).notice_id for stored in reader.notices_owed(LOOKED_AT)]
+    readers.close()
+    async with reach(settings) as verbs:
+        found = [_meant(message_id, owed) for message_id in wanted]
+        return [(message_id, await verbs.confirm_notice(message_id)) for message_id in found]
+
+
+def _meant(wanted: str, owed: list[str]) -> str:
+    """The notice that is meant: the only one that waits and has the text in its id, else itself."""
+    found = [message_id for message_id in owed if wanted in message_id]
+    return found[0] if len(found) == 1 else wanted
+
+
+# `oncewire resend`: send messages again that failed, by their ids or all of a partner's.
+
+
+AT_MOST = 100_000
+"""Messages that one command sends again."""
+
+
+def _register_resending(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("resend")(resend)
+
+
+def resend(
+    message_id: Annotated[
+        list[str] | None, typer.Argument(help="MessageIds, or unique parts of them.")
+    ] = None,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="All that were not delivered or whose fate is unknown."),
+    ] = False,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="With --failed: only to this partner.", autocompletion=complete_partner
+        ),
+    ] = "",
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Send messages again: the same bytes under the same MessageId, so nothing can be doubled.
+
+    It is for messages that were not delivered or whose fate is unknown, and only within
+    persistDuration, because the partner remembers ids that long. After an outage:
+    oncewire resend --to globex --failed
+    """
+
+    def work() -> Report:
+        from oncewire.entry.running.assemble import open_readers
+        from oncewire.errors import InvalidValue
+
+        if not message_id and not failed:
+            raise InvalidValue(
+                "it is not said what is meant", remedy="name messages, or say --failed"
+            )
+        if to and not failed:
+            raise InvalidValue("--to goes with --failed", remedy="say --failed too")
+        settings = loaded(config).settings
+        readers = open_readers(settings)
+        with readers.reader() as reader:
+            wanted = [find_id(reader, each_id) for each_id in message_id or ()]
+            if failed:
+                wanted += _failed(settings, reader, to)
+        readers.close()
+        return _sent_again(settings, list(dict.fromkeys(wanted)), all_at_once=failed)
+
+    output.answer(work, json=json)
+
+
+def _failed(settings: Settings, reader: Reader, to: str) -> list[str]:
+    """What failed, in the order in which it was submitted."""
+    from oncewire.protocol.states import OutgoingState
+
+    states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
+    name = Names(settings)
+    found = reader.outgoing_list(states=states, limit=AT_MOST)
+    return [
+        stored.outgoing.message_id
+        for stored in reversed(found)
+        if not to
+        or to in (stored.facts.to_party, stored.facts.cpa_id)
+        or to == name(stored.facts.to_party, stored.facts.cpa_id)
+    ]
+
+
+def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> Report:
+    import asyncio
+
+    from oncewire.entry.control.client import AtRest
+    from oncewire.entry.running.logs import only_errors
+    from oncewire.entry.running.open_party import reach
+    from oncewire.errors import OncewireError
+
+    async def run() -> tuple[list[tuple[str, str]], bool]:
+        rows = []
+        async with reach(settings) as verbs:
+            for each_id in wanted:
+                try:
+                    await verbs.resend(each_id)
+                    rows.append((each_id, ""))
+                except OncewireError as problem:
+                    if not all_at_once:
+                        raise
+                    # One that cannot be sent any more keeps no other back.
+                    rows.append((each_id, problem.problem))
+            return rows, isinstance(verbs, AtRest)
+
+    with only_errors():
+        rows, at_rest = asyncio.run(run()) if wanted else ([], False)
+    again = sum(not problem for _, problem in rows)
+    said = f"{again} of {len(rows)} sent again." if rows else "Nothing has failed."
+    later = " No handler runs: it takes effect with `oncewire serve`." if again and at_rest else ""
+    return Report(
+        {"resent": again, "refused": len(rows) - again},
+        (Listing("done", ("what", "problem"), rows),),
+        summary=said + later,
+        exit_code=output.OK if again == len(rows) else output.WRONG,
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    _register_operator(app)
+    _register_notices(app)
+    _register_resending(app)

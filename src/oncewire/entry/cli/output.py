@@ -23,7 +23,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -31,11 +32,107 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from oncewire import errors
-from oncewire.entry.cli.place import forget_place
-from oncewire.entry.cli.placed import problem_placed, report_placed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
+
+    from oncewire.entry.party.settings import Loaded, Settings
+    from oncewire.message.instant import Instant
+    from oncewire.protocol.states import IncomingState, OutgoingState
+    from oncewire.store.contract import Reader
+    from oncewire.store.records import StoredIncoming, StoredOutgoing
+
+
+# Which party a command is about: the options that find its settings, and the clock.
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="The party's folder or its oncewire.toml; without it the one here or above.",
+        show_default=False,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting for this run only, as name=value.", show_default=False),
+]
+
+
+_GIVEN: ContextVar[Path | None] = ContextVar("given", default=None)
+"""What the command that runs was told with `-c`."""
+
+
+def loaded(config: Path | None, given: list[str] | None = None) -> Loaded:
+    """The settings in force for a command."""
+    from oncewire.entry.party import settings
+
+    _GIVEN.set(config)
+    return settings.load(config, flags=settings.flags_of(given or ()))
+
+
+def forget_place() -> None:
+    """Another command begins, which was not told of any party yet."""
+    _GIVEN.set(None)
+
+
+def given_place() -> str:
+    """What another command needs to find the party of this one; empty where it was not told."""
+    config = _GIVEN.get()
+    return "" if config is None else f" -c {quote(str(config))}"
+
+
+def now() -> Instant:
+    """This moment, from the one module that reads the clock."""
+    from oncewire.handler.world import RealWorld
+
+    return RealWorld().now()
+
+
+# Commands that a sentence names, so that they find the party from here when they are pasted.
+#
+# Errors come from where nobody knows how the party was named, or that a command line was there.
+# What a partner is to run is named without the quotes.
+
+
+WITHOUT_PARTY = frozenset(
+    {"init", "demo", "bench", "replay", "simulate", "version", "pipeline", "message decode",
+     "message build", "agreement profiles"}
+)  # fmt: skip
+"""Commands that are about no party, or about those that are named otherwise."""
+
+_COMMAND = re.compile(r"`oncewire ([^`]+)`")
+
+
+def placed(sentence: str) -> str:
+    """The sentence; a command in it gets the `-c` that this command was given."""
+    place = given_place()
+    return _COMMAND.sub(lambda found: _placed(found, place), sentence) if place else sentence
+
+
+def _placed(found: re.Match[str], place: str) -> str:
+    words = found[1].split()
+    named = {words[0], " ".join(words[:2])}
+    if named & WITHOUT_PARTY or {"-c", "--config", "..."} & set(words):
+        return found[0]
+    return f"`oncewire {found[1]}{place}`"
+
+
+def problem_placed(problem: Problem) -> Problem:
+    """The problem, its next step as it can be pasted."""
+    return replace(problem, problem=placed(problem.problem), next=placed(problem.next))
+
+
+def report_placed(report: Report) -> Report:
+    """The report, its sentence and problems likewise; hints are made where the party is known."""
+    problems = tuple(map(problem_placed, report.problems))
+    listings = tuple(replace(each, empty=placed(each.empty)) for each in report.listings)
+    return replace(report, summary=placed(report.summary), problems=problems, listings=listings)
+
 
 OK, WRONG, BAD_INPUT, NOT_FOUND, NOT_ALLOWED, TROUBLE = range(6)
 INTERRUPTED = 130
@@ -458,3 +555,199 @@ def here(path: Path) -> str:
     except ValueError:
         return str(path)
     return relative if relative != "." else str(path)
+
+
+# What listings of messages share: times, partners' names, and finding a message by its id.
+
+
+LOOKED_AT = 20_000
+"""How many of the newest messages are searched for a part of an id."""
+
+PAGE = 500
+"""How many messages are looked at for those that are whole."""
+
+
+def moment(instant: Instant | None) -> str:
+    """An instant to the millisecond, in UTC; always as long, so that columns line up."""
+    from oncewire.message.instant import MILLISECOND, SECOND, format_instant
+
+    if instant is None:
+        return ""
+    whole = format_instant(instant // SECOND * SECOND).removesuffix("Z")
+    return f"{whole}.{instant % SECOND // MILLISECOND:03}Z"
+
+
+def at_party(settings: Settings) -> str:
+    """What to add to a command so that it finds this party from here."""
+    here_already = Path.cwd() == settings.folder
+    return "" if here_already else f" -c {typed(settings.folder)}"
+
+
+def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of partners for the shell's completion; silent where there is no party."""
+    from oncewire.entry.party.agreements import files_in
+    from oncewire.entry.party.settings import load
+    from oncewire.errors import OncewireError
+
+    config = context.params.get("config")
+    try:
+        settings = load(Path(config) if config else None).settings
+        files = files_in(settings.path(settings.agreements.folder))
+    except OncewireError:
+        return []
+    return [file.stem for file in files if file.stem.startswith(incomplete)]
+
+
+def complete_outgoing(incomplete: str) -> list[str]:
+    """States of messages that were sent."""
+    from oncewire.protocol.states import OutgoingState
+
+    return [state.value for state in OutgoingState if state.value.startswith(incomplete)]
+
+
+def complete_incoming(incomplete: str) -> list[str]:
+    """States of messages that arrived."""
+    from oncewire.protocol.states import IncomingState
+
+    return [state.value for state in IncomingState if state.value.startswith(incomplete)]
+
+
+class Names:
+    """Ourselves and partners by the names of their files; anyone else by PartyId."""
+
+    def __init__(self, settings: Settings) -> None:
+        from oncewire.entry.party.agreements import load_all
+        from oncewire.errors import OncewireError
+
+        self._names: dict[str, str] = {}
+        # With one partner there may be several agreements, each a file of its own.
+        self._under: dict[tuple[str, str], str] = {}
+        if settings.party.name:
+            self._names[settings.party.party_id] = settings.party.name
+        try:
+            kept = load_all(settings)
+        except OncewireError:
+            # A listing must work even if an agreement is broken at the moment.
+            return
+        for known in kept:
+            for party_id in known.agreement.partner.party.ids:
+                for name in (str(party_id), party_id.value):
+                    self._names.setdefault(name, known.file.stem)
+                    self._under[name, known.agreement.cpa_id] = known.file.stem
+
+    def __call__(self, party: str, cpa_id: str = "") -> str:
+        """How a party is called in what was sent or received under that agreement."""
+        return self._under.get((party, cpa_id)) or self._names.get(party, party)
+
+
+def has_store(settings: Settings) -> bool:
+    """Whether the party ever sent or received anything, as far as its folder knows."""
+    from oncewire.entry.running.assemble import read_record
+
+    return read_record(settings) is not None or settings.path(settings.store.path).is_file()
+
+
+def newest_sent(
+    reader: Reader, states: Sequence[OutgoingState], limit: int, *, parts: bool
+) -> list[StoredOutgoing]:
+    """What was sent, newest first; a document stands for its parts, unless they are wanted too."""
+    from oncewire.handler.documents.outgoing_document import is_part
+
+    found: list[StoredOutgoing] = []
+    before = None
+    while len(found) < limit:
+        page = reader.outgoing_list(states=states, limit=max(limit, PAGE), before=before)
+        found += [one for one in page if parts or not is_part(one)]
+        if len(page) < max(limit, PAGE):
+            break
+        before = page[-1].position
+    return found[:limit]
+
+
+def newest_received(
+    reader: Reader, states: Sequence[IncomingState], limit: int, *, parts: bool
+) -> list[StoredIncoming]:
+    """What arrived, newest first; parts only where they are wanted."""
+    found: list[StoredIncoming] = []
+    before = None
+    while len(found) < limit:
+        page = reader.incoming_list(states=states, limit=max(limit, PAGE), before=before)
+        found += [one for one in page if parts or not one.stands_behind]
+        if len(page) < max(limit, PAGE):
+            break
+        before = page[-1].row
+    return found[:limit]
+
+
+def find_channel(reader: Reader, wanted: str) -> str:
+    """The channel that is meant: itself, or the only one that contains the text."""
+    from oncewire.errors import InvalidValue, NotHere
+
+    sending, receiving = reader.channels()
+    # A damaged channel, and the handler's own, are named by their incidents.
+    named = [incident.channel for incident in reader.incidents() if incident.channel is not None]
+    keys = list(
+        dict.fromkeys(
+            [channel.key for channel in sending] + [channel.key for channel in receiving] + named
+        )
+    )
+    if wanted in keys:
+        return wanted
+    found = [key for key in keys if wanted in key]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InvalidValue(
+            f"{len(found)} channels have {wanted!r} in their name",
+            remedy="give more of it: " + ", ".join(found[:5]),
+        )
+    raise NotHere(
+        f"there is no channel {wanted}",
+        remedy="`oncewire status` lists them; an agreement without order has none",
+    )
+
+
+def find_id(reader: Reader, wanted: str) -> str:
+    """The MessageId that is meant: itself, or the only recent one that contains the text."""
+    from oncewire.errors import InvalidValue, UnknownMessage
+
+    if reader.journal_of(wanted):
+        return wanted
+    received = reader.incoming_list(limit=LOOKED_AT)
+    parts = [stored.facts for stored in received if stored.facts.split_id == wanted]
+    if parts:
+        # How many there will be is not known of every kind of part.
+        there = f"{len(parts)} of {parts[0].split_total or 'its'} parts are"
+        raise UnknownMessage(
+            f"document {wanted} is not whole here: {there}",
+            remedy="`oncewire inbox --parts` lists them; its sender's handler sends the others",
+        )
+    # What was refused is in the journal alone.
+    found = (
+        dict.fromkeys(reader.refused_ids(wanted, LOOKED_AT), False)
+        | {
+            stored.outgoing.message_id: stored.facts.split_number is not None
+            for stored in reader.outgoing_list(limit=LOOKED_AT)
+            if wanted in stored.outgoing.message_id
+        }
+        | {
+            stored.incoming.message_id: stored.facts.split_number is not None
+            for stored in received
+            if wanted in stored.incoming.message_id
+        }
+    )
+    # The id of a document is in those of its parts, and then it is meant, not they.
+    ids = [name for name, is_part in found.items() if not is_part] or list(found)
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        some = ", ".join(ids[:5])
+        raise InvalidValue(
+            f"{len(ids)} messages have {wanted!r} in their id",
+            remedy=f"give more of it: {some}{', ...' if len(ids) > 5 else ''}",
+        )
+    raise UnknownMessage(
+        f"there is no message {wanted}",
+        remedy="`oncewire outbox` and `oncewire inbox` list them, with `--parts` parts too; one "
+        f"that is not among the newest {LOOKED_AT:,} is found by its whole id",
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.lake_place import (
+from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, loaded
+from oncewire.entry.cli.spark import (
     BOOK,
     LakePath,
     Stores,
@@ -19,23 +22,234 @@ from oncewire.entry.cli.lake_place import (
     book_at,
     lake_at,
     need_lake,
+    spark_lacks,
 )
-from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.pipeline_proof import prove, sign
-from oncewire.entry.cli.pipeline_reports import (
-    report_of_books,
-    report_of_check,
-    report_of_run,
-    shown,
-)
-from oncewire.entry.cli.spark import spark_lacks
-from oncewire.entry.number import number_of
-from oncewire.errors import InvalidValue
+from oncewire.entry.files import number_of
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncewire.pipeline.intake import Progress
+    from oncewire.pipeline.jobs import Done
+    from oncewire.pipeline.judging.check import Verification
+    from oncewire.pipeline.lake.proof import Difference, Proven
+    from oncewire.pipeline.lake.version import NodeState
+    from oncewire.pipeline.reports.reconcile import Reconciliation
+    from oncewire.pipeline.sources.ingest import Progress
+
+
+# What the commands of `oncewire pipeline` answer, as reports for people and programs.
+
+
+SHOWN_MAX = 20
+"""Rows of a table for people; `--json` has all of them."""
+
+
+def report_of_run(done: Done, lake: str) -> Report:
+    """What a run of the pipeline did."""
+    return Report(
+        facts={
+            "lake": str(lake),
+            "version": done.version,
+            "rows": done.rows,
+            "quarantined": done.quarantined,
+            "envelopes": done.envelopes,
+            "unreadable": done.unreadable,
+            "cut_off": done.cut_off,
+            "messages": done.messages,
+            "violations": done.violations,
+        },
+        listings=(
+            Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
+        ),
+        summary=f"{number_of(done.messages, 'message')} in the ledger, "
+        f"{number_of(done.violations, 'violation')}",
+        hints=(f"oncewire pipeline verify --lake {quote(str(lake))}",),
+    )
+
+
+def report_of_check(found: Verification, *, json: bool) -> Report:
+    """Which promises the journals show broken, and how far they were judged."""
+    facts: dict[str, Any] = {
+        "clean": found.clean,
+        "messages": found.messages,
+        "parts": found.parts,
+        "rows": found.rows,
+        "nodes": found.nodes,
+        "outcomes": found.outcomes,
+        "kinds": found.kinds,
+        "rows_quarantined": found.rows_quarantined,
+        "extents": found.extents,
+        "not_judged_yet": found.extents.get("not_yet", 0),
+        "in_doubt": found.extents.get("in_doubt", 0),
+        "rules": found.rules,
+        "unchained": len(found.unchained),
+    }
+    columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
+    every = [_values(violation, columns) for violation in (*found.violations, *found.quarantined)]
+    listings = [
+        Listing("findings", columns, every if json else every[:SHOWN_MAX]),
+        _extents_of_check(found, json=json),
+    ]
+    if found.unchained:
+        listings.append(Listing("unchained", *_differences(found.unchained)))
+    if json:
+        short = ("kind", "message_id")
+        listings.insert(
+            0,
+            Listing(
+                "violations", short, [_values(violation, short) for violation in found.violations]
+            ),
+        )
+    unjudged, unchained = len(found.quarantined), len(found.unchained)
+    waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
+    return Report(
+        facts=facts,
+        listings=tuple(listings),
+        summary=f"{number_of(len(found.violations), 'violation')} in "
+        f"{number_of(found.messages, 'message')}"
+        + (f" and {number_of(found.parts, 'part')} of documents" if found.parts else "")
+        + (f", {number_of(unchained, 'range')} of rows unchained" if unchained else "")
+        + (f", {number_of(unjudged, 'thing')} wrong with the journals" if unjudged else "")
+        + (f", {number_of(waiting, 'message')} {_NOT_YET}" if waiting else "")
+        + (f", {doubted:,} in doubt" if doubted else ""),
+        exit_code=OK if found.clean else WRONG,
+    )
+
+
+_NOT_YET = "not judged yet, for what is missing of them may still come by their agreements"
+
+
+def _extents_of_check(found: Verification, *, json: bool) -> Listing:
+    """How far each channel was judged, those furthest behind first."""
+    columns = ("sender", "receiver", "partner", "channel", "through", "clock", "messages",
+               "not_yet", "in_doubt")  # fmt: skip
+    ordered = sorted(
+        found.judged, key=lambda row: (-row["not_yet"], str(row["through"]), str(row["channel"]))
+    )
+    rows = [[shown(row[name]) for name in columns] for row in ordered]
+    return Listing("judged", columns, rows if json else rows[:SHOWN_MAX], "Judged through")
+
+
+def shown(value: Any) -> Any:
+    """A value of a table as JSON can carry it."""
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def report_of_proof(
+    found: Sequence[Proven], nodes: Mapping[str, NodeState], *, signed: bool | None = None
+) -> Report:
+    """What is not as it was taken in; and whether the version has the signature it must have."""
+    differences = [difference for proven in found for difference in proven.differences]
+    count = sum(proven.rows for proven in found)
+    shown = {} if signed is None else {"signed": signed}
+    return Report(
+        facts={
+            **shown,
+            "unchanged": not differences,
+            "rows": count,
+            "heads": {name: state.chain for name, state in sorted(nodes.items())},
+        },
+        listings=(Listing("differences", *_differences(differences)),),
+        summary=f"{number_of(len(differences), 'difference')} in {number_of(count, 'row')}"
+        + ("; the signature is of another version, or by another key" if signed is False else ""),
+        exit_code=WRONG if differences or signed is False else OK,
+    )
+
+
+def _differences(found: Sequence[Difference]) -> tuple[tuple[str, ...], list[list[Any]]]:
+    columns = ("node", "seq", "what", "sentence")
+    return columns, [_values(difference, columns) for difference in found]
+
+
+def report_of_books(found: Reconciliation, *, json: bool) -> Report:
+    """Where the books of two parties disagree."""
+    columns = (
+        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
+        "sender_proof", "receiver_proof", "sentence",
+    )  # fmt: skip
+    rows = [[disagreement[name] for name in columns] for disagreement in found.disagreements]
+    ours, theirs = found.parties
+    return Report(
+        facts={
+            "parties": list(found.parties),
+            "compared": found.compared,
+            "agreed": found.agreed,
+            "kinds": found.kinds,
+        },
+        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
+        summary=f"{ours} and {theirs} agree on {found.agreed:,} of "
+        f"{number_of(found.compared, 'message')}",
+        exit_code=OK if not found.disagreements else WRONG,
+    )
+
+
+def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
+    return [getattr(found, name) for name in columns]
+
+
+# `oncewire pipeline prove | sign`: has anything changed since, and who says so. Without Spark.
+
+
+def prove(
+    lake: LakePath,
+    store: Stores = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Whoever holds it must have signed the version.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show that journals are as they were taken in: the lake's, and with --store the store's.
+
+    Status 1 if a row was changed, added or taken away since, or if rows are not those that their
+    node chained. It needs no Spark.
+    """
+
+    def work() -> Report:
+        need_lake(lake)
+        from oncewire.pipeline.lake.proof import check_book, check_lake
+        from oncewire.pipeline.sources.journal_source import open_books
+
+        place = lake_at(lake)
+        version = place.current()
+        signed = None
+        if certificate is not None:
+            from oncewire.entry.files import read_bytes
+            from oncewire.pipeline.lake.proof import is_signed_by
+            from oncewire.wire.security.certificates import load_certificate
+
+            shown = load_certificate(read_bytes(certificate, "certificate"))
+            signed = is_signed_by(place, version, shown)
+        found = [check_lake(place, version)]
+        for each_place in store or []:
+            found += [check_book(place, version, book) for book in open_books(book_at(each_place))]
+        return report_of_proof(found, version.nodes, signed=signed)
+
+    output.answer(work, json=json)
+
+
+def sign(lake: LakePath, config: Config = None, json: Json = False) -> None:
+    """Sign the lake's current version with the party's key, so that others can rely on it."""
+
+    def work() -> Report:
+        need_lake(lake)
+        from oncewire.entry.running.assemble import keys_of
+        from oncewire.pipeline.lake.proof import sign_version
+
+        keys = keys_of(loaded(config).settings)
+        if keys is None:
+            raise NotHere("the party has no key to sign with", remedy="`oncewire init` makes one")
+        place = lake_at(lake)
+        version = place.current()
+        beside = sign_version(place, version, keys.signing_key)
+        return Report(
+            facts={"version": version.number, "signature": str(beside)},
+            summary=f"version {version.number} is signed",
+            hints=(f"oncewire pipeline prove --lake {quote(str(lake))} --certificate CERTIFICATE",),
+        )
+
+    output.answer(work, json=json)
+
 
 Master = Annotated[
     str, typer.Option(help="Spark's master, or a server: sc://HOST; otherwise `local[2]`.")
@@ -55,7 +269,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, generate, shell)
+    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, shell)
     for command in commands:
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
@@ -79,7 +293,7 @@ def run(
     """
 
     def work() -> Report:
-        place, settings = lake_at(lake), _settings(conf)
+        place, settings = lake_at(lake), settings_of(conf)
         books = [book_at(each_place) for each_place in store or []]
         archives = [archive_at(path) for path in archive or []]
         if not books and not archives:
@@ -123,9 +337,9 @@ def stream(
     def work() -> Report:
         lake_at(lake)
         books = [book_at(place) for place in store]
-        with session(master, _settings(conf), json=json) as (spark, tell):
+        with session(master, settings_of(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
-            from oncewire.pipeline.lake import Lake
+            from oncewire.pipeline.lake.lake import Lake
 
             done = jobs.stream(
                 spark,
@@ -157,9 +371,9 @@ def verify(
 
     def work() -> Report:
         need_lake(lake)
-        with session(master, _settings(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.check import judge_lake as judge
-            from oncewire.pipeline.lake import Lake
+        with session(master, settings_of(conf), json=json) as (spark, tell):
+            from oncewire.pipeline.judging.check import judge_lake as judge
+            from oncewire.pipeline.lake.lake import Lake
 
             found = judge(spark, Lake(lake), ended=ended, tell=tell)
         return report_of_check(found, json=json)
@@ -193,9 +407,9 @@ def reconcile(
             places = [(lake, first), (lake, second)]
         else:
             places = [(book_at(Path(name)), None) for name in (first, second)]
-        with session(master, _settings(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.books import open_book
-            from oncewire.pipeline.reconcile import reconcile as join
+        with session(master, settings_of(conf), json=json) as (spark, tell):
+            from oncewire.pipeline.reports.reconcile import reconcile as join
+            from oncewire.pipeline.sources.journal_source import open_book
 
             books = [open_book(place, node) for place, node in places]
             found = join(spark, books[0], books[1], tell=tell)
@@ -212,7 +426,7 @@ def compact(lake: LakePath, json: Json = False) -> None:
 
     def work() -> Report:
         need_lake(lake)
-        from oncewire.pipeline.compact import compacted
+        from oncewire.pipeline.lake.compact import compacted
 
         place = lake_at(lake)
         with place.writing() as before:
@@ -239,8 +453,8 @@ def sql(
 
     def work() -> Report:
         need_lake(lake)
-        with session(master, _settings(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.sql import ask
+        with session(master, settings_of(conf), json=json) as (spark, tell):
+            from oncewire.pipeline.reports.sql import ask
 
             tell("asking")
             found = ask(spark, lake_at(lake), question, rows)
@@ -267,64 +481,12 @@ def report(
 
     def work() -> Report:
         need_lake(lake)
-        from oncewire.pipeline import report as pages
+        from oncewire.pipeline.reports import report as pages
 
         facts = pages.write(lake_at(lake), out, csv)
         return Report(
             facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
             summary=pages.sentence(facts),
-        )
-
-    output.answer(work, json=json)
-
-
-def generate(
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new lake.")],
-    messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same year.")] = 1,
-    days: Annotated[int, typer.Option(min=20, max=365, help="Of how many days.")] = 365,
-    violations: Annotated[
-        Path | None, typer.Option(help="Where to write what was done wrong on purpose.")
-    ] = None,
-    envelopes: Annotated[
-        int, typer.Option(min=0, help="So many of them also as raw messages, in OUT/archive.")
-    ] = 0,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
-) -> None:
-    """Write the journals of a plausible year of business, with faults of every kind.
-
-    Then `verify` must find exactly what --violations lists, and nothing else.
-    """
-
-    def work() -> Report:
-        lake_at(out)
-        with session(master, _settings(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.generate import generate as write
-            from oncewire.pipeline.lake import Lake
-
-            done = write(
-                spark,
-                Lake(out),
-                messages=messages,
-                seed=seed,
-                days=days,
-                violations=violations,
-                envelopes=envelopes,
-                tell=tell,
-            )
-        return Report(
-            facts={
-                "lake": str(out),
-                "messages": done.messages,
-                "rows": done.rows,
-                "nodes": done.nodes,
-                "faults": done.violations,
-                "envelopes": done.envelopes,
-                "seed": seed,
-            },
-            hints=(f"oncewire pipeline verify --lake {quote(str(out))}",),
         )
 
     output.answer(work, json=json)
@@ -338,10 +500,9 @@ def shell(
     Spark starts once. `oncewire pipeline` may be left out of a line; `exit` ends it. The status is
     that of the first command that did not end with 0. With --json every command has it.
     """
-    from oncewire.entry.cli.pipeline_shell import read_commands
 
     def warm() -> Report:
-        with session(master, _settings(conf), json=json):
+        with session(master, settings_of(conf), json=json):
             return Report(summary="ready")
 
     def command(words: list[str]) -> None:
@@ -364,8 +525,7 @@ def session(
     lacking = spark_lacks(remote=master.startswith("sc://"))
     if lacking is not None:
         raise lacking
-    from oncewire.pipeline.failure import spoken
-    from oncewire.pipeline.session import is_running, open_session
+    from oncewire.pipeline.session import is_running, open_session, spoken
 
     said = (
         "using the Spark that runs" if is_running() else "starting Spark, which takes some seconds"
@@ -375,7 +535,7 @@ def session(
         yield spark, tell
 
 
-def _settings(conf: list[str] | None) -> dict[str, str]:
+def settings_of(conf: list[str] | None) -> dict[str, str]:
     """The values of --conf."""
     found = {}
     for setting in conf or []:
@@ -384,3 +544,68 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
             raise InvalidValue(f"--conf {setting!r} has no value", remedy="write it as key=value")
         found[key] = value
     return found
+
+
+# `oncewire pipeline shell`: commands of the pipeline line by line, in one session of Spark.
+
+
+PROMPT = "pipeline> "
+ENDS = ("exit", "quit")
+
+Run = Callable[[list[str]], None]
+
+
+def read_commands(run: Run) -> None:
+    """Run what stands on stdin, line by line; a command that fails does not keep the next from
+    running. Ends with the status of the first one that did not end well."""
+    ended = output.OK
+    for line in _lines():
+        if line.split(maxsplit=1)[:1] in [[word] for word in ENDS]:
+            break
+        status = _status(line, run)
+        ended = ended or status
+    raise typer.Exit(ended)
+
+
+def _lines() -> Iterator[str]:
+    """Each line as it comes: whoever pipes sees the answer before the next one is written."""
+    prompts = sys.stdin.isatty()
+    while True:
+        if prompts:
+            sys.stderr.write(PROMPT)
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line
+
+
+def _status(line: str, run: Run) -> int:
+    """What the command of a line would have ended with by itself."""
+    try:
+        words = _words(line)
+        if words:
+            run(words)
+    except OncewireError as error:
+        try:
+            output.fail(error)
+        except typer.Exit as ended:
+            return ended.exit_code
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else output.OK
+    return output.OK
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, without what it would begin with elsewhere; a comment has none."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        problem = f"{line.strip()!r} cannot be read: {error}"
+        raise InvalidValue(problem, remedy="close what is quoted") from None
+    for word in ("oncewire", "pipeline"):
+        if words and words[0] == word:
+            words = words[1:]
+    if words and words[0] == "shell":
+        raise NotAllowed("this is a shell already", remedy="give one of its commands; --help")
+    return words

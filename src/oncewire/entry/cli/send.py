@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import Names, at_party, complete_partner
-from oncewire.entry.cli.outlook import outlook, tries
-from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.place import Config, loaded, now
-from oncewire.entry.number import number_of
+from oncewire.entry.cli.outbox_inbox import outlook, tries
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Names,
+    Report,
+    at_party,
+    complete_partner,
+    loaded,
+    now,
+)
+from oncewire.entry.files import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
@@ -101,8 +109,7 @@ def send(
 def _submissions(
     settings: Settings, files: list[str], to: str, cpa: str, options: SendOptions, *, each: bool
 ) -> list[Submission]:
-    from oncewire.entry.messages.composing import payload_of
-    from oncewire.entry.messages.submitting import find_agreement, submission_of
+    from oncewire.entry.messages.submitting import find_agreement, payload_of, submission_of
     from oncewire.entry.party.agreements import load_readable
     from oncewire.errors import InvalidValue
 
@@ -125,7 +132,7 @@ def _sent(
 
     from oncewire.entry.control.client import Remote
     from oncewire.entry.running.logs import only_errors
-    from oncewire.entry.running.reach import reach, reach_running
+    from oncewire.entry.running.open_party import reach, reach_running
 
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:
         door = reach(settings) if timeout is None else reach_running(settings)

@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party
-from oncewire.entry.cli.output import Json, Listing, Report, problem_of, typed
-from oncewire.entry.cli.place import Config, Set, loaded
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Report,
+    Set,
+    at_party,
+    loaded,
+    problem_of,
+    typed,
+)
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.doers import Running
+    from oncewire.entry.control.client import Running
     from oncewire.entry.party.settings import Settings
 
 
@@ -48,7 +56,7 @@ def serve(
     def work() -> Report:
         from dataclasses import asdict
 
-        from oncewire.entry.running import event_loop
+        from oncewire.entry.running import serving
         from oncewire.entry.running.logs import Printed, start_logging
         from oncewire.entry.running.serving import serve as run
         from oncewire.errors import HandlerFailed
@@ -66,7 +74,7 @@ def serve(
                 _let_go(log.form.value)
 
         try:
-            status = event_loop.run(run(found, ready))
+            status = serving.run(run(found, ready))
         except HandlerFailed as failure:
             if isinstance(sys.stdout, Printed):
                 # Nobody listens any more, and the log has it.
@@ -113,7 +121,7 @@ def _let_go(form: str) -> None:
 
 def _detached(settings: Settings, given: list[str]) -> Report:
     from oncewire.entry.running.background import log_file, start
-    from oncewire.entry.running.restored import find_restored
+    from oncewire.entry.running.backup import find_restored
 
     ready = jsonlib.loads(start(settings, given))
     hints = [f"oncewire stop {typed(settings.folder)}"]

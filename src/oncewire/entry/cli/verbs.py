@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import complete_partner, find_channel, find_id
-from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.place import Config, loaded
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Report,
+    complete_partner,
+    find_channel,
+    find_id,
+    loaded,
+)
 from oncewire.entry.control.verb import Argument, Command, Need, Told, Verb
 from oncewire.entry.control.verbs import MEANINGS, TABLE, user_name
 
@@ -134,7 +141,7 @@ def _work(
 
 def _questions(reader: Reader, command: Command, calls: list[dict[str, Any]]) -> list[str]:
     """What is asked before it is done, for each message that arrived here and is not done with."""
-    from oncewire.store.schedule import FINAL_INCOMING
+    from oncewire.store.transition.rows import FINAL_INCOMING
 
     if command.asks is None:
         return []
@@ -215,9 +222,9 @@ def _done(
     """What comes of each call, and whether no handler runs."""
     import asyncio
 
-    from oncewire.entry.control.doers import AtRest
+    from oncewire.entry.control.client import AtRest
     from oncewire.entry.running.logs import only_errors
-    from oncewire.entry.running.reach import reach, reach_running
+    from oncewire.entry.running.open_party import reach, reach_running
 
     async def run() -> tuple[list[Any], bool]:
         door = reach_running(settings) if verb.needs is Need.HANDLER else reach(settings)

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oncewire import errors
+from oncewire.entry.delivery.received_message import message_of
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.handing_in import SpooledContent
-from oncewire.message.payload import Content
+from oncewire.message.payload import Content, DistantPayload
 from oncewire.wire.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from oncewire.entry.party.settings import Settings
     from oncewire.store.spool_contract import Spool
+
 
 VERSION = 3
 BODY_MAX = 256 * 1024 * 1024
@@ -278,3 +281,49 @@ def read_error(values: Mapping[str, Any]) -> OncewireError:
         return unreadable("an answer is neither good nor bad")
     kind = _KINDS.get(str(said.get("kind")), OncewireError)
     return kind(str(said.get("problem", "")), remedy=str(said.get("remedy", "")))
+
+
+# Answer room: how many messages one answer of the control socket has place for.
+
+
+PLACE = 4096 + 256
+"""Bytes that say where a payload lies that does not come along: a path, and where in it."""
+
+FRAME = 1024
+"""Bytes of the line that are not about any message."""
+
+NUMBER = 12
+"""Bytes that say how long one payload is, and what stands between two of them."""
+
+
+class AnswerRoom:
+    """What is left of an answer's bytes, payloads and line, as messages are put into it."""
+
+    SIZE = BODY_MAX
+    PARTS = PARTS_MAX
+    LINE = LINE_MAX - FRAME
+
+    def __init__(self) -> None:
+        self._left, self._parts, self._line = self.SIZE, self.PARTS, self.LINE
+
+    @property
+    def left(self) -> int:
+        """Bytes of payloads that still fit."""
+        return self._left
+
+    def admit(self, taken: GivenMessage) -> bool:
+        """Put a message beside those that were admitted before; False: it does not fit."""
+        parts = len(taken.payloads)
+        size = sum(
+            payload.size for payload in taken.payloads if not isinstance(payload, DistantPayload)
+        )
+        line = len(line_of(message_of(taken).facts())) + NUMBER * (parts + 1)
+        line += PLACE * sum(isinstance(payload, DistantPayload) for payload in taken.payloads)
+        if size > self._left or parts > self._parts or line > self._line:
+            return False
+        self._left, self._parts, self._line = (
+            self._left - size,
+            self._parts - parts,
+            self._line - line,
+        )
+        return True

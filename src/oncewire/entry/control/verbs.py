@@ -30,14 +30,14 @@ from oncewire.errors import NotAllowed
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.handler.actions import Notice
-    from oncewire.handler.delivering.application import GivenMessage
+    from oncewire.handler.context import Tried
+    from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.engine import Engine
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
-    from oncewire.handler.trial import Tried
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
-    from oncewire.message.status import StatusResponse
+    from oncewire.message.signals import StatusResponse
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 T = TypeVar("T")
@@ -108,8 +108,8 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
             good=False,
         )
     from oncewire.message.instant import format_instant
-    from oncewire.message.status import MessageStatus
-    from oncewire.protocol.answers import is_id_taken
+    from oncewire.message.signals import MessageStatus
+    from oncewire.protocol.sender import is_id_taken
 
     words = {
         MessageStatus.PROCESSED: "The receiver has it, and its application confirmed it.",
@@ -210,7 +210,7 @@ class PartyVerbs:
 
         Large ones come in fewer at a time: as many as an answer of the control socket carries.
         """
-        from oncewire.entry.control.answer_room import AnswerRoom
+        from oncewire.entry.control.language import AnswerRoom
         from oncewire.entry.delivery.received_message import message_of
 
         lease, room = self.here.lease, AnswerRoom()

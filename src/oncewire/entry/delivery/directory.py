@@ -28,9 +28,9 @@ from oncewire.entry.delivery.received_message import (
 )
 from oncewire.entry.files import UNFINISHED, clear_folder, make_folder, placed
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.message.payload import Payload
-from oncewire.store.write_through import WriteThrough
+from oncewire.store.spool import WriteThrough
 
 PIECE = 1024 * 1024
 """Bytes of a document that are in memory while it is written."""

@@ -20,14 +20,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.delivery.received_message import ReceivedMessage, message_of
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.entry.party.settings import ApplicationWay
+from oncewire.errors import InvalidValue, NotAllowed, OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sending.submit import Submission
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+    from oncewire.handler.delivering.deliver import Application
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -122,3 +127,40 @@ def _left(problem: BaseException) -> NotAllowed:
         f"the function raised {type(problem).__name__}",
         remedy="raise an error to be called again; `oncewire stop` ends the handler",
     )
+
+
+# Which way the settings choose for documents that arrive.
+
+
+def application_of(settings: Settings) -> Application | None:
+    """The application to call; None where it asks by itself (pull)."""
+    chosen = settings.application
+    if chosen.way is ApplicationWay.DIRECTORY:
+        from oncewire.entry.delivery.directory import Directory
+
+        return Directory(settings.path(chosen.folder))
+    if chosen.way is ApplicationWay.WEBHOOK:
+        from oncewire.entry.delivery.webhook import Webhook
+
+        return Webhook(chosen.url, chosen.secret)
+    if chosen.way is ApplicationWay.FUNCTION:
+        return Function(find_function(chosen.function))
+    return None
+
+
+def check_choice(settings: Settings) -> Iterator[tuple[str, OncewireError]]:
+    """What keeps the chosen way from working, by setting; nothing is called or delivered."""
+    chosen = settings.application
+    checks: dict[str, Callable[[], object]] = {}
+    if chosen.way is ApplicationWay.WEBHOOK:
+        from oncewire.entry.delivery.webhook import check_url, secret_bytes
+
+        checks["application.url"] = lambda: check_url(chosen.url)
+        checks["application.secret"] = lambda: secret_bytes(chosen.secret)
+    elif chosen.way is ApplicationWay.FUNCTION:
+        checks["application.function"] = lambda: find_function(chosen.function)
+    for name, check in checks.items():
+        try:
+            check()
+        except OncewireError as error:
+            yield name, error

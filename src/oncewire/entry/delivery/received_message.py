@@ -13,14 +13,13 @@ from typing import Any
 from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.outcome import Outcome
-from oncewire.message.fault import Severity
-from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
-from oncewire.message.payload import Content, DistantPayload, Payload
+from oncewire.message.payload import Content, DistantPayload, Payload, disposition
+from oncewire.message.signals import Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,30 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncewire.agreement.check.exposure import EXPIRING_SOON
 from oncewire.entry.doctor.ping import Echo, Reached
-from oncewire.entry.number import number_of, size_of
+from oncewire.entry.files import number_of, size_of
 from oncewire.entry.party.agreements import Kept, load_readable
-from oncewire.entry.running.assemble import store_path
-from oncewire.entry.running.backup import MANIFEST
-from oncewire.entry.running.restored import find_restored
-from oncewire.entry.running.store_record import RECORD, UNREADABLE, find_replaced, read_record
-from oncewire.entry.running.transports import withdrawn_by
+from oncewire.entry.party.importing import other_certificate
+from oncewire.entry.running.assemble import (
+    RECORD,
+    UNREADABLE,
+    find_replaced,
+    read_record,
+    store_path,
+)
+from oncewire.entry.running.backup import MANIFEST, find_restored
+from oncewire.entry.running.transports import mailbox_settings, other_transports, withdrawn_by
 from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
+from oncewire.transport.contract import AttemptOutcome, OutcomeKind
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -392,3 +399,88 @@ def judged(echo: Echo) -> Iterator[Finding]:
             f"{abs(echo.skew) // SECOND} s {side} ours",
             "run a time service on both sides",
         )
+
+
+# Agreed: what `oncewire doctor` finds in agreements that can be read: their dates, and whether the
+# partner was told of the key that we have.
+
+
+_RENEW = "agree on a new period, and correct `end` in its file, or import the new CPA"
+
+
+def check_agreed(settings: Settings, now: Instant, kept: Iterable[Kept]) -> Iterator[Finding]:
+    """What is the matter with each agreement; nothing where all is well."""
+    for known in kept:
+        what = f"agreement {known.file.stem}"
+        yield from _period(what, known, now)
+        for other in other_certificate(settings, known.agreement):
+            yield Finding(what, Grade.BAD, other.sentence, other.fix)
+
+
+def _period(what: str, known: Kept, now: Instant) -> Iterator[Finding]:
+    start, end = known.agreement.start, known.agreement.end
+    if start is not None and now < start:
+        said = f"it begins at {format_instant(start)}; until then nothing can be sent under it"
+        yield Finding(what, Grade.BAD, said, "wait, or agree on an earlier beginning")
+    elif end is not None and now >= end:
+        said = f"it ended at {format_instant(end)}: nothing can be sent or taken under it"
+        yield Finding(what, Grade.BAD, said, _RENEW)
+    elif end is not None and now >= end - EXPIRING_SOON:
+        yield Finding(what, Grade.WARNING, f"it ends at {format_instant(end)}", _RENEW)
+
+
+# Inboxes: whether the places can be looked into where others leave what is for us.
+#
+# A mailbox or a folder that cannot be read is seen by nobody else: partners send, and their
+# servers take it.
+
+
+_FIXES = {
+    "smtp": "check smtp.imap, smtp.imap_user, smtp.imap_password and smtp.imap_folder",
+    "sftp": "check sftp.inbox, sftp.user, sftp.key and sftp.known_hosts",
+    "ftp": "check ftp.inbox, ftp.user and ftp.password",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """A place that we look into, and what came of trying it."""
+
+    transport: str
+    address: str
+    # Empty: it can be looked into.
+    problem: str
+
+    @property
+    def fix(self) -> str:
+        """What to do about it; empty if all is well."""
+        return _FIXES[self.transport] if self.problem else ""
+
+
+async def probe_inboxes(
+    settings: Settings, timeout: float = 10.0, over: Collection[str] = tuple(_FIXES)
+) -> list[Inbox]:
+    """Try each place that we look into over these transports. Nothing is taken from any."""
+    found = []
+    ways = other_transports(settings, listen=False)
+    for name in ("sftp", "ftp"):
+        address = settings.addresses.get(name, "")
+        if address and name in over and name in ways:
+            try:
+                outcome = await ways[name].probe(address, timeout=timeout)
+            except OncewireError as error:
+                outcome = AttemptOutcome(OutcomeKind.REFUSED, str(error))
+            finally:
+                await ways[name].stop()
+            found.append(Inbox(name, address, _problem(outcome)))
+    if "smtp" in over and "smtp" in ways and (mailbox := mailbox_settings(settings)) is not None:
+        from oncewire.transport.smtp.mailbox import probe_mailbox
+
+        outcome = await probe_mailbox(mailbox, timeout=timeout)
+        address = f"imap://{mailbox.user}@{mailbox.host}:{mailbox.port}/{mailbox.folder}"
+        found.append(Inbox("smtp", address, _problem(outcome)))
+    return found
+
+
+def _problem(outcome: AttemptOutcome) -> str:
+    return "" if outcome.kind is OutcomeKind.SENT else outcome.reason or "it cannot be read"

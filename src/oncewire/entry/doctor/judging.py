@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from oncewire.entry.running.assemble import open_readers
 from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.outcome import fold_outcome
-from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.predicates.message import Extent
-from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
+from oncewire.message.header import is_trial
 from oncewire.message.instant import DAY, Duration, Instant
-from oncewire.message.trial import is_trial
 from oncewire.protocol.states import IncomingState
 
 if TYPE_CHECKING:

@@ -19,11 +19,10 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.entry.party.agreements import Kept
 from oncewire.entry.running.assemble import keys_of, party_name
-from oncewire.entry.running.other_transports import other_transports
-from oncewire.entry.running.transports import http_transport
+from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import OncewireError
 from oncewire.handler.answering.answer import envelope_for, signal_route
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
 from oncewire.handler.route import route_under
 from oncewire.handler.sealing.seal import seal
 from oncewire.handler.world import RealWorld
@@ -44,7 +43,7 @@ from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.transport.http import HttpTransport
+    from oncewire.transport.http.transport import HttpTransport
 
 
 class Reached(StrEnum):
@@ -148,7 +147,7 @@ async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) 
 async def hear_pongs(settings: Settings, echoes: Iterable[Echo], timeout: float) -> list[Echo]:
     """The echoes, with what came of Pings whose answers go to our own endpoint: the handler that
     runs there asks again, or one that runs for as long."""
-    from oncewire.entry.running.reach import reach_running
+    from oncewire.entry.running.open_party import reach_running
 
     found = list(echoes)
     open_ones = [number for number, echo in enumerate(found) if echo.reached is Reached.TAKEN]

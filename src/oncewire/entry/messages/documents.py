@@ -13,8 +13,7 @@ from typing import BinaryIO, TypeAlias
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
-from oncewire.message.file_name import disposition
-from oncewire.message.payload import Content, DistantPayload, Payload
+from oncewire.message.payload import Content, DistantPayload, Payload, disposition
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload
 """Bytes; a file's path; a file that is open for reading bytes; or a payload, as `Payload.of` makes

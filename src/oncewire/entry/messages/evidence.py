@@ -15,15 +15,120 @@ from importlib import resources
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from oncewire.entry.messages.composing import as_file
-from oncewire.entry.messages.kept import Kept, taken_apart
-from oncewire.errors import SecurityFailure
-from oncewire.handler.sealing.confide import is_closed
-from oncewire.message import Acknowledgment
+from oncewire.entry.files import WHOLE_FILE_MAX
+from oncewire.entry.messages.submitting import as_file
+from oncewire.errors import EbxmlError, NotAllowed, SecurityFailure, StoreDamaged
+from oncewire.handler.sealing.content_digest import is_intact
+from oncewire.handler.sealing.encryption import is_closed
+from oncewire.message import Acknowledgment, Payload
+from oncewire.message.form import Validation
 from oncewire.message.instant import Instant, format_instant
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.security import algorithms, certificates, references
-from oncewire.wire.security.references import SignedReference
+from oncewire.wire import codec, header
+from oncewire.wire.limits import DEFAULT_LIMITS
+from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.refusal import ReadFault
+from oncewire.wire.security import algorithms, certificates, references, signature, signing
+from oncewire.wire.security.references import (
+    USUAL,
+    SignedReference,
+    bare_content_id,
+    content_id_of,
+    signature_parts,
+)
+
+# A message as it is kept, taken apart and checked again before anything is said of it.
+#
+# That it was good when it came says nothing of the bytes that are on the disk today.
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One of the two messages of evidence: what is in it, and what of it a signature covers."""
+
+    name: str
+    received: Received
+    # Whose key made the signature; None where there is none, or nobody knows.
+    certificate: x509.Certificate | None
+    # The octets of its envelope that are digested; the references say of what else.
+    octets: bytes
+    references: tuple[SignedReference, ...]
+    # What of the kept bytes is not as it was signed or stored; empty where all is well.
+    trouble: str
+
+    @property
+    def signed(self) -> bool:
+        """Whether there is a signature, whoever made it."""
+        return self.received.signed
+
+    def document(self, uri: str) -> Payload | None:
+        """The part that such a URI names."""
+        wanted = content_id_of(uri)
+        for payload in self.received.message.payloads:
+            if wanted is not None and bare_content_id(payload.content_id) == wanted:
+                return payload
+        return None
+
+    def acknowledgments(self) -> tuple[Acknowledgment, ...]:
+        """Those that the signature covers: one for the next hop anybody may have put in."""
+        try:
+            reading = header.read(
+                self.octets, None, DEFAULT_LIMITS, Validation.OFF, self.received.message.payloads
+            )
+        except ReadFault:
+            # Without what nobody signed it is no acknowledgement any more.
+            return ()
+        return reading.message.acknowledgments
+
+
+def taken_apart(name: str, parcel: Parcel, agreed: Sequence[x509.Certificate]) -> Kept:
+    """The kept message, checked; StoreDamaged where it cannot even be read."""
+    try:
+        received = codec.read(parcel)
+        if not received.signed:
+            return _unsigned(name, parcel, received)
+        report = signature.inspect(received.envelope, signature_parts(received), agreed)
+        references = signature.signed_references(received.envelope)
+    except (EbxmlError, ReadFault) as problem:
+        raise StoreDamaged(
+            f"the {name} that is kept cannot be read any more: {problem}",
+            remedy="nothing can be proved by it; look for an older copy in a backup",
+        ) from problem
+    kept = Kept(name, received, report.certificate, report.octets, references, "")
+    trouble = _trouble(kept, report) or _stored_otherwise(parcel)
+    return Kept(name, received, report.certificate, report.octets, references, trouble)
+
+
+def _unsigned(name: str, parcel: Parcel, received: Received) -> Kept:
+    octets: bytes = b""
+    references: tuple[SignedReference, ...] = ()
+    try:
+        octets = signing.envelope_octets(received.envelope)
+        parts = signature_parts(received)
+        references = signing.computed_references(received.envelope, parts, USUAL)
+    except SecurityFailure:
+        # What could not be signed, nobody can have signed for.
+        pass
+    return Kept(name, received, None, octets, references, _stored_otherwise(parcel))
+
+
+def _stored_otherwise(parcel: Parcel) -> str:
+    return "" if is_intact(parcel) else "is not what was stored: its digest is another one"
+
+
+def _trouble(kept: Kept, report: signature.SignatureReport) -> str:
+    if report.certificate is not None and not report.value_good:
+        return "has a signature that was not made with the key of its certificate"
+    for uri, good in report.references:
+        if good:
+            continue
+        if not uri:
+            return "is not what was signed: its envelope was changed"
+        part = kept.document(uri)
+        # The signature is over the document, and only who can decrypt it can compare.
+        if part is None or not is_closed(part):
+            return f"is not what was signed: its document {uri} is missing or was changed"
+    return ""
+
 
 MESSAGE, ACKNOWLEDGEMENT = "message", "acknowledgement"
 PAGE, SUMS, SCRIPT = "README.txt", "SHA256SUMS", "verify.sh"
@@ -257,4 +362,65 @@ How to check it
   Whoever gave you this could have changed {SCRIPT} as well: read it, or compare it with the one of
   Oncewire. A certificate is only as good as your reason to believe whose it is: compare its
   fingerprint with what its owner tells you by another way.
+"""
+
+
+# Evidence of a document that was sent in parts: that of each part, and how they join.
+
+
+_WHOLE_SCRIPT = "verify_parts.sh"
+
+
+def evidence_of_parts(document_id: str, parts: Sequence[Held], total: int) -> Evidence:
+    """A folder for each part with all that is in the evidence of a message, and a page."""
+    if sum(len(held.message.body) for held in parts) > WHOLE_FILE_MAX:
+        raise NotAllowed(
+            f"the {total} parts of {document_id} are too much for one file",
+            remedy=f"make evidence of each part by itself, from `oncewire evidence "
+            f"{parts[0].message_id}` on",
+        )
+    files: dict[str, bytes] = {}
+    unproven = []
+    for number, held in enumerate(parts, 1):
+        made = evidence_of(held)
+        files |= {f"part-{number}/{name}": content for name, content in made.files.items()}
+        if not made.signed_for:
+            unproven.append(f"Part {number}, {held.message_id}: {made.proves}")
+    if len(parts) < total:
+        unproven.append(f"Only {len(parts)} of its {total} parts are here.")
+    proves = (
+        "It was sent in parts, and not all of them are signed for: "
+        "nothing here proves that the document was received."
+        if unproven
+        else f"The document was sent in {total} parts, and the receiver signed for each of them: "
+        "the digests in the acknowledgements are those of the parts."
+    )
+    whole = resources.files("oncewire.entry.messages").joinpath(_WHOLE_SCRIPT).read_bytes()
+    page = _page_of_parts(document_id, parts, proves, unproven)
+    return Evidence({PAGE: page.encode(), SCRIPT: whole, **files}, proves, not unproven)
+
+
+def _page_of_parts(
+    document_id: str, parts: Sequence[Held], proves: str, unproven: Sequence[str]
+) -> str:
+    lines = [f"Evidence of the document {document_id}", "", "What this proves", f"  {proves}"]
+    lines += [f"  {each}" for each in unproven]
+    lines += ["", "Its parts, each a message of its own with an acknowledgement of its own"]
+    lines += [f"  part-{number}/  {held.message_id}" for number, held in enumerate(parts, 1)]
+    return "\n".join(lines) + _HOW_PARTS
+
+
+_HOW_PARTS = f"""
+
+How they join
+  Each part's message.c14n, which is signed for, says of which document it is a part (SplitId), its
+  number and how many there are (SplitNumber), and which bytes it holds (Stretch): their offset, and
+  the size and the SHA-256 of all that travelled. The payload-1 of all parts, one after the other,
+  are that; if the Stretch names a compression, the document is what it was before it.
+
+How to check it
+  Run `sh {SCRIPT}`. It runs the one in each part's folder, which has a page of its own that says
+  what is checked, and then looks that all the parts are here, that they are parts of the same
+  document, and that they join to what has the announced SHA-256. It ends with 0 and a last line
+  PROVED only if all of that is so. It needs openssl, xmlsec1 and xmllint.
 """

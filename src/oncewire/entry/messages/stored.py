@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
-from oncewire.errors import NotAllowed, NotHere, StoreDamaged
-from oncewire.handler.documents.original import Original, is_whole
-from oncewire.handler.sealing.intact import (
+from oncewire.entry.messages.evidence import Held
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreDamaged
+from oncewire.handler.answering.answer import is_bundle
+from oncewire.handler.documents.outgoing_document import Original, is_whole
+from oncewire.handler.sealing.content_digest import (
     changed,
     check_kept,
     is_intact,
     is_of_pieces,
     with_digest,
 )
-from oncewire.message.file_name import name_in
+from oncewire.journal.history import explain
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import format_instant
+from oncewire.message.payload import name_in
+from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
+from oncewire.wire import codec
+from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.security.certificates import load_certificate
 
 if TYPE_CHECKING:
+    from cryptography import x509
+
     from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
-    from oncewire.store.records import StoredParcel
+    from oncewire.store.records import StoredAnswer, StoredParcel
 
 
 def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel:
@@ -40,8 +57,7 @@ def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
 
 
 def _has_documents(parcel: Parcel, view: bytes) -> bool:
-    from oncewire.handler.delivering.accepted import part_data
-    from oncewire.handler.delivering.view import read_view
+    from oncewire.handler.delivering.view import part_data, read_view
 
     return all(
         part_data(payload, place, parcel.body[place.offset : place.offset + place.length])
@@ -88,7 +104,7 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
 def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
     """Refuse the row of a document in parts: no message ever had its bytes."""
     from oncewire.handler.arriving.joined import CONTENT_TYPE as JOINED
-    from oncewire.handler.documents.original import CONTENT_TYPE as SPLIT
+    from oncewire.handler.documents.outgoing_document import CONTENT_TYPE as SPLIT
 
     if stored.content_type in (JOINED, SPLIT):
         raise NotAllowed(
@@ -124,7 +140,7 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
     """Of a message as it was laid out. No file of the spool is read: its name, which is its
     digest, stands in its place. What is encrypted, and what a part carries, is not the file that
     was handed in."""
-    from oncewire.handler.sealing.confide import is_closed
+    from oncewire.handler.sealing.encryption import is_closed
     from oncewire.wire import codec
 
     files = {piece.name.encode(): piece for piece in parcel.body if isinstance(piece, SpoolSlice)}
@@ -191,3 +207,214 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
         pieces.append(content[part.offset : part.offset + part.length])
     parcel = Parcel(stored.content_type, b"".join(pieces), stored.headers)
     return with_digest(parcel) if is_of_pieces(stored) else parcel
+
+
+# What a party's store holds of one message, as evidence is made of it.
+
+
+_PAGE = 500
+"""How many messages are looked through at a time for the parts of a document."""
+
+
+def held_of(settings: Settings, reader: Reader, message_id: str) -> Held:
+    """The message and its acknowledgement, whichever of them this party sent.
+
+    Raises NotHere or NotAllowed where not even the message is kept.
+    """
+    message = stored_parcel(settings, reader, message_id)
+    story = explain(reader.journal_of(message_id))
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        receipt = reader.receipt(message_id)
+        answer = None if receipt is None else whole(settings, receipt.parcel)
+        at = None if receipt is None else receipt.received_at
+        agreed = _agreed(reader, sent.agreement_id)
+        return Held(message_id, settings.party.name, True, message, answer, at, story, agreed)
+    for arrived in reader.incoming(message_id):
+        answer = _acknowledgement(settings, arrived.answer)
+        agreed = _agreed(reader, arrived.agreement_id)
+        return Held(message_id, settings.party.name, False, message, answer, None, story, agreed)
+    return Held(message_id, settings.party.name, False, message, None, None, story)
+
+
+def parts_of(reader: Reader, message_id: str) -> tuple[tuple[str, ...], int]:
+    """The MessageIds of the parts of a document, in their order, and how many it has in all; none
+    where it is one message."""
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        document = reader.document("", message_id)
+        if document is None or sent.facts.split_number is not None:
+            return (), 0
+        numbers = range(1, document.released + 1)
+        return tuple(part_id(message_id, each, document.total) for each in numbers), document.total
+    for arrived in reader.incoming(message_id):
+        document = reader.document(arrived.incoming.sender, message_id)
+        if document is not None and arrived.facts.split_number is None:
+            return _arrived_parts(reader, arrived.incoming.sender, document), document.total
+    return (), 0
+
+
+def _arrived_parts(reader: Reader, sender: str, document: SplitDocument) -> tuple[str, ...]:
+    """Its parts among all that arrived: their ids are their sender's choice."""
+    found: dict[int, str] = {}
+    before = None
+    while len(found) < document.total:
+        page = reader.incoming_list(limit=_PAGE, before=before)
+        for each in page:
+            facts = each.facts
+            if facts.split_id == document.split_id and each.incoming.sender == sender:
+                found[facts.split_number or 0] = each.incoming.message_id
+        found.pop(0, None)
+        if len(page) < _PAGE:
+            break
+        before = page[-1].row
+    return tuple(found[number] for number in sorted(found))
+
+
+def _acknowledgement(settings: Settings, answer: StoredAnswer | None) -> Parcel | None:
+    """Of what a message was answered with, the part that acknowledges it."""
+    if answer is None or answer.kind is MessageKind.ERROR:
+        return None
+    parcel = whole(settings, answer.parcel)
+    if not is_bundle(answer):
+        return parcel
+    parts = codec.unbundle(parcel, Limits())
+    return next((part for part in parts if codec.read(part).message.acknowledgments), None)
+
+
+def _agreed(reader: Reader, agreement_id: str | None) -> tuple[x509.Certificate, ...]:
+    from oncewire.agreement.toml.reader import read_toml
+
+    text = None if agreement_id is None else reader.agreement(agreement_id)
+    if text is None:
+        return ()
+    pinned = read_toml(text).receiving.security.partner_certificates
+    return tuple(load_certificate(der) for der in pinned)
+
+
+# Recorded exchanges: requests and the answers another handler gave, from a folder or an archive.
+#
+# Two files are one exchange when their names differ only in saying which they are:
+# `order-17.request.http` and `order-17.response.http`, or with `-`, `_` and the words req, resp,
+# answer, reply. A file that says neither is a request whose answer was not recorded.
+
+
+FILES_MAX = 200_000
+FILE_MAX = 64 * 1024 * 1024
+
+_ROLE = re.compile(
+    r"(?P<before>^|[._-])(?P<role>requests?|req|responses?|resp|answers?|reply|replies)"
+    r"(?=$|[._-]|\d)",
+    re.IGNORECASE,
+)
+_SKIPPED = re.compile(r"(^|/)(\.|__MACOSX/)|\.(md|txt|json|csv)$", re.IGNORECASE)
+
+Read = Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A recorded request and its answer; both are read when they are asked for."""
+
+    name: str
+    request: Read
+    answer: Read | None = None
+
+
+def exchanges(place: Path) -> tuple[Exchange, ...]:
+    """The exchanges in a folder, a zip, a tar or one file, in the order of their names."""
+    if not place.exists():
+        raise NotHere(
+            f"there is no archive {place}", remedy="name a folder, a .zip, a .tar or a file"
+        )
+    if place.is_dir():
+        return _paired(_in_folder(place))
+    if zipfile.is_zipfile(place):
+        return _paired(_in_zip(place))
+    if tarfile.is_tarfile(place):
+        return _paired(_in_tar(place))
+    return _paired([(place.name, partial(read_bytes, place, "archive", FILE_MAX))])
+
+
+def _in_folder(folder: Path) -> Iterable[tuple[str, Read]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            name = path.relative_to(folder).as_posix()
+            yield name, partial(read_bytes, path, "recorded message", FILE_MAX)
+
+
+def _in_zip(place: Path) -> Iterable[tuple[str, Read]]:
+    def read(name: str) -> bytes:
+        with zipfile.ZipFile(place) as archive, archive.open(name) as member:
+            return _bounded(member.read(FILE_MAX + 1), name)
+
+    try:
+        with zipfile.ZipFile(place) as archive:
+            names = sorted(
+                each_member.filename
+                for each_member in archive.infolist()
+                if not each_member.is_dir()
+            )
+    except zipfile.BadZipFile as error:
+        raise InvalidValue(f"{place} is a damaged zip: {error}", remedy="record it again") from None
+    for name in names:
+        yield name, partial(read, name)
+
+
+def _in_tar(place: Path) -> Iterable[tuple[str, Read]]:
+    # A tar has no index: everything is read in one pass, which bounds what it may hold.
+    found: list[tuple[str, Read]] = []
+    try:
+        with tarfile.open(place) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None:
+                    continue
+                data = _bounded(content.read(FILE_MAX + 1), member.name)
+                found.append((member.name, partial(bytes, data)))
+                if len(found) > FILES_MAX:
+                    break
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise InvalidValue(f"{place} is a damaged tar: {error}", remedy="record it again") from None
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _bounded(data: bytes, name: str) -> bytes:
+    if len(data) > FILE_MAX:
+        raise InvalidValue(
+            f"{name} has more than {FILE_MAX} bytes", remedy="leave it out of the archive"
+        )
+    return data
+
+
+def _paired(files: Iterable[tuple[str, Read]]) -> tuple[Exchange, ...]:
+    requests: dict[str, tuple[str, Read]] = {}
+    answers: dict[str, Read] = {}
+    for count, (name, read) in enumerate(files):
+        if count >= FILES_MAX:
+            raise InvalidValue(
+                f"the archive has more than {FILES_MAX} files", remedy="replay it in pieces"
+            )
+        if _SKIPPED.search(name):
+            continue
+        key, is_answer = _role(name)
+        if is_answer:
+            answers[key] = read
+        else:
+            requests[key] = (name, read)
+    return tuple(
+        Exchange(name, read, answers.get(key)) for key, (name, read) in sorted(requests.items())
+    )
+
+
+def _role(name: str) -> tuple[str, bool]:
+    """What a name has in common with its other half, and whether it is the answer."""
+    folder, _, last = name.rpartition("/")
+    found = _ROLE.search(last)
+    if found is None:
+        return name, False
+    # The ending may differ between the two halves; what is left of the name may not.
+    rest = last[: found.start()] + last[found.end() :]
+    stem = rest.rpartition(".")[0] if "." in rest else rest
+    is_answer = not found.group("role").lower().startswith("req")
+    return f"{folder}/{stem}", is_answer

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.check.abilities import Abilities, refuse_unable
+from oncewire.agreement.check.exposure import Abilities, refuse_unable
 from oncewire.agreement.cppa.document import read_document
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_text, write_new
 from oncewire.entry.party.keys import KeyFiles, KeyKind, make_keys
-from oncewire.entry.party.settings import FILE, Settings, load
-from oncewire.entry.party.transport_settings import first_settings
+from oncewire.entry.party.settings import FILE, Settings, first_settings, load
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant

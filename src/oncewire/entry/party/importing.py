@@ -10,21 +10,23 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import read_certificates
-from oncewire.agreement.check.abilities import refuse_unable
 from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.exposure import refuse_unable
 from oncewire.agreement.check.finding import Finding, Severity
+from oncewire.agreement.compose import profile_values
 from oncewire.agreement.cppa.document import CpaDocument, CpaParty, read_document
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.profiles import profile_values
-from oncewire.entry.files import make_folder, read_bytes, write_new
-from oncewire.entry.party.agreements import AGREEMENT_MAX, able, load_readable
+from oncewire.agreement.cppa.writer import without_routing, write_cpa
+from oncewire.entry.files import make_folder, read_bytes, read_text, write_new
+from oncewire.entry.party.agreements import AGREEMENT_MAX, able, load_readable, loader
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotAllowed
 from oncewire.message.ids import PartyId
@@ -280,3 +282,51 @@ def _refuse_twin(settings: Settings, agreement: Agreement, file: Path) -> None:
                 f"agreement {agreement.cpa_id} is here already: {known.file}",
                 remedy=f"import it as that one: --name {known.file.stem} --replace",
             )
+
+
+# Exporting: an agreement as a CPA for the partner.
+#
+# An agreement that came as a CPA goes out as that CPA, byte for byte, for both parties agreed on
+# it and it may be signed. Where our file says something else than the CPA, and where there was
+# none, a CPA is written, with our certificate in it.
+
+
+def export_cpa(settings: Settings, agreement: Agreement, file: Path) -> bytes:
+    """The CPA of an agreement that was read from that file.
+
+    Where the agreement does not say what we are known by, our own certificate stands in a CPA that
+    is written: the partner has to believe it.
+    """
+    came = _imported(file)
+    if came is not None and _says_as_much(came, agreement):
+        return came
+    place, own = settings.path(settings.keys.certificate), agreement.own
+    ours = read_certificates(place.read_bytes())[:1] if place.is_file() else ()
+    secured = [binding.security for binding in agreement.bindings()]
+    if any(security.sign or security.encrypt for security in secured):
+        own = replace(own, signing_certificates=own.signing_certificates or ours)
+    ends = (*own.endpoints, *agreement.partner.endpoints)
+    if any(end.address.startswith("https:") for end in ends):
+        own = replace(own, certificates=own.certificates or ours)
+    return write_cpa(replace(agreement, own=own))
+
+
+def _imported(file: Path) -> bytes | None:
+    """The CPA that the agreement was imported from; None: there is none."""
+    if file.suffix == ".xml":
+        return read_bytes(file, "agreement", AGREEMENT_MAX)
+    named = tomllib.loads(read_text(file, "agreement", AGREEMENT_MAX)).get("cpa")
+    return None if named is None else loader(file.parent)(str(named))
+
+
+def _says_as_much(cpa: bytes, agreement: Agreement) -> bool:
+    """Whether the CPA says what holds: other names of the agreement are our own matter, as is what
+    holds where the CPA is silent."""
+    made = read_cpa(
+        cpa,
+        own=str(agreement.own.party.ids[0]),
+        profile=agreement.profile,
+        also_known_as=agreement.also_known_as,
+        any_cpa_id=agreement.any_cpa_id,
+    )
+    return without_routing(made) == without_routing(agreement)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.agreement.agreement import Origin, Value
+from oncewire.agreement.agreement import Agreement, Origin, Value
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.files import make_folder, write_new
+from oncewire.entry.party.agreements import Kept, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
@@ -23,6 +25,8 @@ from oncewire.protocol.terms import Scope
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import PartyTerms
+    from oncewire.entry.party.settings import Settings
+
 
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 _NOT = Value("", None, Origin.DEFAULT)
@@ -279,7 +283,7 @@ def _refuse_dangers(
 def _agreement_text(
     own: Card, partner: Card, options: PartnerOptions, cpa_id: str, certificate: str, *, bound: bool
 ) -> str:
-    from oncewire.agreement.profiles import profile_values
+    from oncewire.agreement.compose import profile_values
     from oncewire.agreement.toml.writer import new
 
     text = new(
@@ -374,7 +378,7 @@ def is_elliptic(certificate: str) -> bool:
 
 def patience(profile: str) -> dict[str, str]:
     """What a new agreement says of how long is tried, where its profile does not."""
-    from oncewire.agreement.profiles import profile_values
+    from oncewire.agreement.compose import profile_values
 
     if "delivery.retries" in profile_values(profile):
         return {}
@@ -406,3 +410,49 @@ def _section_line(lines: list[str], section: str) -> int:
     if head not in lines:
         lines += ["", head]
     return lines.index(head)
+
+
+# Itself: the agreement by which a party's handler answers its own party, and nothing else.
+#
+# `oncewire doctor` sends a Ping through the real endpoint to the handler it came from: over the
+# network, through TLS, reader and signature, to the handler's turn and back. No service is agreed
+# on, so no message under it reaches an application or is counted.
+
+
+CPA_ID = "oncewire-itself"
+
+
+def agreement_with_itself(settings: Settings) -> Agreement | None:
+    """Signals only, signed where there is a key; None where the party has no id yet."""
+    from oncewire.agreement.toml.writer import new
+
+    party, certificate = settings.party, settings.path(settings.keys.certificate)
+    if not party.party_id:
+        return None
+    url = settings.endpoint_url
+    text = new(
+        cpa_id=CPA_ID, own=party.party_id, partner=party.party_id, address=url, profile="ebms2",
+        own_address=url,
+    )  # fmt: skip
+    # The answer is wanted by one who hears nothing but his own connection.
+    said = {"sync.mode": quoted("mshSignalsOnly")}
+    for side in ("own", "partner"):
+        if party.party_type:
+            said[f"{side}.type"] = quoted(party.party_type)
+    if certificate.is_file() and settings.path(settings.keys.key).is_file():
+        shown = f"[{quoted(str(certificate))}]"
+        said |= {"security.partner_certificates": shown, "security.sign": "true"}
+        said["security.require_signature"] = "true"
+        if is_elliptic(certificate.read_text(encoding="ascii")):
+            said["security.signature_algorithm"] = quoted(_ECDSA)
+        if settings.http.tls and settings.http.client_certificates.value != "ignored":
+            said["partner.client_certificates"] = shown
+    agreement = read_toml(with_values(text, said), load=loader(Path("/")))
+    return replace(agreement, actions=(), listed_only=True)
+
+
+def kept_itself(settings: Settings) -> Kept | None:
+    """The same as `ping` wants it."""
+    agreement = agreement_with_itself(settings)
+    name = settings.party.name or "itself"
+    return None if agreement is None else Kept(settings.folder / f"{name}.toml", agreement)

@@ -10,25 +10,228 @@ from __future__ import annotations
 
 import os
 import re
+import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from oncewire.entry.files import read_text
-from oncewire.entry.party.setting_kinds import HIDDEN, kind_of
-from oncewire.entry.party.transport_settings import (
-    BrokerSettings,
-    FtpSettings,
-    SftpSettings,
-    SmtpSettings,
-    is_installed,
-)
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.message.instant import Duration, seconds
-from oncewire.message.key import NamedKey, did_you_mean
-from oncewire.message.kinds import read_toml
+from oncewire.message import kinds
+from oncewire.message.instant import Duration, format_duration, seconds
+from oncewire.message.kinds import NamedKey, ValueKind, did_you_mean, kind, read_toml
+
+# Kinds of values that only settings have, and which kind a field of the settings is.
+
+
+HIDDEN = object()
+"""Marks a setting whose value is never shown."""
+
+
+def _read_line(raw: object) -> str:
+    """A line of text, which may be empty: then nothing is said."""
+    if raw == "":
+        return ""
+    if isinstance(raw, str) and not raw.isprintable():
+        raise InvalidValue("it holds a control character", remedy="use printable characters")
+    return kinds.read_text(raw)
+
+
+def _read_list(raw: object) -> tuple[str, ...]:
+    """A list, or in a variable the items with commas between them."""
+    if not isinstance(raw, str | list | tuple):
+        raise kinds.wrong(raw, "a list of texts")
+    items = raw.split(",") if isinstance(raw, str) else raw
+    read = kinds.listed(items, lambda item: _read_line(item).strip(), "a list of texts")
+    return tuple(item for item in read if item)
+
+
+def _read_path(raw: object) -> Path:
+    text = _read_line(raw)
+    if not text:
+        raise InvalidValue("the path is empty", remedy="name a file or folder")
+    return Path(text).expanduser()
+
+
+def _read_period(raw: object) -> Duration:
+    duration = kinds.read_duration(raw)
+    if not duration:
+        raise InvalidValue("the duration is zero", remedy="write PT30S, PT5M or seconds")
+    return duration
+
+
+_PLAIN: dict[Any, ValueKind] = {
+    str: kind("text between quotes", _read_line),
+    # More would not fit where it is used (sizes, counts).
+    int: kinds.whole(0, kinds.SIZE_MAX),
+    bool: kinds.BOOL,
+    Path: kind("a file or folder", _read_path, str),
+    tuple[str, ...]: kind("a list of texts", _read_list, list),
+}
+_PORT = kinds.whole(0, 65535)
+_MAYBE_PATH = kind("a file", _read_path, lambda path: str(path) if path else "")
+_PERIOD = kind("a duration such as PT30S", _read_period, format_duration)
+
+
+def kind_of(section: type[Any], name: str) -> ValueKind:
+    """The kind of a section's field, by its annotation."""
+    annotation = str(section.__annotations__[name])
+    if annotation.startswith("Annotated[Duration"):
+        # An alias of int to the type checker, but a length of time to whoever writes it.
+        return _PERIOD
+    if name == "port" or name.endswith("_port"):
+        return _PORT
+    hint = get_type_hints(section)[name]
+    if get_origin(hint) in (Union, types.UnionType) and Path in get_args(hint):
+        return _MAYBE_PATH
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return kinds.choice(hint)
+    return _PLAIN[hint]
+
+
+# Settings of the transports beside HTTP: each is used once it is said where it is.
+
+
+_LIBRARIES = {
+    "smtp": ("aiosmtplib", "aiosmtpd", "imapclient"),
+    "sftp": ("asyncssh",),
+    "ftp": ("aioftp",),
+    "broker": ("nats",),
+}
+
+
+def is_installed(transport: str) -> bool:
+    """Whether the extra of that name is installed, which brings the transport's libraries."""
+    return all(find_spec(library) is not None for library in _LIBRARIES[transport])
+
+
+_FIRST = {
+    "smtp": """
+[smtp]
+# Our mail address, the server that takes our mail, and the port on which we take mail ourselves.
+mailbox = "{name}@localhost"
+relay = "localhost"
+relay_port = 25
+protection = "none"
+port = 2525
+""",
+    "sftp": """
+[sftp]
+# Who we are to the server, and our folder there; its key belongs into keys/known_hosts.
+user = "{name}"
+key = "keys/sftp"
+inbox = "sftp://localhost/{name}"
+""",
+    "ftp": """
+[ftp]
+# Who we are to the server, and our folder there.
+user = "{name}"
+inbox = "ftps://localhost/{name}"
+""",
+    "broker": """
+[broker]
+# The server, its monitoring, and our subject there.
+url = "nats://localhost:4222"
+monitor = "http://localhost:8222"
+subject = "oncewire.{name}"
+""",
+}
+
+
+def first_settings(transport: str, name: str) -> str:
+    """The section of a transport as a newcomer begins it, with a server on this machine."""
+    if transport not in _FIRST:
+        raise InvalidValue(
+            f"there is no transport {transport[:64]!r} to set up",
+            remedy=f"use one of {', '.join(_FIRST)}; http is there anyway",
+        )
+    if not is_installed(transport):
+        raise NotHere(
+            f"what {transport} needs is not installed",
+            remedy=f"pip install 'oncewire[{transport}]'",
+        )
+    return _FIRST[transport].format(name=name)
+
+
+class MailProtection(StrEnum):
+    """How the connection to our mail server is protected."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpSettings:
+    """Mail: the server that takes ours, and where we take mail."""
+
+    mailbox: Annotated[str, "Our mail address; empty: no mail is sent or taken."] = ""
+    relay: Annotated[str, "The mail server that takes what we send."] = ""
+    relay_port: Annotated[int, "Its port."] = 587
+    protection: Annotated[MailProtection, "starttls, tls, or none (a server of this machine)."] = (
+        MailProtection.STARTTLS
+    )
+    authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
+    user: Annotated[str, "Who we are to it."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    host: Annotated[str, "The address to take mail on."] = "127.0.0.1"
+    port: Annotated[int, "The port to take mail on; 0: we take none ourselves."] = 0
+    tls: Annotated[bool, "Ask for STARTTLS there, with the certificate of [keys]."] = False
+    max_size: Annotated[int, "The largest mail in bytes, in and out."] = 64 * 1024**2
+    imap: Annotated[str, "The server that keeps our mail; empty: none does."] = ""
+    imap_port: Annotated[int, "Its port."] = 993
+    imap_protection: Annotated[
+        MailProtection, "tls, starttls, or none (a server of this machine)."
+    ] = MailProtection.TLS
+    imap_user: Annotated[str, "Who we are to it; empty: smtp.user."] = ""
+    imap_password: Annotated[str, "How we prove that; empty: smtp.password.", HIDDEN] = ""
+    imap_folder: Annotated[str, "Where our mail is; nobody else should read there."] = "INBOX"
+    imap_every: Annotated[Duration, "How often it is looked into."] = seconds(30)
+
+
+@dataclass(frozen=True, slots=True)
+class SftpSettings:
+    """Files over SSH: who we are to servers, and which folder is ours."""
+
+    user: Annotated[str, "Who we are to servers; empty: SFTP is not used."] = ""
+    key: Annotated[Path | None, "The private key that proves it."] = None
+    password: Annotated[str, "Or the password that does.", HIDDEN] = ""
+    known_hosts: Annotated[Path, "The keys of servers, as OpenSSH keeps them."] = Path(
+        "keys/known_hosts"
+    )
+    inbox: Annotated[str, "Our folder, as sftp://host/folder; empty: we only send."] = ""
+    every: Annotated[Duration, "How often it is looked into."] = seconds(5)
+
+
+@dataclass(frozen=True, slots=True)
+class FtpSettings:
+    """Files over FTP and FTPS: who we are to servers, and which folder is ours."""
+
+    user: Annotated[str, "Who we are to servers; empty: FTP is not used."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
+    inbox: Annotated[str, "Our folder, as ftps://host/folder; empty: we only send."] = ""
+    every: Annotated[Duration, "How often it is looked into."] = seconds(5)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """A NATS server with JetStream: where it is, who we are to it, and which subject is ours."""
+
+    url: Annotated[
+        str, "The server, as tls://host:4222, or nats:// without TLS; empty: no broker is used."
+    ] = ""
+    authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
+    monitor: Annotated[str, "Its monitoring, which tells that it syncs: http://host:8222."] = ""
+    user: Annotated[str, "Who we are to it."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    credentials: Annotated[Path | None, "Or the file of credentials that does."] = None
+    subject: Annotated[str, "Our subject; partners send to nats:SUBJECT."] = ""
+    max_deliver: Annotated[int, "How often a parcel is handed in that we do not take."] = 50
+
 
 FILE = "oncewire.toml"
 PREFIX = "ONCEWIRE_"
@@ -244,13 +447,17 @@ class Key(NamedKey):
 
 def _keys() -> dict[str, Key]:
     found = {}
-    for section, kind in SECTIONS.items():
-        hints = get_type_hints(kind, include_extras=True)
-        for each_field in fields(kind):
+    for section, section_kind in SECTIONS.items():
+        hints = get_type_hints(section_kind, include_extras=True)
+        for each_field in fields(section_kind):
             name = f"{section}.{each_field.name}"
             says, *marks = get_args(hints[each_field.name])[1:]
             found[name] = Key(
-                name, kind_of(kind, each_field.name), each_field.default, says, HIDDEN in marks
+                name,
+                kind_of(section_kind, each_field.name),
+                each_field.default,
+                says,
+                HIDDEN in marks,
             )
     return found
 

@@ -2,36 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.files import PRIVATE_FOLDER, make_folder, read_bytes
+from oncewire.entry.control.client import Remote
+from oncewire.entry.control.language import socket_path
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_bytes, write_new
 from oncewire.entry.party.agreements import Kept, load_readable
-from oncewire.entry.party.itself import agreement_with_itself
+from oncewire.entry.party.partners import agreement_with_itself
 from oncewire.entry.party.settings import Settings
-from oncewire.entry.running.other_transports import other_transports
-from oncewire.entry.running.store_record import (
-    find_replaced,
-    read_record,
-    with_ways_out,
-    write_record,
-)
-from oncewire.entry.running.transports import http_transport
-from oncewire.errors import InvalidValue, NotHere, StoreReplaced
+from oncewire.entry.running.transports import http_transport, other_transports
+from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
+from oncewire.handler.context import Keys, KillPoints, Node
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
-from oncewire.handler.keys import Keys
-from oncewire.handler.kill import KillPoints
-from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
+from oncewire.store.records import StoreMark
+from oncewire.store.sqlite.connection import check_mark
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from oncewire.handler.delivering.application import Application
+    from oncewire.entry.party.settings import Settings
+    from oncewire.handler.delivering.deliver import Application
+
+
+# The record of a party's store: a file beside its settings that knows which store the party has.
+#
+# A party whose database was emptied, lost or replaced looks like a new one, and would hand over
+# again what was confirmed. So its folder notes the mark of its store
+# (`oncewire.store.sqlite.connection`) when it is opened, every few seconds while it works and when
+# it is closed, each time after the commit and by a rename: whoever dies on the way leaves a record
+# that is behind the store, never ahead of it. A backup has the record of the store that is in it,
+# so a backup put in the folder's place is right.
+#
+# The record lies outside the folder of the data, which may be a disk of its own that was not
+# mounted.
+
+
+logger = logging.getLogger("oncewire.serve")
+
+RECORD = "store.json"
+UNREADABLE = StoreMark("", 0, "")
+
+
+def read_record(settings: Settings) -> StoreMark | None:
+    """The mark that was noted last; None where no store was ever opened. A file that cannot be
+    read says at least that there was one."""
+    path = settings.folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return StoreMark(str(said["store"]), int(said["journal"]), str(said["head"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return UNREADABLE
+
+
+def write_record(settings: Settings, mark: StoreMark) -> None:
+    """Note a mark. A folder that cannot be written keeps nobody from working: the log says so, and
+    `oncewire doctor`."""
+    try:
+        put_record(settings.folder, mark)
+    except OncewireError as error:
+        said = {"problem": error.problem, "remedy": "`oncewire doctor` says what to do"}
+        logger.warning("the party's folder cannot remember which store it has", extra=said)
+
+
+def put_record(folder: Path, mark: StoreMark) -> None:
+    """Write a record into a folder; NotAllowed where that cannot be."""
+    said = {"store": mark.store_id, "journal": mark.journal, "head": mark.head}
+    write_new(folder / RECORD, json.dumps(said) + "\n", PRIVATE, replace=True)
+
+
+def find_replaced(settings: Settings) -> StoreReplaced | None:
+    """Why the store that is there is not the party's, without changing anything; None if it is,
+    or if it cannot be read, which is for others to tell."""
+    import apsw
+
+    known, path = read_record(settings), settings.path(settings.store.path)
+    if known is None:
+        return None
+    try:
+        check_mark(path, known)
+    except StoreReplaced as replaced:
+        return with_ways_out(replaced, settings)
+    except (apsw.Error, StoreProblem):
+        return None
+    return None
+
+
+def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
+    """The same with what its reader can do, in this folder."""
+    return StoreReplaced(
+        replaced.problem,
+        remedy="put the right file back, or restore the party from a backup (docs/backup.md); to "
+        "go on without what it knew, so that partners' messages may be handed over a second time, "
+        f"remove {settings.folder / RECORD}",
+    )
 
 
 def store_path(settings: Settings) -> Path:
@@ -158,3 +234,66 @@ def make_engine(settings: Settings) -> Engine:
     except BaseException:
         store.close()
         raise
+
+
+# Ownership: which process has a party's store open for writing, and waiting for one's turn.
+#
+# There are never two writers of one store. Who comes while another has it asks that one through
+# its control socket, or waits a little until the store is free.
+
+
+PATIENCE = 15.0
+"""Seconds to wait for a handler that starts, or a command that ends."""
+
+
+_PAUSE = 0.05
+
+
+_STRIKES = 3
+
+
+T = TypeVar("T")
+
+
+async def running_or(settings: Settings, make: Callable[[], T]) -> Remote | T:
+    """The running handler, or what `make` makes of the store once it is free."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    strikes = 0
+    while True:
+        remote = await Remote.connect(socket_path(settings))
+        if remote is not None:
+            return remote
+        try:
+            return make()
+        except StoreProblem:
+            # Somebody has it: a handler that is about to listen, or another command. One that
+            # let go of it in this very moment is no reason to give up either.
+            owned = is_owned(store_path(settings))
+            strikes = 0 if owned else strikes + 1
+            if loop.time() > deadline or strikes >= _STRIKES:
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+def owner_of(path: Path) -> int:
+    """The process that says it has the store open for writing; 0: it cannot be read."""
+    try:
+        return int(path.with_name(path.name + ".owner").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def is_owned(path: Path) -> bool:
+    """Whether a process has the store open for writing."""
+    try:
+        handle = os.open(path.with_name(path.name + ".owner"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE_FOLDER, make_folder
-from oncewire.entry.running.assemble import store_path
-from oncewire.entry.running.ownership import is_owned
+from oncewire.entry.running.assemble import is_owned, store_path
 from oncewire.errors import NotAllowed, TransportProblem
 
 if TYPE_CHECKING:

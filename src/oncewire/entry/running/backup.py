@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
 from oncewire.entry.party.settings import FILE
-from oncewire.entry.running.assemble import store_path
-from oncewire.entry.running.store_record import find_replaced, put_record
-from oncewire.errors import NotAllowed, NotHere, StoreProblem
-from oncewire.message.instant import Instant, format_instant
+from oncewire.entry.running.assemble import find_replaced, open_readers, put_record, store_path
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreProblem
+from oncewire.message.instant import Instant, format_instant, parse_instant
 
 if TYPE_CHECKING:
     import apsw
 
     from oncewire.entry.party.settings import Settings
     from oncewire.store.records import StoreMark
+
 
 MANIFEST = "backup.json"
 TRIES = 5
@@ -171,8 +171,7 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
     store it is."""
     import apsw
 
-    from oncewire.store.sqlite.connection import connect_reader
-    from oncewire.store.sqlite.mark import read_mark
+    from oncewire.store.sqlite.connection import connect_reader, read_mark
 
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
@@ -275,3 +274,52 @@ def _sync(folder: Path) -> None:
                 os.fsync(file.fileno())
     for path in (folder, *(each_path for each_path in folder.rglob("*") if each_path.is_dir())):
         sync_folder(path)
+
+
+# Restored: whether a party's folder is a backup that was put in its place, and since when.
+#
+# A backup carries its manifest, and so does the party that is made of it: nothing else tells that
+# what is kept here is older than what partners know. It is said until the manifest goes.
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Which backup a party was restored from."""
+
+    # When that backup was taken; empty if its manifest does not say so.
+    taken: str
+    # When something first happened here after that: the handler started; None if nothing did.
+    since: Instant | None
+
+    def __str__(self) -> str:
+        if not self.taken:
+            return "from a backup that does not say when it was taken"
+        since = "" if self.since is None else f", in use since {format_instant(self.since)}"
+        return f"from the backup of {self.taken}{since}"
+
+
+def find_restored(settings: Settings) -> Restored | None:
+    """Which backup this party is; None if it is none, or somebody took note and removed that."""
+    path = settings.folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        taken, rows = str(said["taken"]), said.get("journal")
+        parse_instant(taken)
+    except (OSError, InvalidValue, ValueError, KeyError, TypeError):
+        return Restored("", None)
+    # Backups of earlier versions do not say how long the journal was.
+    return Restored(taken, _first_after(settings, rows) if isinstance(rows, int) else None)
+
+
+def _first_after(settings: Settings, seq: int) -> Instant | None:
+    try:
+        readers = open_readers(settings)
+        with readers.reader() as reader:
+            rows = reader.journal_since(seq, 1)
+        readers.close()
+    except (NotHere, StoreProblem):
+        # Whoever opens it says what is wrong with it.
+        return None
+    return rows[0].at if rows else None

@@ -21,7 +21,7 @@ from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
 from oncewire.handler.engine import Engine
 from oncewire.handler.perform import HANDLER
-from oncewire.transport.http import HttpTransport
+from oncewire.transport.http.transport import HttpTransport
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

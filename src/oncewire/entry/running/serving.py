@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
+import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from oncewire.entry.control.client import Remote
-from oncewire.entry.control.doers import Running
+from oncewire.agreement.certificates import facts, read_certificates
+from oncewire.agreement.check.exposure import EXPIRING_SOON
+from oncewire.entry.control.client import Remote, Running
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import Status
-from oncewire.entry.delivery.choice import application_of
+from oncewire.entry.delivery.function import application_of
 from oncewire.entry.delivery.webhook import Webhook
-from oncewire.entry.running.assemble import make_engine, make_handler
-from oncewire.entry.running.own_certificate import OwnCertificate
-from oncewire.entry.running.ownership import running_or
+from oncewire.entry.files import read_bytes
+from oncewire.entry.running.assemble import make_engine, make_handler, running_or
+from oncewire.entry.running.backup import find_restored
 from oncewire.entry.running.reloading import Reloading
-from oncewire.entry.running.restored import find_restored
-from oncewire.entry.running.service_manager import keep_told, tell
 from oncewire.errors import (
     HandlerFailed,
     NotAllowed,
@@ -31,15 +32,122 @@ from oncewire.errors import (
     StoreDamaged,
     TransportProblem,
 )
-from oncewire.handler.loop.outages import Outage
+from oncewire.handler.loop.joining import OutageIncident
 from oncewire.handler.perform import HANDLER
-from oncewire.transport.turned_away import TurnsAway
+from oncewire.message.instant import DAY, Instant, format_instant
+from oncewire.transport.budget import TurnsAway
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.delivering.application import Application
+    from oncewire.handler.delivering.deliver import Application
     from oncewire.handler.handler import Handler
-    from oncewire.handler.loop.supervisor import Supervisor
+    from oncewire.handler.loop.commit_loop import Supervisor
+
+
+# Our own certificate: whoever runs a handler hears that it has run out, or soon will.
+#
+# With a certificate that has run out a handler goes on as if nothing were wrong, and every partner
+# turns it away. A line of the log each day says so.
+
+
+LOOK_EVERY = 3600.0
+"""Seconds between two looks; the file may be another one by then."""
+
+_FIX = "`oncewire keys next` makes another"
+
+
+class OwnCertificate:
+    """Looks at it now and then."""
+
+    def __init__(self, settings: Settings, now: Callable[[], Instant]) -> None:
+        self._settings = settings
+        self._now = now
+        # What was said last, and on which day.
+        self._told: tuple[str, int] | None = None
+
+    async def run(self) -> None:
+        """Look for as long as the handler lives."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY)
+
+    def look(self) -> None:
+        """Say what is wrong with it, if that was not said today."""
+        file = self._settings.path(self._settings.keys.certificate)
+        now = self._now()
+        try:
+            ders = read_certificates(read_bytes(file, "certificate")) if file.is_file() else ()
+        except OncewireError:
+            # A handler that needs it does not start; `reload` says why it cannot be read.
+            return
+        known = facts(ders[0]) if ders else None
+        if known is None or known.not_after > now + EXPIRING_SOON:
+            return
+        word = "has expired" if known.not_after <= now else "expires soon"
+        if self._told == (word, now // DAY):
+            return
+        self._told = word, now // DAY
+        level = logging.ERROR if known.not_after <= now else logging.WARNING
+        said = {"file": file.name, "until": format_instant(known.not_after), "remedy": _FIX}
+        logger.log(level, f"our own certificate {word}", extra=said)
+
+
+# The service manager: what we tell the one that started us, in systemd's words (sd_notify).
+#
+# `READY=1` once everything listens, `STOPPING=1` when it was asked to end, and `WATCHDOG=1` for as
+# long as the handler takes turns: a handler that hangs is killed and started again.
+
+
+AGAIN = 0.1
+"""Seconds until a word that a busy manager did not take is said again."""
+
+
+def tell(word: str) -> bool:
+    """Say how we are, if anybody asked for it. False: the manager has not heard its last words yet.
+
+    Nobody waits for that. The kernel keeps a few words for a manager that is busy, and whoever
+    says another one would stand still with all of its partners until it listens.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return True
+    name = "\0" + address[1:] if address.startswith("@") else address
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.setblocking(False)
+        try:
+            supervisor.sendto(word.encode(), name)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def watchdog_seconds() -> float | None:
+    """How often a sign of life is expected; None: nobody waits for one."""
+    meant = os.environ.get("WATCHDOG_PID", "")
+    said = os.environ.get("WATCHDOG_USEC", "")
+    if not said.isdigit() or int(said) == 0 or (meant and meant != str(os.getpid())):
+        return None
+    return int(said) / 1_000_000
+
+
+async def keep_told(supervisor: Supervisor) -> None:
+    """Say that everything listens, until that was heard; then give a sign of life twice as often
+    as it is expected, while the handler takes turns."""
+    while not tell("READY=1"):
+        await asyncio.sleep(AGAIN)
+    expected = watchdog_seconds()
+    if expected is None:
+        return
+    while True:
+        try:
+            await supervisor.probe(expected / 2)
+            tell("WATCHDOG=1")
+        except HandlerFailed:
+            return
+        except TimeoutError:
+            logger.error("the handler takes no turns: no sign of life is given")
+        await asyncio.sleep(expected / 2)
+
 
 logger = logging.getLogger("oncewire.serve")
 
@@ -106,7 +214,7 @@ def _say_if_restored(settings: Settings) -> None:
 def _tell_of_refused_partners(handler: Handler) -> None:
     """An incident for partners that the endpoint sends away: their documents wait. It is closed
     when none was sent away for a while."""
-    outage = Outage(handler.operate, BUDGET, QUIET)
+    outage = OutageIncident(handler.operate, BUDGET, QUIET)
     handler.supervisor.keep(outage.run())
 
     async def call(problem: str) -> None:
@@ -221,3 +329,27 @@ def _stop(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(130)
     stop.set()
+
+
+# The event loop of a handler: uvloop where it is installed, Python's own where it is not.
+
+
+T = TypeVar("T")
+
+
+YOUNG = 20_000
+"""So many values are made before it is looked which of them refer to each other in a circle. Few of
+ours do, and each message is some hundred values: Python's 700 are looked through for nothing."""
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a handler to its end."""
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+    # What was loaded to begin with stays for good.
+    gc.freeze()
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    ended: T = uvloop.run(work)
+    return ended

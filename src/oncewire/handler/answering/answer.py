@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement, Direction, EndpointType
+from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.agreements import CPA_ID
-from oncewire.agreement.remembered import Remembered
-from oncewire.agreement.rules import replies_unasked
+from oncewire.agreement.rules import Remembered, replies_unasked
 from oncewire.errors import (
     EbxmlError,
     InvalidValue,
@@ -16,34 +16,114 @@ from oncewire.errors import (
     SoapFault,
     ValueNotRecognized,
 )
-from oncewire.handler.actions import PostAnswer
-from oncewire.handler.answering.ignored import word_for
-from oncewire.handler.node import Node
-from oncewire.handler.reading import RefusedByTerms
+from oncewire.handler.actions import PostAnswer, Source
+from oncewire.handler.context import Node, is_told
+from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
+from oncewire.handler.sealing.authentication import is_authentic, receipt_references
 from oncewire.handler.sealing.seal import closed, seal, sealed, stored_parcel, whole_parcel
-from oncewire.handler.sealing.secure import is_authentic, receipt_references
-from oncewire.handler.source import Source
-from oncewire.message.acknowledgment import Actor, SignedDigest
+from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.fault import Error, ErrorList
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration, Instant
-from oncewire.message.quick import quick
-from oncewire.message.variant import variant
-from oncewire.protocol.acknowledging import AckOwed
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import AckSent, WarningSent
+from oncewire.message.quick import quick, variant
+from oncewire.message.signals import Actor, Error, ErrorList, SignedDigest
+from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Refused, WarningSent
+from oncewire.protocol.receiver import AckOwed
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.stencil import Blanks, Stencil, stencil_of
+from oncewire.wire.templates.acknowledgment import Blanks, Stencil, stencil_of
+
+# Ignored: what was said about a message, and changed nothing, leaves a trace.
+#
+# A signal may prove nothing, come from somebody who has no say, or say too little. Its sender may
+# be waiting all the same, and whoever looks for the reason finds it here: a log line, and a row of
+# the message it is about, which `why` shows. Anybody can send such signals, so rows and lines are
+# written for the first of them, the second, the fourth and so on: each says how many there were.
+
+
+logger = logging.getLogger("oncewire.handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What somebody said, in a word, and why it does not count."""
+
+    kind: str
+    code: str
+    problem: str
+    # Who says so, as far as anybody can tell.
+    peer: str | None = None
+    # The signal's own MessageId, if it has one.
+    signal_id: str | None = None
+    transport: str | None = None
+
+    @classmethod
+    def of(cls, message: Message, agreement: Agreement, code: str, problem: str) -> Claim:
+        """The claim of the agreement's partner, who proved to be the one who makes it."""
+        header = message.header
+        peer = str(sender_of(agreement, header.from_party))
+        return cls(word_for(message.kind), code, problem, peer, header.message_id)
+
+
+def word_for(kind: MessageKind | None) -> str:
+    """A kind of signal as people call it."""
+    return _WORDS.get(kind, MESSAGE)
+
+
+MESSAGE = "message"
+"""What is no signal."""
+
+_WORDS: dict[MessageKind | None, str] = {
+    MessageKind.ACKNOWLEDGMENT: "acknowledgement",
+    MessageKind.ERROR: "error",
+    MessageKind.STATUS_RESPONSE: "status",
+    MessageKind.STATUS_REQUEST: "status request",
+    MessageKind.PING: "ping",
+    MessageKind.PONG: "pong",
+}
+
+
+def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None:
+    """Take note of a claim about a message of ours, or about one that nobody here knows."""
+    known = about is not None and tx.outgoing(about) is not None
+    # Names that a stranger may choose count for nothing here: he could choose many.
+    name = f"about {about}" if known else f"{claim.kind} {claim.code}"
+    count = node.ignored.count(name, node.now())
+    if not is_told(count):
+        return
+    said = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:TEXT_MAX]}
+    logger.warning(
+        "a signal was ignored",
+        extra={**said, "message_id": about, "peer": claim.peer, "count": count},
+    )
+    if known:
+        what = Ignored(claim.kind, claim.code, claim.problem, count)
+        note = Note(what, about, claim.signal_id, transport=claim.transport)
+    else:
+        signal = None if claim.kind == MESSAGE else claim.kind
+        refused = Refused(claim.code, problem=claim.problem, signal=signal)
+        note = Note(refused, claim.signal_id, about, transport=claim.transport)
+    node.write(tx, [note], peer=claim.peer)
+
+
+def ignore_unbacked(
+    node: Node, tx: Transaction, agreement: Agreement, written: Message, believed: Message
+) -> None:
+    """Take note of acknowledgements that a message carries and its signature does not cover."""
+    backed = {ack.ref_to_message_id for ack in believed.acknowledgments}
+    for ack in written.acknowledgments:
+        if ack.ref_to_message_id not in backed:
+            problem = "it lies outside the signature of the message that carries it"
+            claim = Claim.of(written, agreement, "SecurityFailure", problem)
+            ignore(node, tx, replace(claim, kind="acknowledgement"), ack.ref_to_message_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,3 +490,27 @@ def response_again(
     answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)
     post_signal(node, agreement, answer)
     return NOTHING
+
+
+# Unaddressed: answers that nobody gets, because the agreement has no address for them.
+#
+# The partner goes on asking until it gives up, and nothing here shows why: what it sent is stored
+# and delivered. So the operator is called, once for each partner, however many answers there are.
+
+
+ANSWER_CHANNEL = f"{HANDLER} answers to "
+
+
+def call_operator(node: Node) -> None:
+    """Open an incident for each partner that could not be told something since the last look."""
+    found = dict(node.unaddressed)
+    node.unaddressed.clear()
+    for peer, what in found.items():
+        key = f"{ANSWER_CHANNEL}{peer}"
+        logger.error("an answer has no address", extra={"peer": peer, "answer": what})
+        reason = (
+            f"{what} for {peer} could not leave: the agreement names no address for it; add one, "
+            "and this is closed by itself"
+        )
+        with node.transition() as tx:
+            open_incident(node, tx, Raise(reason, channel=key))

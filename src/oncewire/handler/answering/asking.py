@@ -6,19 +6,13 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.handler.answering.answer import (
-    envelope_for,
-    post_signal,
-    signal_route,
-    signal_ways,
-)
-from oncewire.handler.documents.original import Original, is_whole
-from oncewire.handler.documents.outcome import parts_sent
-from oncewire.handler.documents.parts import document_of
-from oncewire.handler.node import Node
+from oncewire.handler.answering.answer import envelope_for, post_signal, signal_route, signal_ways
+from oncewire.handler.context import Node
+from oncewire.handler.documents.outgoing_document import Original, is_whole
+from oncewire.handler.documents.parts import document_of, parts_sent
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
+from oncewire.handler.sealing.encryption import read_stored
 from oncewire.handler.sealing.seal import seal, unpack_draft
-from oncewire.handler.sealing.spooled import read_stored
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
 from oncewire.protocol.states import OutgoingState

@@ -8,44 +8,56 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import waits_for_signals
-from oncewire.handler.actions import Ponged, StatusTold, Warned
+from oncewire.handler.actions import Ponged, Source, StatusTold, Warned
 from oncewire.handler.answering.answer import (
     NOTHING,
     Answer,
+    Claim,
     envelope_for,
+    ignore,
     post_signal,
     signal_route,
 )
-from oncewire.handler.answering.ignored import Claim, ignore
-from oncewire.handler.documents.fragments import index_heard_of
+from oncewire.handler.context import Node
 from oncewire.handler.documents.gathering import awaits_join
-from oncewire.handler.node import Node
+from oncewire.handler.documents.outgoing_document import index_heard_of
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
+from oncewire.handler.sealing.authentication import is_authentic, proves_receipt, references_sent
+from oncewire.handler.sealing.encryption import head_of, read_stored
 from oncewire.handler.sealing.seal import seal
-from oncewire.handler.sealing.secure import is_authentic, proves_receipt, references_sent
-from oncewire.handler.sealing.spooled import head_of, read_stored
-from oncewire.handler.source import Source
-from oncewire.message.acknowledgment import Acknowledgment, Actor
+from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error, ErrorClass, Severity
-from oncewire.message.header import AckRequest
-from oncewire.message.status import MessageStatus
+from oncewire.message.header import AckRequest, is_trial
+from oncewire.message.signals import (
+    Acknowledgment,
+    Actor,
+    Error,
+    ErrorClass,
+    MessageStatus,
+    Severity,
+)
 from oncewire.protocol import notes
-from oncewire.protocol.answers import is_id_taken
 from oncewire.protocol.effects import Note
-from oncewire.protocol.sender import SenderStep, ack_arrived, error_arrived, warning_arrived
+from oncewire.protocol.sender import (
+    SenderStep,
+    ack_arrived,
+    error_arrived,
+    is_id_taken,
+    warning_arrived,
+)
 from oncewire.protocol.states import IncomingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     StoredAnswer,
+    StoredIncoming,
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
 )
 from oncewire.wire import answers
-from oncewire.wire.soap_fault import Fault
+from oncewire.wire.refusal import Fault
 
 
 def receive_signal(
@@ -441,3 +453,47 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     step = index_heard_of(tx, stored, step, proof, ack_id)
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
+
+
+# Reports and trials: stored like any other message, and taken by the handler itself.
+
+
+def is_for_us(message_id: str, kind: MessageKind) -> bool:
+    """Whether a stored message is for the handler: no application is given it."""
+    return kind is MessageKind.ERROR or is_trial(message_id)
+
+
+def take_it(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+    """Take a message that is for the handler itself."""
+    if message.kind is MessageKind.ERROR:
+        _receive_report(node, tx, message, stored)
+    else:
+        _consume(node, tx, message, stored)
+
+
+def _receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+    """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
+    # The one it was accepted under: where that is gone, another that leads to the same hub says
+    # nothing of whom the message was sent to.
+    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)
+    if agreement is not None:
+        receive_errors(node, tx, message, agreement)
+    _consume(node, tx, message, stored)
+
+
+def _consume(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+    """What is for the handler itself, a failure notice or a trial, is taken by it at once."""
+    now = node.now()
+    done = stored.incoming.handed_over(now).confirmed(now)
+    tx.save_incoming(done)
+    facts = {
+        "terms_id": done.terms_id,
+        "peer": stored.facts.from_party,
+        "digest": identity_digest(message),
+        "size": stored.facts.size,
+    }
+    for what in (notes.HandedOver(), notes.Confirmed()):
+        note = Note(
+            what, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
+        )
+        node.write(tx, [note], **facts)  # type: ignore[arg-type]

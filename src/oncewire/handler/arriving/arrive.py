@@ -8,11 +8,13 @@ bound for the next hop, stored in that same transition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from oncewire.agreement.agreement import Agreement, sender_name
+from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
-from oncewire.handler.actions import Ready
+from oncewire.handler.actions import Ready, Source
 from oncewire.handler.answering import signals
 from oncewire.handler.answering.answer import (
     NOTHING,
@@ -23,11 +25,10 @@ from oncewire.handler.answering.answer import (
     response_again,
     write_answer,
 )
-from oncewire.handler.answering.report import is_for_us, take_it
-from oncewire.handler.arrival import arrival_of, channel_of_arrival
-from oncewire.handler.arriving.conform import check_content, check_signing
-from oncewire.handler.arriving.original import known_as, removed_as
-from oncewire.handler.arriving.received_note import duplicate_note, refused_note
+from oncewire.handler.answering.signals import is_for_us, take_it
+from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under, number_of_arrival
+from oncewire.handler.arriving.accepted_terms import known_as, removed_as
+from oncewire.handler.arriving.agreement_match import check_content, check_signing
 from oncewire.handler.arriving.release import follow, release, release_old
 from oncewire.handler.arriving.reply import (
     Patience,
@@ -38,41 +39,221 @@ from oncewire.handler.arriving.reply import (
     responses_given,
     was_given,
 )
-from oncewire.handler.arriving.storing import Storing
-from oncewire.handler.delivering.accepted import digest_of_copy
+from oncewire.handler.context import Node
+from oncewire.handler.delivering.view import digest_of_copy, view_of
 from oncewire.handler.documents.gathering import (
     awaits_join,
     check_gathering,
     check_id,
     completes,
     gather,
+    in_spool,
     is_gathered,
+    split_begun,
+    split_by_name,
 )
-from oncewire.handler.hub.midway import Midway
-from oncewire.handler.sealing.intact import with_whole_answer
-from oncewire.handler.sealing.secure import is_verified
-from oncewire.message.envelope import MessageKind
-from oncewire.message.fault import Error
-from oncewire.message.trial import is_trial
-from oncewire.protocol.acknowledging import (
+from oncewire.handler.hub.accept import Midway
+from oncewire.handler.route import peer_label
+from oncewire.handler.sealing.authentication import is_verified
+from oncewire.handler.sealing.content_digest import with_whole_answer
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.form import PartsForm
+from oncewire.message.header import Split, is_trial
+from oncewire.message.signals import Error
+from oncewire.protocol import notes
+from oncewire.protocol.effects import Note
+from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,
+    Duplicate,
     DuplicateReply,
+    First,
+    Rejection,
+    Remembered,
     ack_owed,
     answer_duplicate,
+    judge,
+    refuse,
 )
-from oncewire.protocol.hops import HopDuty, hop_duty
-from oncewire.protocol.receiver import Duplicate, First, Rejection, Remembered, judge, refuse
 from oncewire.protocol.receiving import ReceivingChannel
-from oncewire.protocol.states import IncomingEvent, IncomingState
+from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
 from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     MessageFacts,
     Removed,
     StoredAnswer,
     StoredIncoming,
+    StoredParcel,
 )
+from oncewire.wire.parcel import Received
+
+# What the journal says of a message when its first copy is stored or refused, and of copies.
+
+
+def received_note(
+    stored: StoredIncoming,
+    message: Message,
+    received: Received,
+    resolution: Resolution,
+    *,
+    final: bool,
+) -> Note:
+    """Header facts and what was verified; `final`: this handler acts for the To Party."""
+    incoming, facts = stored.incoming, stored.facts
+    verified = final and is_verified(received, resolution.security)
+    what = notes.Received(
+        from_party=facts.from_party,
+        to_party=facts.to_party,
+        cpa_id=facts.cpa_id,
+        conversation_id=facts.conversation_id,
+        service=facts.service,
+        action=facts.action,
+        best_effort=not resolution.terms.reliable,
+        notice=message.kind is MessageKind.ERROR,
+        signature_required=final and resolution.security.require_signature,
+        signature="verified" if verified else "none",
+        split_id=facts.split_id,
+        split_number=facts.split_number,
+        split_total=facts.split_total,
+    )
+    return Note(
+        what,
+        incoming.message_id,
+        facts.ref_to,
+        incoming.channel,
+        incoming.epoch,
+        incoming.number,
+        transport=stored.transport,
+    )
+
+
+def duplicate_note(stored: StoredIncoming, answer: str, transport: str) -> Note:
+    """A copy came, and which answer it gets."""
+    incoming, what = stored.incoming, notes.Duplicate(answer)
+    return Note(what, incoming.message_id, None, incoming.channel, transport=transport)
+
+
+def refused_note(stored: StoredIncoming, error: Error, channel: str | None) -> Note:
+    """Which error it is answered with."""
+    what = notes.Refused(
+        error.code, error.severity.value, error.location or None, error.description or None
+    )
+    return Note(what, stored.incoming.message_id, stored.facts.ref_to, channel)
+
+
+# Storing: one arriving message as the store and the journal will have it.
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """A message that could be read and placed, and what of it is kept."""
+
+    node: Node
+    tx: Transaction
+    received: Received
+    # The received bytes, as the store keeps them.
+    kept: StoredParcel
+    # The values that may be trusted: read from the signed part where there is a signature.
+    message: Message
+    resolution: Resolution
+    source: Source
+    # Whether this handler acts for the To Party, or is a hub on the message's way.
+    final: bool = True
+    # The way on from a hub; a copy needs none.
+    ahead: Agreement | None = None
+    # It is judged by the agreement of its original: a copy, whatever may be repeated.
+    under_original: bool = False
+    # Of which document it is a part that is put together here; found once, for every step asks.
+    _split: Split | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_split", self._find_split())
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement with the handler the message came from."""
+        return self.resolution.agreement
+
+    def _find_split(self) -> Split | None:
+        if not self.final or self.message.kind is not MessageKind.NORMAL:
+            return None
+        header, form = self.message.header, self.resolution.form
+        if header.split is not None:
+            return header.split
+        sender = sender_name(self.agreement, header.from_party)
+        if form.parts is PartsForm.MID and not self.resolution.terms.numbered:
+            return split_by_name(self.tx, sender, self.message, form)
+        # What was begun under an agreement that was replaced is not torn apart by that.
+        return split_begun(self.tx, sender, self.message)
+
+    @property
+    def _facts(self) -> MessageFacts:
+        """What listings show of it."""
+        facts, split = facts_under(self.message, self.agreement, self.ahead), self._split
+        if split is None or self.message.header.split is not None:
+            return facts
+        return replace(
+            facts, split_id=split.split_id, split_number=split.number, split_total=split.total
+        )
+
+    def _incoming(
+        self, sender: str, facts: MessageFacts, channel: ReceivingChannel | None, terms: Terms
+    ) -> Incoming:
+        sequence = number_of_arrival(self.message, self.resolution) if channel else None
+        return Incoming(
+            sender,
+            self.message.header.message_id,
+            facts.digest,
+            self.node.keep_terms(self.tx, terms),
+            self.node.now(),
+            channel=channel.key if channel else None,
+            epoch=channel.epoch if channel else None,
+            number=sequence.number if sequence else None,
+        )
+
+    def _stored(
+        self, incoming: Incoming, facts: MessageFacts, answer: StoredAnswer | None
+    ) -> StoredIncoming:
+        refused, agreement = incoming.state is IncomingState.REFUSED, self.agreement
+        return StoredIncoming(
+            incoming,
+            facts,
+            peer_label(agreement),
+            self.source.transport,
+            None if refused else self._kept(),
+            answer,
+            hop=len(self.message.routing),
+            agreement_id=self.node.keep_agreement(self.tx, agreement),
+            view=view_of(self.message, self.received) if self.final and not refused else None,
+        )
+
+    def _kept(self) -> StoredParcel:
+        return self.kept if self._split is None else in_spool(self.node, self.kept)
+
+    def _journal_received(self, stored: StoredIncoming) -> None:
+        note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
+        self._write(note, stored, digest=stored.incoming.digest, size=stored.facts.size)
+
+    def _write(
+        self,
+        note: Note,
+        stored: StoredIncoming,
+        *,
+        digest: str | None = None,
+        size: int | None = None,
+    ) -> None:
+        self.node.write(
+            self.tx,
+            [note],
+            terms_id=stored.incoming.terms_id,
+            hop=stored.hop or None,
+            peer=stored.peer,
+            digest=digest,
+            size=size,
+        )
 
 
 @dataclass(frozen=True, slots=True)

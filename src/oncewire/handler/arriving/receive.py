@@ -16,53 +16,63 @@ from oncewire.errors import (
     StoreDamaged,
     ValueNotRecognized,
 )
-from oncewire.handler.actions import PostOn
+from oncewire.handler.actions import REPLY, PostOn, Source, replied
 from oncewire.handler.answering import signals
 from oncewire.handler.answering.answer import (
     DAMAGED,
+    MESSAGE,
     NOTHING,
     Answer,
-    answer_unread,
-    post_signal,
-)
-from oncewire.handler.answering.ignored import (
-    MESSAGE,
     Claim,
+    answer_unread,
     ignore,
     ignore_unbacked,
+    post_signal,
     word_for,
 )
+from oncewire.handler.arriving.accepted_terms import (
+    Original,
+    Standing,
+    copied,
+    is_known,
+    is_news,
+    received_from,
+    spoken_of,
+    standing,
+)
+from oncewire.handler.arriving.agreement_match import (
+    Placed,
+    place,
+    place_as_answer,
+    refusal_by_schema,
+)
 from oncewire.handler.arriving.arrive import Arriving
-from oncewire.handler.arriving.conform import refusal_by_schema
-from oncewire.handler.arriving.fresh import Standing, is_news, standing
-from oncewire.handler.arriving.heard import Reply, heard
-from oncewire.handler.arriving.original import Original, copied, is_known, received_from, spoken_of
-from oncewire.handler.arriving.place import Placed, place, place_as_answer
-from oncewire.handler.arriving.poison import call_operator
-from oncewire.handler.hub.circle import check_way
+from oncewire.handler.arriving.inbound import Reply, heard
+from oncewire.handler.arriving.release import call_operator
+from oncewire.handler.context import Node
+from oncewire.handler.hub.accept import check_way
+from oncewire.handler.hub.next_hop import go_on_at_last
 from oncewire.handler.hub.passing import (
     asked_here,
     is_answer,
     is_from_beyond,
     is_receipt,
+    not_passed,
+    nothing_more,
     pass_back,
     pass_on,
     relay_receipt,
     way_back,
 )
-from oncewire.handler.hub.relay import not_passed, nothing_more
-from oncewire.handler.hub.stranded import go_on_at_last
-from oncewire.handler.node import Node
-from oncewire.handler.reading import Reading, RefusedByTerms
 from oncewire.handler.route import agreement_of_hop, peer_label
-from oncewire.handler.sealing.intact import check_kept, is_intact
+from oncewire.handler.sealing.authentication import check_connection, check_passing, is_authentic
+from oncewire.handler.sealing.content_digest import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
-from oncewire.handler.sealing.secure import check_connection, check_passing, is_authentic
 from oncewire.handler.sending.transmit import Transmission, transmission_over
-from oncewire.handler.source import REPLY, Source, replied
-from oncewire.message.acknowledgment import Actor
+from oncewire.handler.spool_reading import Reading, RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.variant import variant
+from oncewire.message.quick import variant
+from oncewire.message.signals import Actor
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Refused
@@ -70,8 +80,7 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.dialect import named_by
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 
 

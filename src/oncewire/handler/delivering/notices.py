@@ -14,17 +14,16 @@ from dataclasses import replace
 
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageKind
-from oncewire.message.fault import Severity
-from oncewire.message.trial import is_trial
+from oncewire.message.header import is_trial
+from oncewire.message.signals import Severity
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.notes import Notified
-from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 

@@ -7,27 +7,293 @@ some wait for their turn: so what its sender is told of it is true of the docume
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
-from oncewire.errors import Inconsistent, NotSupported, ValueNotRecognized
-from oncewire.handler.actions import Join
-from oncewire.handler.documents.bounds import Bounds
-from oncewire.handler.documents.claims import (
-    check_claims,
-    claim,
-    early,
-    hand_to_document,
-    is_early,
-    named_in,
+from oncewire.errors import (
+    DeliveryFailure,
+    EbxmlError,
+    Inconsistent,
+    InvalidValue,
+    NotSupported,
+    ValueNotRecognized,
 )
-from oncewire.handler.node import Node
+from oncewire.handler.actions import Join
+from oncewire.handler.context import Node
+from oncewire.handler.perform import journal_received
 from oncewire.message.envelope import Message
-from oncewire.message.header import Header, Split
+from oncewire.message.form import Form
+from oncewire.message.header import Header, Split, is_trial
+from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.instant import Instant
+from oncewire.message.payload import attachment_in, message_named
 from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
+from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.wire.limits import Limits, beyond
+
+# Bounds: how large a document may become here, by the handler's own limits and by what two parties
+# agreed, whichever is less.
+
+
+_AGREED = {
+    "document_bytes": ("max_document", "payload.max_document"),
+    "document_parts": ("max_parts", "payload.max_parts"),
+    "compression_ratio": ("max_ratio", "payload.max_ratio"),
+    "gathered_bytes": ("quota", "payload.quota"),
+}
+"""Of a limit: the term that may say less, and the key that it is agreed by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits of one agreement, and what each of them is called."""
+
+    limits: Limits
+    names: dict[str, str]
+
+    @classmethod
+    def of(cls, limits: Limits, terms: Terms) -> Bounds:
+        """Of a handler, under these terms."""
+        names: dict[str, str] = {}
+        for limit, (term, key) in _AGREED.items():
+            agreed = getattr(terms, term)
+            if agreed is not None and agreed < getattr(limits, limit):
+                limits = replace(limits, **{limit: agreed})
+                names[limit] = key
+        return cls(limits, names)
+
+    def check(self, limit: str, found: int, what: str, *, mime: bool = False) -> None:
+        """Refuse more than a bound; `what`: in words, with the number."""
+        bound: int = getattr(self.limits, limit)
+        if found > bound:
+            raise beyond(what, self.names.get(limit, limit), bound, mime=mime)
+
+
+def check_to_send(limits: Limits, terms: Terms, size: int, parts: int) -> None:
+    """Refuse a document that its receiver would refuse; `parts` 0: not counted yet."""
+    bounds = Bounds.of(limits, terms)
+    for limit, found, what in (
+        ("document_bytes", size, "bytes"),
+        ("document_parts", parts, "parts"),
+    ):
+        bound: int = getattr(bounds.limits, limit)
+        if found > bound:
+            name = bounds.names.get(limit, limit)
+            raise InvalidValue(
+                f"the document has {found:,} {what}, and no more than {bound:,} are taken ({name})",
+                remedy=f"agree on more ({_AGREED[limit][1]}), or send it as several documents",
+            )
+
+
+# Claims: messages that another names by `mid:`, and that wait for it or it for them.
+#
+# A fragment says nothing of its document, so the message that names fragments (the index) claims
+# them. What it names and is not here yet gets a note under the fragment's id, by which it is known
+# when it comes. A fragment that comes before its index is known by its Action, and waits as the
+# first of two parts of a document that nobody has named yet.
+
+
+_NOTE = "mid:"
+_CLAIMED = 3
+"""What a note tells of a fragment that was named: its index, its ordinal, and how many parts."""
+
+
+def note_key(message_id: str) -> str:
+    """The SplitId under which is noted what is known of a fragment."""
+    key = _NOTE + message_id
+    return key if len(key) <= ID_LENGTH_MAX else _NOTE + sha256(message_id.encode()).hexdigest()
+
+
+def is_early(split_id: str) -> bool:
+    """Whether that is a fragment which nobody had named when it came."""
+    return split_id.startswith(_NOTE)
+
+
+def named_in(message: Message) -> tuple[str, ...]:
+    """MessageIds of the fragments that a message names, in their order."""
+    found = (message_named(reference) for reference in message.manifest)
+    return tuple(name for name in found if name is not None)
+
+
+def split_by_name(tx: Transaction, sender: str, message: Message, form: Form) -> Split | None:
+    """Of which document a message is a part, and which: fragments are numbered as their index
+    names them, and it comes behind them. None: of none."""
+    message_id, named = message.header.message_id, named_in(message)
+    if named:
+        return Split(message_id, len(named) + 1, len(named) + 1)
+    claimed = _claimed_as(tx, sender, message_id)
+    if claimed is not None:
+        return claimed
+    if message.header.action == form.fragment_action and attachment_of(message) is not None:
+        return Split(note_key(message_id), 1, 2)
+    return None
+
+
+def split_begun(tx: Transaction, sender: str, message: Message) -> Split | None:
+    """The same where fragments are not agreed, or not any more: a message that names what waits
+    for it, or that is waited for."""
+    count, _ = tx.gathered(sender)
+    if not count:
+        # Known without a look at the store: most partners have none under way.
+        return None
+    message_id, named = message.header.message_id, named_in(message)
+    if not named:
+        return _claimed_as(tx, sender, message_id)
+    begun = tx.document(sender, message_id) is not None or early(tx, sender, message)
+    return Split(message_id, len(named) + 1, len(named) + 1) if begun else None
+
+
+def _claimed_as(tx: Transaction, sender: str, message_id: str) -> Split | None:
+    """Which part of which document a message is because another has named it."""
+    note = tx.document(sender, note_key(message_id))
+    if note is None or note.state is not DocumentState.WHOLE or len(note.about) != _CLAIMED:
+        return None
+    index, number, total = note.about
+    return Split(index, int(number), int(total))
+
+
+def attachment_of(message: Message) -> int | None:
+    """Which payload of a fragment is the fragment, from 0: Spine puts a word of HL7 before it."""
+    names = [payload.content_id for payload in message.payloads]
+    for reference in message.manifest:
+        name = reference.content_id
+        if name in names and attachment_in(reference) is not None:
+            return names.index(name)
+    return None
+
+
+def early(tx: Transaction, sender: str, message: Message) -> dict[int, SplitDocument]:
+    """Notes of fragments that a message names and that are here already, by their ordinal."""
+    found: dict[int, SplitDocument] = {}
+    for number, name in enumerate(named_in(message), 1):
+        note, stored = tx.document(sender, note_key(name)), tx.incoming(sender, name)
+        waits = stored is not None and stored.incoming.state is IncomingState.GATHERED
+        if waits and note is not None and note.state is DocumentState.OPEN:
+            found[number] = note
+    return found
+
+
+def check_claims(tx: Transaction, sender: str, message: Message, about: tuple[str, ...]) -> None:
+    """Refuse an index that names what cannot be a fragment of its document, and what cannot be a
+    fragment. `about`: what it says of the document."""
+    named, message_id = named_in(message), message.header.message_id
+    if is_trial(message_id):
+        problem = "a trial neither names fragments nor is one"
+        raise _refusal(ValueNotRecognized, problem, message_id)
+    if not named and not message.payloads:
+        raise _refusal(Inconsistent, "a fragment has no payload", message_id)
+    if len(set(named)) < len(named) or message_id in named:
+        raise _refusal(Inconsistent, "the Manifest names a message twice, or its own", message_id)
+    note = tx.document(sender, note_key(message_id)) if named else None
+    if note is not None:
+        raise _nested(message_id)
+    for name in named:
+        _check_claim(tx, sender, name, about)
+
+
+def _check_claim(tx: Transaction, sender: str, name: str, about: tuple[str, ...]) -> None:
+    note = tx.document(sender, note_key(name))
+    if note is not None and note.state is DocumentState.OPEN and note.about != about:
+        problem = f"the fragment {name} is of another conversation, Service, CPAId, From or To"
+        raise _refusal(Inconsistent, problem, name)
+    if note is not None and note.state is DocumentState.WHOLE:
+        raise _refusal(Inconsistent, f"another message names the fragment {name} too", name)
+    if note is not None and note.state is DocumentState.FAILED:
+        problem = f"the fragment {name} was given up: nobody named it in time"
+        raise _refusal(DeliveryFailure, problem, name)
+    if tx.document(sender, name) is not None:
+        raise _nested(name)
+    if note is None and tx.incoming(sender, name) is not None:
+        problem = f"the message {name} was the application's before it was named as a fragment"
+        raise _refusal(Inconsistent, problem, name)
+    if note is None and any(gone.sender == sender for gone in tx.removed(name)):
+        problem = f"the message {name} is not kept any more that is named as a fragment"
+        raise _refusal(DeliveryFailure, problem, name)
+
+
+def _nested(name: str) -> EbxmlError:
+    problem = f"the fragment {name} names fragments itself, which is not put together here"
+    return _refusal(NotSupported, problem, name)
+
+
+def _refusal(kind: type[EbxmlError], problem: str, name: str) -> EbxmlError:
+    remedy = "name each fragment once, in one message, with the fragments or before them"
+    return kind(problem, location=f"{_NOTE}{name}", remedy=remedy)
+
+
+def claim(node: Node, tx: Transaction, document: SplitDocument, message: Message) -> SplitDocument:
+    """Note of every fragment that an index names whose it is; those that are here are its
+    document's from now on."""
+    named, here = named_in(message), early(tx, document.sender, message)
+    if message.header.split is not None:
+        return document
+    total = str(len(named) + 1)
+    # Each of them may come persistDuration after the one before.
+    until = node.now() + len(named) * node.terms_of(tx, document.terms_id).persist_duration
+    for number, name in enumerate(named, 1):
+        note = here.get(number) or SplitDocument(
+            document.sender, note_key(name), 2, document.terms_id, node.now()
+        )
+        about = (document.split_id, str(number), total)
+        claimed = replace(note, size=0, about=about, latest_at=until, state=DocumentState.WHOLE)
+        tx.save_document(claimed)
+        stored = tx.incoming(document.sender, name) if number in here else None
+        if stored is not None:
+            document = document.add(number, here[number].size)
+            hand_to_document(node, tx, stored, Split(document.split_id, number, len(named) + 1))
+    return document
+
+
+def settle_claims(tx: Transaction, document: SplitDocument, index: Message | None) -> None:
+    """Nobody waits for the fragments of a document any more: their notes go with it."""
+    for name in () if index is None else named_in(index):
+        note = tx.document(document.sender, note_key(name))
+        if note is not None:
+            tx.save_document(replace(note, latest_at=document.latest_at))
+
+
+def latest_of(early_ones: Iterable[SplitDocument]) -> dict[tuple[str, ...], Instant]:
+    """When the latest came of the fragments that belong together, for all that is known of them:
+    those of one sender and one conversation."""
+    found: dict[tuple[str, ...], Instant] = {}
+    for note in early_ones:
+        group = (note.sender, *note.about)
+        found[group] = max(found.get(group, 0), note.latest_at)
+    return found
+
+
+def hand_to_document(
+    node: Node, tx: Transaction, stored: StoredIncoming, split: Split | None = None
+) -> None:
+    """A part is its document's: that is its hand-over, and its confirmation too. `split`: which
+    part of which, where it was not known when it came."""
+    incoming = replace(stored.incoming, hand_overs=1)
+    tx.save_incoming(incoming)
+    what = HandedOver(split_id=stored.facts.split_id)
+    if split is not None:
+        what = HandedOver(split_id=split.split_id, split_number=split.number)
+    journal_received(node, tx, stored, what, incoming, incoming.digest)
+
+
+def parts_of(
+    tx: Transaction, document: SplitDocument, index: Message | None
+) -> list[StoredIncoming]:
+    """HELD and GATHERED parts of a document, in their order; those of an index behind it, also
+    those that came before it."""
+    listed = tx.parts(*document.key)
+    if index is None:
+        return listed
+    found = (tx.incoming(document.sender, name) for name in named_in(index))
+    fragments = [
+        each for each in found if each is not None and each.incoming.state is IncomingState.GATHERED
+    ]
+    return [*(each for each in listed if each.incoming.message_id == document.split_id), *fragments]
+
 
 INLINE = 16 * 1024
 """Bodies of parts up to this size stay in their rows; larger ones are files, of which the document

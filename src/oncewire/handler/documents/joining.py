@@ -18,7 +18,7 @@ from oncewire.store.records import SpoolSlice
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.mime.compression import Inflater
-from oncewire.wire.mime.transfer import decoder
+from oncewire.wire.mime.multipart import decoder
 
 PIECE = 256 * 1024
 """Bytes of a document that are in memory at once."""

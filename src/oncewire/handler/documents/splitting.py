@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from oncewire.errors import InvalidValue
-from oncewire.handler.documents.bounds import Bounds, check_to_send
-from oncewire.handler.documents.original import Content, Original
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
+from oncewire.handler.documents.gathering import Bounds, check_to_send
+from oncewire.handler.documents.outgoing_document import Content, Original
 from oncewire.handler.route import Route
 from oncewire.handler.sealing.seal import draft_of
 from oncewire.journal.identity import document_digest
@@ -28,9 +28,8 @@ from oncewire.protocol.documents import (
 )
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingEvent
+from oncewire.protocol.states import Outgoing, OutgoingEvent
 from oncewire.protocol.terms import FlowMode, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing

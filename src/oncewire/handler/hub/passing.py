@@ -9,46 +9,288 @@ goes back is stored until somebody took it: nobody repeats it if it is lost here
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement, Direction, EndpointType
-from oncewire.agreement.naming import sender_of
+from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import notice_terms
-from oncewire.errors import ValueNotRecognized
-from oncewire.handler.actions import PostAnswer, PostOn
-from oncewire.handler.answering.answer import NOTHING, Answer, Awaited
+from oncewire.errors import InvalidValue, ValueNotRecognized
+from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
+from oncewire.handler.answering.answer import (
+    NOTHING,
+    Answer,
+    Awaited,
+    acknowledge,
+    answer_error,
+    write_answer,
+)
 from oncewire.handler.arrival import facts_under
-from oncewire.handler.hub.relay import give_back, waiting_for
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import (
     Route,
     addresses_for,
+    agreement_for,
     agreement_of_hop,
     agreement_toward,
     peer_label,
     route_under,
 )
-from oncewire.handler.sealing.seal import onward_parcel
-from oncewire.handler.sealing.secure import check_connection
+from oncewire.handler.sealing.authentication import check_connection
+from oncewire.handler.sealing.encryption import read_stored
+from oncewire.handler.sealing.seal import onward_parcel, sealed, stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import facts_of
-from oncewire.handler.source import REPLY, Source
-from oncewire.message.acknowledgment import Actor
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.header import AckRequest
+from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.message.instant import SECOND
+from oncewire.message.signals import Actor, Error, Severity
 from oncewire.protocol.effects import Note
-from oncewire.protocol.hops import HopDuty, awaits_onward
-from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.hops import HopDuty, answer_previous, awaits_onward, hop_duty
 from oncewire.protocol.notes import PassedOn
-from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.receiver import ack_owed
 from oncewire.protocol.sender import enter_window
-from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
-from oncewire.protocol.synchronous import onward_patience, plan_reply, relay_patience
+from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, Outgoing, OutgoingState
+from oncewire.protocol.synchronous import (
+    SyncPlan,
+    answerable_after_restart,
+    late_warning,
+    onward_patience,
+    plan_reply,
+    relay_patience,
+    timeout_error,
+    unreachable_error,
+)
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
-from oncewire.wire.received import Received
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.wire.mime.whole import bundle
+from oncewire.wire.parcel import Parcel, Received
+
+# Previous: what a hub says to the handler that a message came from.
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """One message that a hub has in its store, and the hop it came by."""
+
+    node: Node
+    tx: Transaction
+    stored: StoredIncoming
+    received: Received
+    agreement: Agreement
+    terms: Terms
+    plan: SyncPlan
+    warnings: tuple[Error, ...] = ()
+
+    @classmethod
+    def read(
+        cls, node: Node, tx: Transaction, stored: StoredIncoming, plan: SyncPlan
+    ) -> Previous | None:
+        """Read it again from the store; None where its bytes or its agreement are gone."""
+        agreement = agreement_of_hop(node, tx, stored)
+        if agreement is None or stored.parcel is None:
+            return None
+        received = read_stored(node.store.spool, stored.parcel, node.limits)
+        terms = node.terms_of(tx, stored.incoming.terms_id)
+        return cls(node, tx, stored, received, agreement, terms, plan)
+
+    @property
+    def message(self) -> Message:
+        """What it says; a hub verifies nothing of it."""
+        return self.received.message
+
+    def acknowledge(self, *warnings: Error) -> StoredAnswer:
+        """The acknowledgement of this hop, kept for every copy."""
+        owed = ack_owed(self.message, self.terms, final=False)
+        told = (*self.warnings, *warnings)
+        answer = acknowledge(
+            self.node, self.message, self.agreement, owed, self.plan, self.received,
+            final=False, warnings=told,
+        )  # fmt: skip
+        incoming = self.stored.incoming
+        self.tx.save_answer(incoming.sender, incoming.message_id, answer)
+        write_answer(self.node, self.tx, self.stored, answer, told)
+        return answer
+
+    def until_forwarded(self) -> StoredAnswer | None:
+        """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""
+        copy = self.tx.outgoing(self.stored.incoming.message_id)
+        verdict = answer_previous(
+            HopDuty.UNTIL_FORWARDED, copy.outgoing if copy else None, self.terms
+        )
+        if verdict.acknowledge:
+            return self.acknowledge()
+        return self.report(verdict.error or Error("TransientError", Severity.WARNING))
+
+    def report(self, error: Error) -> StoredAnswer | None:
+        """An error that is told once and not kept; None where no message can say it."""
+        try:
+            return answer_error(self.node, self.message, self.agreement, (error,), self.plan)
+        except InvalidValue:
+            # ebMS 2.0 has no Transient Error; unless it was agreed, HTTP has to say it.
+            return None
+
+    def come_back(self) -> Answer:
+        """The same as a Transient Error, in the words of the transport."""
+        return Answer(503, retry_after=max(1, self.terms.retry_interval // SECOND))
+
+    def given_up(self) -> Error | None:
+        """What became of the next hop, if it is known that nothing will (HOP-9)."""
+        copy = self.tx.outgoing(self.stored.incoming.message_id)
+        if copy is None or copy.outgoing.state not in (
+            OutgoingState.NOT_DELIVERED,
+            OutgoingState.UNKNOWN,
+        ):
+            return None
+        certain = copy.outgoing.state is OutgoingState.NOT_DELIVERED
+        severity = Severity.ERROR if certain else Severity.WARNING
+        return Error("DeliveryFailure", severity, "", copy.outgoing.reason[:300])
+
+    def beside(self, *, relayed: bool) -> StoredAnswer | None:
+        """What this hub itself says when the next hop has spoken.
+
+        Its acknowledgement goes along with what is relayed unless only the To Party's was
+        asked for: that one is among it, and the initiator has no use for another.
+        """
+        asked_far = self.terms.ack_requested is not AckRequest.NONE
+        asked_here = self.terms.hop_ack_requested is not AckRequest.NONE
+        if relayed and asked_far and not asked_here:
+            return None
+        if self.stored.answer is not None:
+            return self.stored.answer
+        if hop_duty(self.message, self.terms) is HopDuty.UNTIL_FORWARDED:
+            return self.until_forwarded()
+        failed = self.given_up()
+        # Responsibility is not taken for what has failed already.
+        return self.acknowledge() if failed is None else self.report(failed)
+
+    def overdue(self) -> StoredAnswer | None:
+        """The next hop did not speak in time (SYNC-17). What may be repeated is stored for good
+        and acknowledged; what may not was never promised to anybody."""
+        if self.stored.answer is not None:
+            return self.stored.answer
+        if hop_duty(self.message, self.terms) is HopDuty.UNTIL_FORWARDED:
+            return self.until_forwarded()
+        failed = self.given_up()
+        if failed is None and answerable_after_restart(self.terms):
+            return self.acknowledge(late_warning())
+        return self.report(failed or timeout_error())
+
+
+# Relay: at a hub, what the next hop says goes back on the connection of the request.
+#
+# The hub's own exchange is as synchronous as the one it serves (SYNC-11). What comes back on its
+# connection is taken in like any arrival, and leaves on the connection that waits for it; where
+# none waits any more, because the time was up or the process died in between, it goes its own way.
+# So nothing that was stored depends on a connection.
+
+
+_HERE = SyncPlan(SyncReplyMode.SIGNALS_AND_RESPONSE)
+"""Whatever is said now leaves on the connection, and is owed on no other."""
+
+
+def waiting_for(node: Node, tx: Transaction, message_id: str) -> StoredIncoming | None:
+    """The request of that id whose connection waits here now."""
+    if not node.relaying:
+        return None
+    for stored in tx.incoming_by_id(message_id):
+        key = (stored.incoming.sender, message_id)
+        if stored.incoming.state is IncomingState.FORWARDED and key in node.relaying:
+            return stored
+    return None
+
+
+def give_back(node: Node, asked: StoredIncoming, post: Post | PostAnswer) -> None:
+    """Let a message leave on the connection that waits for it, or else as it would have."""
+    incoming = asked.incoming
+    node.actions.append(Relay(incoming.sender, incoming.message_id, post.parcel, instead=post))
+
+
+def take_back(node: Node, asked: StoredIncoming, message_id: str) -> None:
+    """The same for a message of ours that was about to leave on a connection of its own."""
+    for post in node.actions:
+        if isinstance(post, Post) and post.message_id == message_id:
+            node.actions.remove(post)
+            give_back(node, asked, post)
+            return
+
+
+def nothing_more(node: Node, tx: Transaction, message_id: str) -> None:
+    """The onward exchange of a request is over: its connection waits no longer."""
+    asked = waiting_for(node, tx, message_id)
+    if asked is None:
+        return
+    key = (asked.incoming.sender, message_id)
+    given = (action for action in node.actions if isinstance(action, Relay))
+    if all((each_relay.sender, each_relay.message_id) != key for each_relay in given):
+        node.actions.append(Relay(*key))
+
+
+def not_passed(
+    node: Node, tx: Transaction, post: PostOn, ended: Transmission, fault: Parcel | None
+) -> None:
+    """The next handler gave no message back: say what is known, in time for it to be heard.
+
+    A status and a SOAP Fault go back as they are; of the rest the initiator is told what
+    became of its message, and repeats it if it may.
+    """
+    asked = waiting_for(node, tx, post.message_id)
+    if asked is None:
+        return
+    key = (post.sender, post.message_id)
+    if fault is not None:
+        node.actions.append(Relay(*key, stored_parcel(fault), status=500))
+        return
+    if ended.retry_after is not None:
+        node.actions.append(Relay(*key, status=503, retry_after=ended.retry_after))
+        return
+    error = unreachable_error(ended.reason) if ended.certain else timeout_error()
+    report = _report(node, asked, post.parcel, error)
+    node.actions.append(Relay(*key, None if report is None else report.parcel))
+
+
+def _report(
+    node: Node, asked: StoredIncoming, onward: StoredParcel, error: Error
+) -> StoredAnswer | None:
+    """The error, addressed to the handler that the message came from; the copy that went on
+    names this hub's own hop last."""
+    agreement = agreement_for(node, asked.facts.cpa_id, asked.peer)
+    if agreement is None:
+        return None
+    message = read_stored(node.store.spool, onward, node.limits).message
+    message = replace(message, routing=message.routing[:-1])
+    return answer_error(node, message, agreement, (error,), _HERE)
+
+
+def relay(node: Node, tx: Transaction, awaited: Awaited, said: Sequence[Relay]) -> Answer:
+    """What goes back on a connection that waited: what the next hop said, and beside it what
+    this hub has to say itself (SYNC-8); nothing said: the time was up (SYNC-17)."""
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    status = next((each_relay for each_relay in said if each_relay.status != 200), None)
+    if status is not None:
+        return Answer(status.status, status.parcel, status.retry_after)
+    parcels = [each_relay.parcel for each_relay in said if each_relay.parcel is not None]
+    if stored is None or stored.passed_on:
+        return _together(node, parcels) if said else Answer(504)
+    previous = Previous.read(node, tx, stored, _HERE)
+    if previous is not None:
+        own = previous.beside(relayed=bool(parcels)) if said else previous.overdue()
+        if own is not None:
+            parcels.insert(0, own.parcel)
+        elif not parcels:
+            return previous.come_back()
+    return _together(node, parcels)
+
+
+def _together(node: Node, parcels: list[StoredParcel]) -> Answer:
+    """One message as it is, several one after the other: a hub writes into none of them."""
+    if not parcels:
+        return NOTHING
+    if len(parcels) == 1:
+        return Answer(200, parcels[0])
+    return Answer(200, sealed(node, bundle([whole_parcel(node, stored) for stored in parcels])))
 
 
 def is_answer(message: Message) -> bool:

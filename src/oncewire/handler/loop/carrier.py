@@ -10,9 +10,9 @@ from functools import partial
 from typing import BinaryIO
 
 from oncewire.errors import StoreDamaged
-from oncewire.handler.proofs import check_file
-from oncewire.handler.sealing.intact import is_of_pieces, stated_digest, with_body_digest
-from oncewire.handler.sealing.spooled import pieces_of
+from oncewire.handler.sealing.content_digest import is_of_pieces, stated_digest, with_body_digest
+from oncewire.handler.sealing.encryption import pieces_of
+from oncewire.handler.spool_reading import check_file
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport

@@ -13,7 +13,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem, StoreProblem
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
 from oncewire.handler.route import (
     Route,
     agreement_for,
@@ -22,34 +22,33 @@ from oncewire.handler.route import (
     stamps_at_entry,
     with_number,
 )
-from oncewire.handler.sealing.confide import encrypt_payloads, signer_over
-from oncewire.handler.sealing.intact import (
+from oncewire.handler.sealing.authentication import signer_for
+from oncewire.handler.sealing.content_digest import (
     is_of_pieces,
     with_body_digest,
     with_digest,
     with_pieces_digest,
 )
-from oncewire.handler.sealing.secure import signer_for
-from oncewire.handler.sealing.spooled import (
+from oncewire.handler.sealing.encryption import (
     SpooledParcel,
     body_slice,
+    encrypt_payloads,
     read_head,
+    signer_over,
     slices_of,
     whole_body,
 )
 from oncewire.message.envelope import Message
 from oncewire.message.form import Form
-from oncewire.message.header import AckRequest
+from oncewire.message.header import AckRequest, SequenceNumber
 from oncewire.message.instant import Instant
-from oncewire.message.sequence import SequenceNumber
-from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec, splice
-from oncewire.wire.mime import splice_body
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.mime import whole as splice_body
+from oncewire.wire.parcel import Parcel, Received
 
 SPOOL_ABOVE = 1024 * 1024
 """Bodies up to this size live in their row; larger ones in a file of the spool."""

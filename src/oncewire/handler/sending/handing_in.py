@@ -15,18 +15,17 @@ from typing import BinaryIO
 
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.errors import InvalidValue, OncewireError
+from oncewire.handler.context import NOWHERE, KillPoints, Node
 from oncewire.handler.documents.splitting import (
     check_splittable,
     compressed_key,
     needs_compressing,
     write_contents,
 )
-from oncewire.handler.kill import NOWHERE, KillPoints
-from oncewire.handler.node import Node
-from oncewire.handler.proofs import LONG_PIECE
 from oncewire.handler.route import Route, route_under
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
+from oncewire.handler.spool_reading import LONG_PIECE
 from oncewire.message.payload import DistantPayload, Payload
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.limits import DEFAULT_LIMITS

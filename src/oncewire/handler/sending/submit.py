@@ -4,40 +4,101 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
+from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.documents.original import Original, is_whole
-from oncewire.handler.documents.splitting import needs_parts, put_into_spool, store_document
-from oncewire.handler.node import Node
+from oncewire.handler.actions import PostAnswer
+from oncewire.handler.context import BODY_MAX, Node, trial_terms
+from oncewire.handler.documents.outgoing_document import Original, is_whole
+from oncewire.handler.documents.splitting import (
+    check_splittable,
+    needs_parts,
+    put_into_spool,
+    store_document,
+)
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
+from oncewire.handler.sealing.encryption import check_closable
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
-from oncewire.handler.sending.fitting import check_sizes, terms_to_send
-from oncewire.handler.trial import trial_terms
 from oncewire.journal.identity import identity_digest
-from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error, ErrorList
-from oncewire.message.header import AckRequest, DeliverySemantics, Header
+from oncewire.message.header import (
+    TRIAL_MARK,
+    TRIAL_SERVICE,
+    AckRequest,
+    DeliverySemantics,
+    Header,
+    SequenceNumber,
+    SyncReplyMode,
+    is_named_rightly,
+    is_trial,
+)
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
-from oncewire.message.quick import quick
-from oncewire.message.sequence import SequenceNumber
-from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
-from oncewire.message.variant import variant
+from oncewire.message.quick import quick, variant
+from oncewire.message.signals import Acknowledgment, Error, ErrorList
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
 from oncewire.wire import codec
+from oncewire.wire.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from oncewire.agreement.agreement import ActionBinding, Agreement
+    from oncewire.protocol.terms import Terms
+
+
+# Fitting: the terms a submission runs under, and whether its documents fit what was agreed.
+#
+# It is asked before a document is read, where its size is known by then, and again when it was.
+
+
+PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
+"""Bytes of all payloads of a message: with what is around them a body that a handler takes."""
+
+
+def terms_to_send(submission: Submission, binding: ActionBinding) -> Terms:
+    """The terms of its action, less what the submission goes without."""
+    terms, opens = binding.terms, submission.ref_to_message_id is None
+    if submission.best_effort and terms.reliable:
+        terms = replace(terms, reliable=False, numbered=False, ordered=False)
+    if terms.synchronous and not sends_synchronously(binding, opens=opens):
+        # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
+        terms = replace(terms, sync_mode=SyncReplyMode.NONE)
+    return terms
+
+
+def check_sizes_known(submission: Submission, agreement: Agreement) -> None:
+    """Refuse a submission by what is known of its documents before anybody has read them."""
+    binding = binding_to_send(agreement, submission.service, submission.action)
+    check_sizes(submission, agreement, binding, terms_to_send(submission, binding))
+
+
+def check_sizes(
+    submission: Submission, agreement: Agreement, binding: ActionBinding, terms: Terms
+) -> None:
+    """Refuse what the partner would refuse: more than was agreed, or than a handler takes."""
+    payloads = submission.payloads
+    if terms.max_size is not None and needs_parts(payloads, terms):
+        check_splittable(payloads, terms, agreement.form, binding.security)
+        return
+    together = sum(payload.size for payload in payloads)
+    if together > PAYLOAD_BYTES_MAX:
+        raise InvalidValue(
+            f"the payloads have {together:,} bytes together, more than {PAYLOAD_BYTES_MAX:,}",
+            remedy="send them in several messages, or agree on parts (payload.max_size)",
+        )
+    check_closable(payloads, binding.security)
+
 
 LIFETIME_MAX: Duration = 100 * 366 * DAY
 """A message that may take longer may take for ever: it needs no TimeToLive."""
@@ -428,3 +489,20 @@ def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
         split_total=None if split is None else split.total,
     )
     return Note(what, header.message_id, header.ref_to_message_id, channel)
+
+
+# Copying: a trial that was sent is sent once more, to see what its receiver makes of a copy.
+
+
+def send_copy(node: Node, tx: Transaction, message_id: str) -> None:
+    """Let the stored bytes of a trial leave again, beside its own attempts."""
+    stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
+    if stored is None or parcel is None or not is_trial(message_id):
+        raise NotAllowed(
+            f"message {message_id} is no trial that was sent", remedy="copy none but trials"
+        )
+    transports = node.terms_of(tx, stored.outgoing.terms_id).transports
+    ways = list(addresses_for(node, tx, stored, transports).items())
+    if ways:
+        tx.save_outgoing(stored.outgoing.repeated())
+        node.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))

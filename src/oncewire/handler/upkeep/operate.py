@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from shlex import quote
+from typing import Protocol
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
 from oncewire.errors import NotAllowed, NotHere, StoreDamaged, UnknownMessage
-from oncewire.handler.arriving.poison import (
+from oncewire.handler.answering.answer import ANSWER_CHANNEL, signal_ways
+from oncewire.handler.arriving.release import (
     call_operator,
     find_to_end,
     give_up_received,
     last_terms,
     mend_channel,
 )
-from oncewire.handler.documents.original import is_whole
-from oncewire.handler.documents.outcome import abandon_document, parts_sent
-from oncewire.handler.node import Node
+from oncewire.handler.context import Node
+from oncewire.handler.documents.outgoing_document import has_parts, is_whole
+from oncewire.handler.documents.parts import abandon_document, parts_sent
 from oncewire.handler.perform import (
     HANDLER,
+    WAY,
     load_channel,
     open_incident,
     perform,
@@ -27,17 +31,102 @@ from oncewire.handler.perform import (
     receiver_of,
     resolve_incidents,
 )
-from oncewire.handler.upkeep.resumable import check_resumable
+from oncewire.handler.route import peer_label
 from oncewire.message.envelope import MessageKind
-from oncewire.message.instant import format_instant
+from oncewire.message.instant import Instant, format_instant
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import EpochEnded, Resumed, Suspended
-from oncewire.protocol.sender import abandon, resume
+from oncewire.protocol.sender import abandon, check_resendable, resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
 from oncewire.protocol.terms import Scope, Terms
-from oncewire.store.contract import Transaction
+from oncewire.store.contract import Reader, Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
+
+# Resumable: whether an operator's `resume` can help a message on, and why not.
+
+
+class Stored(Protocol):
+    """What is asked of the store: a transaction has it as well as a reader."""
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        """The message that was sent from here under that id."""
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        """A document in parts."""
+
+
+def can_resume(reader: Reader, stored: StoredOutgoing, now: Instant) -> bool:
+    """Whether `resume` would send a message on now. Past its deadline it would not: it would be
+    refused, or end the message."""
+    outgoing = stored.outgoing
+    channels = (one for one in reader.channels()[0] if one.key == outgoing.channel)
+    channel = next(channels, None)
+    try:
+        check_resumable(reader, stored, channel)
+        terms = reader.terms(outgoing.terms_id)
+        deadline = None if terms is None else outgoing.deadline(terms)
+        if terms is None or (deadline is not None and deadline <= now):
+            return False
+        if not _goes_another_way(stored, channel):
+            check_resendable(outgoing, channel, terms, now)
+    except (NotAllowed, StoreDamaged):
+        return False
+    return True
+
+
+def _goes_another_way(stored: StoredOutgoing, channel: SendingChannel | None) -> bool:
+    """Whether not the message itself starts anew, but its channel, its parts or its wait."""
+    waits = stored.outgoing.state is OutgoingState.WAITING
+    return waits or is_whole(stored) or (channel is not None and channel.suspended)
+
+
+def check_resumable(known: Stored, stored: StoredOutgoing, channel: SendingChannel | None) -> None:
+    """Raise NotAllowed of what ended in a way that others have acted on."""
+    message_id, state = stored.outgoing.message_id, stored.outgoing.state
+    stands = channel is not None and channel.suspended_by == message_id
+    if state is OutgoingState.DELIVERED and not stands:
+        raise NotAllowed(
+            f"message {message_id} was delivered: its receiver acknowledged it",
+            remedy="a receiver that has it drops a copy under the same id; `oncewire ask "
+            f"{quote(message_id)}` asks whether it still has it. If it has lost it since, as when "
+            "an older backup was restored there, or is to process the document once more, send "
+            "the document as a new message",
+        )
+    if state not in FINAL_OUTGOING or (channel is not None and channel.suspended):
+        return
+    if is_whole(stored):
+        _refuse_ended(stored)
+    _refuse_part_of_ended(known, stored)
+    if stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL:
+        # A delivery behind the back of a party that acts on the failure would be a second one.
+        raise NotAllowed(
+            f"the failure of {message_id} was reported to {stored.relayed_from}",
+            remedy="its From Party decides whether to send it again",
+        )
+
+
+def _refuse_ended(whole: StoredOutgoing) -> None:
+    message_id, state = whole.outgoing.message_id, whole.outgoing.state
+    if state in FINAL_OUTGOING:
+        raise NotAllowed(
+            f"document {message_id} ended as {state.value}, which its application was told",
+            remedy="send the document anew, under an id of its own",
+        )
+
+
+def _refuse_part_of_ended(known: Stored, part: StoredOutgoing) -> None:
+    """A part that ended took its document with it, and joins it to nothing any more; nor does the
+    message that names parts of which one did not arrive."""
+    split_id = part.facts.split_id
+    whole = None if split_id is None else known.outgoing(split_id)
+    if split_id is None or whole is None or not has_parts(whole):
+        return
+    document = known.document("", split_id)
+    if part.facts.split_number is not None or document is None or not document.complete:
+        _refuse_ended(whole)
+
 
 BEHIND_MAX = 10_000
 """How many messages are looked at when a receiver's pause is lifted; the rest wait it out."""
@@ -292,3 +381,57 @@ def _stream_terms(node: Node, tx: Transaction, key: str) -> Terms | None:
             if channel_of(agreement, terms, Direction.SEND, conversation, None) == key:
                 return terms
     return None
+
+
+# Over: incidents of handlers and ways are closed when what they tell of has ended.
+#
+# Most incidents are closed by the step that ends their cause. Of these no step can know: a pause
+# runs out while nothing is sent, an address is written into an agreement, a transport is agreed no
+# more. So they are looked at now and then.
+
+
+_SIGNALS = (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR)
+
+
+def close_what_is_over(node: Node) -> None:
+    """Close those whose cause has ended."""
+    with node.store.reader() as reader:
+        keys = {incident.channel for incident in reader.incidents() if incident.channel}
+    for key in sorted(keys):
+        with node.transition() as tx:
+            if _is_over(node, tx, key):
+                resolve_incidents(node, tx, Resolve(channel=key))
+
+
+def _is_over(node: Node, tx: Transaction, key: str) -> bool:
+    if receiver_of(key) is not None:
+        receiver = tx.sending_channel(key)
+        return receiver is None or receiver.paused_until <= node.now()
+    if key.startswith(ANSWER_CHANNEL):
+        return _can_answer(node, key.removeprefix(ANSWER_CHANNEL))
+    if key.startswith(WAY):
+        transport, _, peer = key.removeprefix(WAY).partition(" to ")
+        agreed = _is_agreed(node, peer, transport)
+        if not agreed:
+            node.left.discard((peer, transport))
+        return not agreed
+    return False
+
+
+def _can_answer(node: Node, peer: str) -> bool:
+    """Whether every signal to a partner has somewhere to go."""
+    return all(
+        signal_ways(node, agreement, kind)
+        for agreement in node.agreements
+        if peer_label(agreement) == peer
+        for kind in _SIGNALS
+    )
+
+
+def _is_agreed(node: Node, peer: str, transport: str) -> bool:
+    """Whether messages to a partner may go by a transport."""
+    return any(
+        transport in agreement.sending.terms.transports
+        for agreement in node.agreements
+        if peer_label(agreement) == peer
+    )

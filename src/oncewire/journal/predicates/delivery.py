@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from oncewire.journal.outcome import given_up_by
+from oncewire.journal.predicates.context import ViolationKind
 from oncewire.journal.predicates.subject import Subject
-from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,
     ACK_SENT,
     ACKNOWLEDGED,
+    EXHAUSTED,
+    EXPIRED,
     FAILED,
     FORWARDED,
     HANDED_OVER,
+    INCIDENT,
     JOINED,
     NOTIFIED,
+    PASSED_ON,
     RECEIVED,
+    REFUSED,
+    REJECTED,
+    RESUMED,
+    SEND_FAILED,
     SENT,
     SUBMITTED,
+    SUSPENDED,
     Trace,
 )
 from oncewire.protocol import notes
+from oncewire.protocol.terms import HopMode
 
 
-def judge(subject: Subject) -> None:
+def judge_delivery(subject: Subject) -> None:
     """Each handler that was given the message to deliver: where does it stand at the end?"""
     for trace in subject.traces:
         if ABANDONED in trace.kinds:
@@ -164,3 +174,110 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
 def arrived(subject: Subject) -> bool:
     """Whether an application has it, or the document that it is a part of."""
     return any(trace.confirmations for trace in subject.traces)
+
+
+# L3, calm: where nothing goes wrong every message arrives, and nobody is told of a failure.
+#
+# Judged only where the world says of itself that it was calm: no journal can prove that. Every
+# other promise is kept by a handler that fails each message and says so; this one is not.
+
+
+ALARMS = (
+    FAILED,
+    NOTIFIED,
+    REJECTED,
+    REFUSED,
+    EXHAUSTED,
+    EXPIRED,
+    SUSPENDED,
+    ABANDONED,
+    INCIDENT,
+)
+"""Kinds that tell of trouble, the plainest first."""
+
+
+def judge_calm(subject: Subject) -> None:
+    """Each message, and each signal that somebody threw away."""
+    if not subject.context.calm:
+        return
+    for alarm in ALARMS:
+        for trace in subject.traces:
+            if alarm in trace.kinds and not subject.has(ViolationKind.WRONG_OUTCOME):
+                subject.found(
+                    "L3",
+                    ViolationKind.WRONG_OUTCOME,
+                    trace.node,
+                    f"Nothing went wrong in this world, and it has a row {alarm!r}.",
+                )
+    if subject.submitted is None or arrived(subject) or subject.has(ViolationKind.LOST):
+        return
+    subject.found(
+        "L3",
+        ViolationKind.LOST,
+        subject.submitted.node,
+        "Nothing went wrong in this world, and no application has it.",
+    )
+
+
+# S12, hops: an intermediary that took responsibility forwards the message or reports it, and what
+# reports it arrives or is the operator's to know of (C33).
+#
+# A notice that is reliable is judged like any message (S4). One that is sent with best effort, as
+# earlier versions did under ebMS 2.0, and one that only passes a hub are judged here.
+
+
+def judge_hop(subject: Subject) -> None:
+    """Each hub on the way, once every timer has run out."""
+    if not subject.healed:
+        return
+    for trace in subject.traces:
+        if FORWARDED in trace.kinds:
+            if _is_responsible(subject, trace):
+                _judge_hub(subject, trace)
+        elif SENT in trace.kinds and not _is_known_of(trace):
+            _judge_notice(subject, trace)
+
+
+def _is_responsible(subject: Subject, trace: Trace) -> bool:
+    """Its acknowledgement is the promise (HOP-8); storing and forwarding is one by itself."""
+    terms = subject.context.terms_of(trace.kinds[FORWARDED][0])
+    promised = ACK_SENT in trace.kinds or terms.hop_mode is HopMode.STORE_AND_FORWARD
+    return promised and terms.reliable
+
+
+def _judge_hub(subject: Subject, trace: Trace) -> None:
+    standing = trace.standing
+    if standing is None or standing.kind == RESUMED:
+        judge_open(subject, trace, trace.kinds[FORWARDED][0])
+    elif standing.kind == FAILED and not subject.was_told(trace):
+        subject.found(
+            "S12",
+            ViolationKind.UNNOTIFIED,
+            trace.node,
+            "This hub took responsibility, failed, and did not tell the From Party.",
+        )
+
+
+def _is_known_of(trace: Trace) -> bool:
+    """Whether somebody has what this node sent, or its operator knows that nobody has."""
+    return any(kind in trace.kinds for kind in (ACKNOWLEDGED, INCIDENT, ABANDONED))
+
+
+def _judge_notice(subject: Subject, trace: Trace) -> None:
+    submitted = trace.first(SUBMITTED)
+    if submitted is None:
+        # Of what passes, only a report is stored and repeated.
+        owed = PASSED_ON in trace.kinds
+    elif not subject.is_notice or subject.context.terms_of(submitted).reliable:
+        return
+    else:
+        # Sent once: the last that is known of it is that no transport took it.
+        last = trace.last(SENT, SEND_FAILED)
+        owed = last is not None and last.kind == SEND_FAILED
+    if owed:
+        subject.found(
+            "S12",
+            ViolationKind.UNNOTIFIED,
+            trace.node,
+            "It tells the From Party of a failure, nobody took it, and the operator was not told.",
+        )

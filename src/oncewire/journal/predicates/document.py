@@ -8,8 +8,13 @@ parts, JOINED, HANDED_OVER and, where its receiver gave it up, REFUSED.
 from __future__ import annotations
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.violation import EVIDENT, Violation, ViolationKind, unreadable
+from oncewire.journal.predicates.context import (
+    EVIDENT,
+    Context,
+    Violation,
+    ViolationKind,
+    unreadable,
+)
 from oncewire.journal.row import Row
 from oncewire.journal.trace import ACKNOWLEDGED, JOINED, RECEIVED, REFUSED, SUBMITTED
 from oncewire.protocol import notes

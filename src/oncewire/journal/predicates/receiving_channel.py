@@ -12,11 +12,10 @@ its place counts from 0 at the epoch's beginning and never repeats.
 
 from __future__ import annotations
 
-from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.violation import Violation, ViolationKind
+from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
-from oncewire.message.trial import is_trial
+from oncewire.message.header import is_trial
 from oncewire.protocol import notes
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms

@@ -9,9 +9,8 @@ from __future__ import annotations
 from operator import itemgetter
 
 from oncewire.journal.outcome import elapsed
-from oncewire.journal.predicates.context import ALWAYS
+from oncewire.journal.predicates.context import ALWAYS, ViolationKind
 from oncewire.journal.predicates.subject import Subject
-from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,

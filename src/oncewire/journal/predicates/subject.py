@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.predicates.context import Context, homes_of
-from oncewire.journal.predicates.violation import Violation, ViolationKind
+from oncewire.journal.predicates.context import Context, Violation, ViolationKind, homes_of
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,

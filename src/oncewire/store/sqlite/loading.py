@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from oncewire.errors import StoreDamaged
+from oncewire.errors import StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import Incident, Removed
-from oncewire.store.sqlite.numbers import Numbers
+from oncewire.store.sqlite.connection import damaged_page, failure
 from oncewire.store.sqlite.rows import (
     DOCUMENT,
     FACTS,
@@ -38,7 +42,6 @@ from oncewire.store.sqlite.rows import (
     state_of_outgoing,
     whole,
 )
-from oncewire.store.sqlite.statements import Statements
 from oncewire.store.transition.backend import COUNTERS
 from oncewire.store.transition.rows import (
     AnswerBytes,
@@ -49,6 +52,233 @@ from oncewire.store.transition.rows import (
     OutgoingBytes,
     OutgoingRow,
 )
+
+if TYPE_CHECKING:
+    import apsw
+
+
+# Statements on one SQLite connection, and what their failures mean.
+
+
+_ONE_ROW = "?)"
+"""How a statement ends that inserts its values as a row."""
+_AT_ONCE = (64, 16, 4, 1)
+
+
+@cache
+def _many(statement: str, size: int) -> str:
+    """The statement that inserts so many rows."""
+    start = statement.rindex("(")
+    return statement[:start] + ", ".join([statement[start:]] * size)
+
+
+class Statements:
+    """Runs statements. Once SQLite has failed, nothing since the last commit can be relied on."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        import apsw
+
+        self._error, self._corrupt = apsw.Error, apsw.CorruptError
+        faults = (apsw.ConstraintError, apsw.SQLError, OverflowError, UnicodeError, TypeError)
+        self._refused = faults
+        self._connection, self._path = connection, path
+        self._cursor = connection.cursor()
+        self.failure: StoreFull | StoreGone | None = None
+        # How many were run since it was opened; one for many rows is one.
+        self.count = 0
+        # What SQLite counted when the transaction began, and the steps in it.
+        self._unchanged = self._before_steps = 0
+        # Pages of the log, as of the last commit.
+        self.pages = 0
+        connection.set_wal_hook(self._count_pages)
+        self._version = self._data_version()
+
+    def _count_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self.pages = pages
+        return 0
+
+    # --- statements ---
+
+    def run(self, statement: str, values: Values = ()) -> list[Values]:
+        """Run one statement to its end. SQLite's trouble becomes StoreFull or StoreGone."""
+        self.count += 1
+        try:
+            return self._cursor.execute(statement, values).fetchall()
+        except Exception as error:
+            raise self._trouble(statement, error) from error
+
+    def run_batches(self, batches: Sequence[tuple[str, Sequence[Values]]]) -> None:
+        """Run each statement for every row of its values; not at all where there are none."""
+        for statement, rows in batches:
+            if rows:
+                self.count += 1
+                try:
+                    if statement.endswith(_ONE_ROW):
+                        self._insert(statement, rows)
+                    else:
+                        self._cursor.executemany(statement, rows)
+                except Exception as error:
+                    raise self._trouble(statement, error) from error
+
+    def _insert(self, statement: str, rows: Sequence[Values]) -> None:
+        """Insert many rows at a time: what a statement costs is paid once for all of them."""
+        done, left = 0, len(rows)
+        for size in _AT_ONCE:
+            while left >= size:
+                some = rows[done : done + size]
+                self._cursor.execute(_many(statement, size), list(chain.from_iterable(some)))
+                done, left = done + size, left - size
+
+    def _trouble(self, statement: str, error: Exception) -> Exception:
+        if isinstance(error, self._refused):
+            return StoreProblem(
+                f"a value cannot be kept: {error}", remedy="this is a fault of Oncewire: report it"
+            )
+        if isinstance(error, self._corrupt) and statement.startswith(("SELECT", "WITH")):
+            # The transaction stands: only this question has no answer.
+            return damaged_page(error, self._path)
+        if isinstance(error, self._error):
+            self.failure = failure(error, self._path)
+            return self.failure
+        return error
+
+    def changed_rows(self) -> int:
+        """How many rows the last statement changed."""
+        return self._connection.changes()
+
+    def columns(self, table: str) -> dict[str, tuple[str, bool]]:
+        """The kind of each column, and whether it needs a value."""
+        found = self.run(f"PRAGMA table_info({table})")
+        return {name: (kind, bool(needed)) for _, name, kind, needed, *_ in found}
+
+    # --- transactions ---
+
+    def begin(self) -> None:
+        """Begin a transaction, if none is open."""
+        if not self._connection.in_transaction:
+            self.run("BEGIN IMMEDIATE")
+            self._unchanged = self._connection.total_changes()
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        if self._connection.in_transaction:
+            self.run("COMMIT")
+
+    def applied(self) -> bool:
+        """Whether a transaction is open that changed anything."""
+        connection = self._connection
+        return connection.in_transaction and connection.total_changes() != self._unchanged
+
+    def begin_steps(self) -> None:
+        """What follows can be undone."""
+        self.begin()
+        self.run("SAVEPOINT steps")
+        self._before_steps = self._connection.total_changes()
+
+    def keep_steps(self) -> None:
+        """It is kept."""
+        self.run("RELEASE steps")
+        self._end_if_unchanged()
+
+    def undo_steps(self) -> None:
+        """It is undone."""
+        self.run("ROLLBACK TO steps")
+        self.run("RELEASE steps")
+        # SQLite counts what was undone too.
+        self._unchanged += self._connection.total_changes() - self._before_steps
+        self._end_if_unchanged()
+
+    def _end_if_unchanged(self) -> None:
+        if not self.applied():
+            self.run("ROLLBACK")
+
+    def abandon(self) -> None:
+        """End the transaction after a failure, if SQLite has not done so itself."""
+        with suppress(StoreFull, StoreGone):
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
+
+    # --- others ---
+
+    def _data_version(self) -> Any:
+        return self.run("PRAGMA data_version")[0][0]
+
+    def changed_elsewhere(self) -> bool:
+        """Whether another connection has written since this was asked last."""
+        before, self._version = self._version, self._data_version()
+        return bool(before != self._version)
+
+
+# The numbers that the tables know MessageIds by.
+
+
+REMEMBERED = 50_000
+"""How many MessageIds are remembered at most; beyond it, all are read anew."""
+
+_FIND = "SELECT id FROM message WHERE message_id = ?"
+_FIND_SOME = (
+    "SELECT message_id, id FROM message WHERE message_id IN (SELECT value FROM json_each(?))"
+)
+
+
+class Numbers:
+    """Numbers by MessageId; None: it has none yet."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._statements = statements
+        self._known: dict[str, int | None] = {}
+        self._last: int | None = None
+
+    def of(self, message_ids: Sequence[str]) -> list[int]:
+        """The numbers of those that have one."""
+        self.find(message_ids)
+        found = map(self._known.__getitem__, message_ids)
+        return [number for number in found if number is not None]
+
+    def learn(self, numbers: Iterable[tuple[str, int]]) -> None:
+        """These were found with something else."""
+        self._known.update(numbers)
+
+    def give(self, message_ids: Iterable[str]) -> Mapping[str, int]:
+        """The numbers of all of them, given here to those that have none."""
+        wanted = list(dict.fromkeys(message_ids))
+        self.find(wanted)
+        new = [message_id for message_id in wanted if self._known[message_id] is None]
+        if not new:
+            return cast(dict[str, int], self._known)
+        if self._last is None:
+            self._last = int(self._statements.run("SELECT ifnull(max(id), 0) FROM message")[0][0])
+        rows = list(enumerate(new, self._last + 1))
+        insert = "INSERT INTO message (id, message_id) VALUES (?, ?)"
+        self._statements.run_batches([(insert, rows)])
+        self._last += len(rows)
+        self._known.update((message_id, number) for number, message_id in rows)
+        return cast(dict[str, int], self._known)
+
+    def find(self, message_ids: Iterable[str]) -> None:
+        """Know which of them have one."""
+        known = self._known
+        missing = [message_id for message_id in message_ids if message_id not in known]
+        if not missing:
+            return
+        if len(missing) == 1:
+            rows = self._statements.run(_FIND, (missing[0],))
+            known[missing[0]] = rows[0][0] if rows else None
+            return
+        known.update(dict.fromkeys(missing))
+        given = json.dumps(missing, ensure_ascii=False)
+        known.update(self._statements.run(_FIND_SOME, (given,)))
+
+    def forget(self) -> None:
+        """Numbers were given, taken or removed otherwise; what is remembered may not hold."""
+        self._known.clear()
+        self._last = None
+
+    def bound(self) -> None:
+        """Remember no more than fits."""
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+
 
 # Every statement is put together from constants of this package; values are always bound.
 ANSWER = tuple(f"answer_{name}" for name in PARCEL)

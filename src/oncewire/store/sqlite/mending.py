@@ -12,9 +12,9 @@ from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Proof
 from oncewire.store.records import Damage
-from oncewire.store.schedule import FINAL_INCOMING
 from oncewire.store.sqlite.loading import Loading
 from oncewire.store.sqlite.rows import MEASURES, POSSIBLE, RECEIVING, SENDING, STATUS_WORDS
+from oncewire.store.transition.rows import FINAL_INCOMING
 
 
 def _sql_list(words: Iterable[str]) -> str:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from oncewire.errors import StoreDamaged, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, Row
+from oncewire.message.header import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.message.instant import Instant
-from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Kind
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
@@ -29,13 +29,14 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
 )
-from oncewire.store.schedule import STORED_INCOMING
 from oncewire.store.sqlite.connection import (
     BUSY_TIMEOUT,
+    check_origin,
     connect_reader,
     damaged_page,
     disconnect,
     failure,
+    known_migrations,
 )
 from oncewire.store.sqlite.loading import (
     DOCUMENTS,
@@ -49,7 +50,6 @@ from oncewire.store.sqlite.loading import (
     read_removed,
     read_terms,
 )
-from oncewire.store.sqlite.migrate import check_origin, known_migrations
 from oncewire.store.sqlite.rows import (
     PARCEL,
     RECEIVING,
@@ -64,6 +64,7 @@ from oncewire.store.sqlite.rows import (
     spool_names,
     whole,
 )
+from oncewire.store.transition.rows import STORED_INCOMING
 
 if TYPE_CHECKING:
     import apsw

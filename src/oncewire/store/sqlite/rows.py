@@ -21,14 +21,12 @@ from typing import Any, TypeAlias
 
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
-from oncewire.message.sequence import SequenceStatus
+from oncewire.message.header import SequenceStatus
 from oncewire.protocol.documents import DocumentState, SplitDocument
-from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import IncomingState, OutgoingState, Phase, Proof
+from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState, Phase, Proof
 from oncewire.store.records import (
     MessageFacts,
     SpoolSlice,

@@ -23,15 +23,21 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from oncewire.errors import StoreProblem
-from oncewire.journal.row import JOURNAL_VERSION
-from oncewire.journal.schema import check_version
+from oncewire.journal.row import JOURNAL_VERSION, check_version
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoreMark
 from oncewire.store.spool import FileSpool
 from oncewire.store.sqlite.backend import SqliteBackend
-from oncewire.store.sqlite.connection import Owner, connect, disconnect, failure
-from oncewire.store.sqlite.mark import check_mark, read_mark
-from oncewire.store.sqlite.migrate import known_migrations, migrate
+from oncewire.store.sqlite.connection import (
+    Owner,
+    check_mark,
+    connect,
+    disconnect,
+    failure,
+    known_migrations,
+    migrate,
+    read_mark,
+)
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.transition.turns import Turns
 from oncewire.store.transition.work import Work

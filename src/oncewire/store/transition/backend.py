@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from oncewire.errors import StoreFull, StoreGone
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import Damage, Incident, Refusal, Removed
 from oncewire.store.transition.rows import (

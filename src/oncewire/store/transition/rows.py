@@ -5,13 +5,22 @@ The bytes have rows of their own: most steps do not need them, and they may be l
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-from oncewire.errors import StoreDamaged
+from oncewire.errors import NotAllowed, StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import (
+    FINAL_OUTGOING,
+    Incoming,
+    IncomingState,
+    Outgoing,
+    OutgoingState,
+)
+from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
     SpoolSlice,
     StoredAnswer,
@@ -20,7 +29,105 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
 )
-from oncewire.store.schedule import FINAL_INCOMING
+
+# Under which instants a store files a message: one place for every backend.
+#
+# A backend keeps these values as columns or sorted keys beside the protocol's state, so that
+# finding what is due never looks at a message that is not.
+
+
+FINAL_INCOMING = frozenset(
+    {
+        IncomingState.CONFIRMED,
+        IncomingState.FORWARDED,
+        IncomingState.REFUSED,
+        IncomingState.CLOSED,
+    }
+)
+"""Nobody waits for the message any more; its row is kept to recognise duplicates."""
+
+STORED_INCOMING = tuple(state for state in IncomingState if state is not IncomingState.ARRIVING)
+"""The states a stored message can have."""
+
+LIVE = frozenset({OutgoingState.OUTSTANDING, OutgoingState.SUSPENDED})
+"""The message has its place in the window and is not settled."""
+
+
+def has_entered(outgoing: Outgoing) -> bool:
+    """Whether the message has had its place: from then on it has a number in the store's own
+    order of sending, which no clock decides (C15)."""
+    return outgoing.state in LIVE or outgoing.first_sent_at is not None
+
+
+def sends_from(channel: SendingChannel | None) -> Instant | None:
+    """From when the channel lets messages out; None: not before somebody resumes it."""
+    if channel is None:
+        return 0
+    return None if channel.suspended else channel.paused_until
+
+
+def due_at(outgoing: Outgoing, channel: SendingChannel | None) -> Instant | None:
+    """From when the next attempt may be made; None: no timer runs, or the channel stands."""
+    if outgoing.state is not OutgoingState.OUTSTANDING or outgoing.next_attempt_at is None:
+        return None
+    start = sends_from(channel)
+    return None if start is None else max(outgoing.next_attempt_at, start)
+
+
+def expires_at(outgoing: Outgoing, terms: Terms) -> Instant | None:
+    """When a message that is not final yet reaches its deadline, if it has one."""
+    return None if outgoing.state in FINAL_OUTGOING else outgoing.deadline(terms)
+
+
+def outgoing_keep_until(outgoing: Outgoing, terms: Terms) -> Instant:
+    """Until then the sender's copy stays (STO-7, STO-8)."""
+    begin = outgoing.submitted_at if outgoing.first_sent_at is None else outgoing.first_sent_at
+    return begin + terms.persist_duration + terms.keep
+
+
+def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
+    """Until then the receiver's copy and its answer stay (STO-7, STO-8)."""
+    return incoming.received_at + terms.persist_duration + terms.keep
+
+
+def document_keep_until(document: SplitDocument, terms: Terms) -> Instant:
+    """Until then it is known how far it was: its last part may come persistDuration after the
+    latest that came, and is kept as long as any message."""
+    latest = max(document.begun_at, document.latest_at)
+    return latest + 2 * terms.persist_duration + terms.keep
+
+
+def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:
+    """Until then the sender may still take an answer; afterwards it has forgotten the
+    message, or tells its application that nothing is known of it."""
+    return received_at + terms.persist_duration
+
+
+@lru_cache(maxsize=1024)
+def id_of(terms: Terms) -> str:
+    """`terms_id` is a digest over every value: too dear to compute for every message."""
+    return terms.terms_id
+
+
+def not_kept(agreement_id: str) -> NotAllowed:
+    """The error for filing a message under an agreement that is not there."""
+    return NotAllowed(
+        f"agreement {agreement_id} is not kept here", remedy="call remember_agreement first"
+    )
+
+
+def still_counts(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> bool:
+    """Whether the channel still waits for a decision about this message.
+
+    Its number may be unsettled although its outcome is known: the operator abandons or
+    resumes it by its id, so removing it would leave the channel standing for ever.
+    """
+    if channel is None:
+        return False
+    return channel.suspended_by == outgoing.message_id or channel.is_unsettled(
+        outgoing.epoch, outgoing.number, terms
+    )
+
 
 IncomingKey = tuple[str, str]
 """(sender, MessageId): the key of duplicates."""

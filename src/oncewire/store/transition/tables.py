@@ -10,15 +10,95 @@ A row that is None is known not to be there.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from oncewire.message.instant import Instant
 from oncewire.protocol.documents import UNFINISHED
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.records import Incident
-from oncewire.store.schedule import LIVE
-from oncewire.store.transition.indexes import Groups, Sorted
-from oncewire.store.transition.rows import DocumentRow, IncomingKey, IncomingRow, OutgoingRow
+from oncewire.store.records import Incident, StoredParcel
+from oncewire.store.transition.rows import (
+    LIVE,
+    AnswerBytes,
+    DocumentRow,
+    IncomingBytes,
+    IncomingKey,
+    IncomingRow,
+    OutgoingBytes,
+    OutgoingRow,
+)
+
+# Keys in order, for rows that are found by something else than their own key.
+
+
+class Sorted:
+    """Keys in order. Inserting near the end and reading from the front are the usual steps."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+
+    def add(self, key: Any) -> None:
+        """Insert where it belongs."""
+        keys = self.keys
+        if not keys or key > keys[-1]:
+            keys.append(key)
+        else:
+            insort(keys, key)
+
+    def remove(self, key: Any) -> None:
+        """Remove a key that is there."""
+        del self.keys[bisect_left(self.keys, key)]
+
+    def up_to(self, bound: Instant, limit: int | None = None) -> list[Any]:
+        """Keys (tuples that begin with an instant) at most `bound`, at most `limit` of them."""
+        end = bisect_left(self.keys, (bound + 1,))
+        return self.keys[: end if limit is None else min(end, limit)]
+
+    def beyond(self, bound: Instant) -> list[Any]:
+        """Keys (tuples that begin with an instant) later than `bound`."""
+        return self.keys[bisect_left(self.keys, (bound + 1,)) :]
+
+    def after(self, number: int, limit: int) -> list[Any]:
+        """Keys (tuples that begin with a number) beyond that number, at most `limit` of them."""
+        start = bisect_left(self.keys, (number + 1,))
+        return self.keys[start : start + limit]
+
+    @property
+    def first(self) -> Any:
+        """The smallest key, or None."""
+        return self.keys[0] if self.keys else None
+
+
+class Groups:
+    """Sorted keys per group, without empty groups; what is added begins with the group."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[Any, Sorted] = {}
+
+    def add(self, key: Any) -> None:
+        """Insert into the group that the key begins with."""
+        members = self._groups.get(key[0])
+        if members is None:
+            members = self._groups[key[0]] = Sorted()
+        members.add(key)
+
+    def remove(self, key: Any) -> None:
+        """Remove from the group that the key begins with."""
+        members = self._groups[key[0]]
+        members.remove(key)
+        if not members.keys:
+            del self._groups[key[0]]
+
+    def of(self, group: Any) -> list[Any]:
+        """The group's keys in order; do not change the list."""
+        members = self._groups.get(group)
+        return members.keys if members is not None else []
+
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -234,3 +314,75 @@ class IncidentTable(Table[int, Incident]):
         if row.resolved_at is not None:
             return (None, None)
         return ((row.message_id, key), (row.channel, key))
+
+
+# Bytes of messages held in memory: those of a turn, and of live messages while they fit.
+
+
+BYTES_MAX = 32 * 1024 * 1024
+"""So much is held between turns; beyond it, what was held longest is read back when needed."""
+
+LARGE = 64 * 1024
+"""What is larger and only read is not held at all."""
+
+
+class HeldBytes:
+    """Three tables and how much is in them."""
+
+    def __init__(self, log: list[Change]) -> None:
+        self.outgoing: Table[str, OutgoingBytes] = Table(log)
+        self.incoming: Table[IncomingKey, IncomingBytes] = Table(log)
+        self.answers: Table[IncomingKey, AnswerBytes] = Table(log)
+        self._sizes: dict[tuple[Table[Any, Any], Any], int] = {}
+        self._total = 0
+
+    def learn(self, table: Table[Any, Any], key: Any, content: Any) -> None:
+        """It was read; hold it if it is small."""
+        size = _size(content)
+        if size <= LARGE:
+            table.learn(key, content)
+            self._note(table, key, size)
+
+    def written(self) -> None:
+        """What changed is written down: from now on it may go."""
+        tables: tuple[Table[Any, Any], ...] = (self.outgoing, self.incoming, self.answers)
+        for table in tables:
+            for key in table.before:
+                content = table.rows[key]
+                self._note(table, key, 0 if content is None else _size(content))
+            table.before.clear()
+
+    def forget_outgoing(self, message_id: str) -> None:
+        """Nobody waits for that message any more."""
+        self._forget(self.outgoing, message_id)
+
+    def forget_incoming(self, key: IncomingKey) -> None:
+        """Nobody waits for that message any more."""
+        self._forget(self.incoming, key)
+        self._forget(self.answers, key)
+
+    def bound(self) -> None:
+        """Hold no more than fits."""
+        while self._total > BYTES_MAX and self._sizes:
+            self._forget(*next(iter(self._sizes)))
+
+    def _note(self, table: Table[Any, Any], key: Any, size: int) -> None:
+        self._total += size - self._sizes.pop((table, key), 0)
+        self._sizes[table, key] = size
+
+    def _forget(self, table: Table[Any, Any], key: Any) -> None:
+        self._total -= self._sizes.pop((table, key), 0)
+        table.forget(key)
+
+
+def _size(content: OutgoingBytes | IncomingBytes | AnswerBytes) -> int:
+    size = _inline(content.parcel)
+    if isinstance(content, OutgoingBytes):
+        return size + len(content.draft or b"")
+    return size + len(content.view or b"") if isinstance(content, IncomingBytes) else size
+
+
+def _inline(parcel: StoredParcel | None) -> int:
+    if parcel is None:
+        return 0
+    return sum([len(part) for part in parcel.body if isinstance(part, bytes)])

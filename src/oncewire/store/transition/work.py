@@ -20,20 +20,16 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import Removed
 from oncewire.store.transition.backend import Backend, Changes, Values
-from oncewire.store.transition.held_bytes import HeldBytes
-from oncewire.store.transition.indexes import Groups, Sorted
-from oncewire.store.transition.rows import (
-    IncomingKey,
-    IncomingRow,
-    OutgoingRow,
-    ReceiptRow,
-)
+from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow, ReceiptRow
 from oncewire.store.transition.tables import (
     Change,
     DocumentTable,
+    Groups,
+    HeldBytes,
     IncidentTable,
     IncomingTable,
     OutgoingTable,
+    Sorted,
     Table,
 )
 

@@ -13,30 +13,375 @@ import datetime
 import hashlib
 import json
 import logging
+import re
+import ssl
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import OncewireError, TransportProblem
-from oncewire.transport.broker import stream as streams
-from oncewire.transport.broker.connection import BrokerSettings, Connection
 from oncewire.transport.budget import ReaderShare, ReaderVisit
 from oncewire.transport.contract import (
     AttemptOutcome,
     Cargo,
     Delivery,
     OnDelivery,
+    Outage,
     OutcomeKind,
     Peer,
     Reply,
     Verdict,
     verdict_of,
+    write_block,
 )
-from oncewire.transport.header_block import write_block
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
     from nats.js import JetStreamContext
+    from nats.js.api import StreamConfig
+
+
+# Stream: where a broker keeps parcels until their receiver has them, and what it must promise.
+#
+# A message leaves such a stream in one way only: its receiver acknowledged it. Nothing discards
+# it, nothing lets it expire, nobody may delete it. So that it is gone is the proof that it was
+# taken.
+
+
+CONSUMER = "oncewire"
+"""The one consumer of a stream; several handlers may share it."""
+
+REMEMBERED = 48 * 3600.0
+"""Seconds for which the broker knows a parcel again that is published twice."""
+
+ACK_WAIT = 15.0
+"""Seconds after which the broker hands a parcel in again of whose receiver it hears nothing. Its
+delivery was lost with a connection, or that handler died: one that works on it says so meanwhile.
+A sender's attempt waits longer than this, or it would call a parcel unknown that is on its way."""
+
+MONITOR_MAX = 1024 * 1024
+"""Bytes that the monitoring of a broker may say."""
+
+_SUBJECT = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+def subject_of(address: str) -> str:
+    """The subject that an address names; TransportProblem where it is none."""
+    scheme, _, subject = address.partition(":")
+    if scheme.lower() != "nats" or len(subject) > 200 or not _SUBJECT.fullmatch(subject):
+        raise TransportProblem(
+            f"{address[:128]!r} is no address at a broker",
+            remedy="write nats:subject, with letters, digits, -, _ and dots between words",
+        )
+    return subject
+
+
+def stream_name(subject: str) -> str:
+    """The stream of a subject."""
+    return "ONCEWIRE-" + subject.replace(".", "-")
+
+
+async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> None:
+    """The stream and the consumer of our own subject, as they must be."""
+    from nats.js import api, errors
+
+    name = stream_name(subject)
+    # One that is there already may be made otherwise; whether it will do is looked at below.
+    with contextlib.suppress(errors.BadRequestError):
+        await js.add_stream(
+            name=name,
+            subjects=[subject],
+            retention=api.RetentionPolicy.WORK_QUEUE,
+            storage=api.StorageType.FILE,
+            discard=api.DiscardPolicy.NEW,
+            duplicate_window=REMEMBERED,
+            deny_delete=True,
+            deny_purge=True,
+        )
+    check_stream((await js.stream_info(name)).config, subject)
+    await js.add_consumer(
+        name,
+        durable_name=CONSUMER,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        ack_wait=ACK_WAIT,
+        max_deliver=max_deliver,
+        max_ack_pending=256,
+        # Every acknowledgement is told of, so that senders need not ask.
+        sample_freq="100",
+    )
+
+
+def check_stream(config: StreamConfig, subject: str) -> None:
+    """TransportProblem where a parcel for that subject may leave the stream before its receiver
+    has it, or is not known again when it is published twice."""
+    from nats.js import api
+
+    wrong = [
+        words
+        for words, is_so in (
+            ("it keeps messages in memory", config.storage != api.StorageType.FILE),
+            (
+                "messages do not leave it when they are acknowledged",
+                config.retention != api.RetentionPolicy.WORK_QUEUE,
+            ),
+            ("it discards old messages for new ones", config.discard != api.DiscardPolicy.NEW),
+            (
+                "it keeps only so many messages of a subject",
+                (config.max_msgs_per_subject or 0) > 0,
+            ),
+            ("messages expire", bool(config.max_age)),
+            ("messages may say when they expire", bool(config.allow_msg_ttl)),
+            ("a message may replace those before it", bool(config.allow_rollup_hdrs)),
+            (f"it does not take {subject}", config.subjects != [subject]),
+            (
+                f"it forgets in less than {REMEMBERED / 3600:.0f} hours what it has had",
+                (config.duplicate_window or 0) < REMEMBERED,
+            ),
+            ("it may be purged", not config.deny_purge),
+            ("messages may be deleted", not config.deny_delete),
+            ("it acknowledges nothing", bool(config.no_ack)),
+        )
+        if is_so
+    ]
+    if wrong:
+        raise TransportProblem(
+            f"the stream {config.name} loses messages: {', '.join(wrong)}",
+            remedy="let the receiver's handler make it, or change it",
+        )
+
+
+async def check_server(monitor: str) -> None:
+    """TransportProblem where the broker says yes before its disk has it."""
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            session.get(f"{monitor.rstrip('/')}/jsz?config=true") as response,
+        ):
+            said = bytearray()
+            async for piece in response.content.iter_chunked(65_536):
+                said += piece
+                if len(said) > MONITOR_MAX:
+                    raise ValueError("it says more than anybody asked for")
+            told: dict[str, Any] = dict(json.loads(said))
+    except (aiohttp.ClientError, OSError, ValueError, TypeError) as error:
+        raise TransportProblem(
+            f"the broker does not say how it stores: {error}",
+            remedy="set broker.monitor to the address of its monitoring (http_port)",
+        ) from error
+    if not told.get("config", {}).get("sync_always"):
+        raise TransportProblem(
+            "the broker acknowledges before its disk has it",
+            remedy="set sync_interval: always in the jetstream block of its configuration",
+        )
+
+
+# Connection: to one broker, which is waited for while it is away and not used while it is not to
+# be trusted.
+
+
+WAITED_FOR = 5.0
+"""Seconds that a start waits for a broker; after that it comes when it comes."""
+
+LINE_MAX = 64 * 1024
+"""Bytes of a line that a broker says; the longest says who it is and which others it knows."""
+
+PARCEL_MAX = 64 * 1024 * 1024
+"""Bytes of one message: NATS allows no server more."""
+
+_AGAIN = 2.0
+_LOOK = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The broker, who we are to it, and the subject that is ours."""
+
+    # `tls://` says nothing to a server without TLS; `nats://` takes it where the server has it.
+    url: str
+    # Its monitoring, which tells whether it syncs before it acknowledges.
+    monitor: str
+    subject: str = ""
+    user: str = ""
+    password: str = ""
+    credentials: Path | None = None
+    # How often a parcel is handed in that its receiver does not take.
+    max_deliver: int = 50
+    # Seconds after which it is handed in again to one that could not store it.
+    later: float = 10.0
+    # Whom to believe; None: the system's authorities.
+    context: ssl.SSLContext | None = None
+
+
+class Connection:
+    """One connection, which comes back by itself, and what is wrong with the broker behind it."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.client: Client | None = None
+        self.trouble = "it was not asked yet"
+        self._opening: asyncio.Task[None] | None = None
+        self._heard_once = False
+        self._outage = Outage(logger)
+        # What the connection complained of last.
+        self._complaint = ""
+
+    async def open(self) -> None:
+        """Connect; TransportProblem if the broker is there and not one to be used. One that is
+        away is waited for, but not here."""
+        if self.settings.subject:
+            subject_of(f"nats:{self.settings.subject}")
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opening = asyncio.get_running_loop().create_task(self._open(first))
+        done, _ = await asyncio.wait({first}, timeout=WAITED_FOR)
+        if done:
+            first.result()
+        else:
+            self.trouble = "the broker is away"
+            self._outage.begins("the broker is away, and is waited for")
+            # Nobody hears any more how it ends.
+            first.cancel()
+
+    async def _open(self, first: asyncio.Future[None]) -> None:
+        """Connect, and from then on ask whether it is to be trusted whenever that is not known."""
+        while True:
+            try:
+                await self._connect()
+                if self.trouble and self.client is not None and self.client.is_connected:
+                    await self._trust()
+            except TransportProblem as problem:
+                if not first.done():
+                    first.set_exception(problem)
+                    return
+                if self.trouble != str(problem):
+                    logger.error("the broker is not used", extra={"problem": str(problem)})
+                self.trouble = str(problem)
+                await asyncio.sleep(_AGAIN)
+            else:
+                if not first.done():
+                    first.set_result(None)
+                await asyncio.sleep(_LOOK)
+
+    async def _connect(self) -> None:
+        from nats.errors import Error
+
+        if self.client is not None:
+            return
+        said, client = self.settings, _client()
+        tls = {} if said.context is None else {"tls": said.context}
+        try:
+            await client.connect(
+                said.url,
+                user=said.user or None,
+                password=said.password or None,
+                user_credentials=str(said.credentials) if said.credentials else None,
+                connect_timeout=5,
+                allow_reconnect=True,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.5,
+                reconnected_cb=self._reconnected,
+                error_cb=self._error,
+                **tls,
+            )
+        except (Error, OSError, ValueError) as error:
+            raise TransportProblem(f"the broker cannot be used: {_words(error)}") from error
+        self._heard_once = True
+        self.client = client
+        self._outage.ends("the broker is back")
+
+    async def _error(self, error: Exception) -> None:
+        """Called for each trouble of the connection; what would be the same the next time ends the
+        first attempt."""
+        from nats.errors import Error, NoServersError, StaleConnectionError, UnexpectedEOF
+
+        words = _words(error)
+        lost = isinstance(error, (OSError, UnexpectedEOF, StaleConnectionError))
+        if lost or self.client is None or not self.client.is_connected:
+            self._outage.begins("the broker is away, and is waited for", problem=words)
+        elif words != self._complaint:
+            logger.info("the broker's connection has trouble", extra={"problem": words})
+        self._complaint = words
+        away = isinstance(error, (NoServersError, TimeoutError))
+        if not self._heard_once and not away and isinstance(error, (Error, ssl.SSLError)):
+            raise TransportProblem(
+                f"the broker cannot be used: {_words(error)}",
+                remedy="look at broker.url, broker.authorities and who we are to it",
+            )
+
+    async def _trust(self) -> None:
+        """Whether the server keeps what it says it has, and our own stream does."""
+        from nats.errors import Error
+
+        await check_server(self.settings.monitor)
+        if self.settings.subject:
+            try:
+                await make_stream(
+                    self.stream_context(), self.settings.subject, self.settings.max_deliver
+                )
+            except (Error, OSError, TimeoutError) as error:
+                raise TransportProblem(f"the broker cannot be used: {_words(error)}") from error
+        self.trouble = ""
+
+    async def _reconnected(self) -> None:
+        """It may be another server, or the same one with another configuration."""
+        self.trouble = "it is asked again how it stores"
+        self._outage.ends("the broker is back")
+
+    def stream_context(self) -> JetStreamContext:
+        """What streams are asked for over; TransportProblem while there is no connection."""
+        if self.client is None:
+            raise TransportProblem("the broker is away")
+        return self.client.jetstream()
+
+    async def until_ready(self) -> JetStreamContext:
+        """Wait until the broker is there and to be trusted."""
+        # What was under way when the last run ended is taken up before this one has connected.
+        while self.client is None or not self.client.is_connected or self.trouble:
+            await asyncio.sleep(_LOOK)
+        return self.client.jetstream()
+
+    async def close(self) -> None:
+        """End it, or the attempt to have it."""
+        if self._opening is not None:
+            self._opening.cancel()
+        client, self.client = self.client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close()
+
+
+def _client() -> Any:
+    from nats.aio.client import Client
+    from nats.errors import Error, ProtocolError
+    from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+
+    class Bounded(Parser):
+        """The library keeps whatever comes until a line ends, or a message is whole."""
+
+        async def parse(self, data: bytes = b"") -> None:
+            await super().parse(data)
+            in_line = self.state == AWAITING_CONTROL_LINE
+            if (in_line and len(self.buf) > LINE_MAX) or self.needed > PARCEL_MAX:
+                raise ProtocolError("nats: the server says more than anybody asked for")
+
+    class Guarded(Client):
+        """The library goes on without TLS where the server offers none, password and all."""
+
+        def _connect_command(self) -> bytes:
+            server = self._current_server
+            wanted = server is not None and server.uri.scheme == "tls"
+            if wanted and not self._server_info.get("tls_required"):
+                raise Error("the server offers no TLS")
+            command: bytes = super()._connect_command()
+            return command
+
+    client = Guarded()
+    client._ps = Bounded(client)  # noqa: SLF001  (the library has no other door to it)
+    return client
+
 
 logger = logging.getLogger("oncewire.broker")
 
@@ -131,7 +476,7 @@ class BrokerTransport:
         return self._connection.trouble or "the broker is away"
 
     async def _ready(self, address: str) -> tuple[JetStreamContext, str]:
-        subject = streams.subject_of(address)
+        subject = subject_of(address)
         return await self._connection.until_ready(), subject
 
     def _headers(self, cargo: Cargo, body: bytes) -> dict[str, str]:
@@ -158,7 +503,7 @@ class BrokerTransport:
 
         while True:
             try:
-                info = await js.stream_info(streams.stream_name(subject))
+                info = await js.stream_info(stream_name(subject))
                 break
             except NotFoundError as error:
                 raise TransportProblem(
@@ -172,7 +517,7 @@ class BrokerTransport:
                 # It went away just now, or is not all there yet: nothing has left.
                 await asyncio.sleep(0.2)
                 js = await self._connection.until_ready()
-        streams.check_stream(info.config, subject)
+        check_stream(info.config, subject)
         return _Stream(str(info.config.name), subject, info.created)
 
     async def _publish(
@@ -199,7 +544,7 @@ class BrokerTransport:
         if stream in self._heard or client is None:
             return
         self._heard.add(stream)
-        name = f"{stream}.{streams.CONSUMER}"
+        name = f"{stream}.{CONSUMER}"
         await client.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{name}", cb=self._on_report)
         advisory = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{name}"
         await client.subscribe(advisory, cb=self._on_report)
@@ -264,7 +609,7 @@ class BrokerTransport:
         if info.created != stream.created:
             return _LOST
         try:
-            streams.check_stream(info.config, stream.subject)
+            check_stream(info.config, stream.subject)
         except TransportProblem as problem:
             # It was sound when the parcel was published; what it is now may have cost the parcel.
             return str(problem)
@@ -287,13 +632,13 @@ class BrokerTransport:
     async def _take_all(self, subject: str, on_delivery: OnDelivery) -> None:
         from nats.errors import Error
 
-        name = streams.stream_name(subject)
+        name = stream_name(subject)
         places = asyncio.Semaphore(_AT_ONCE)
         pull = None
         while pull is None:
             js = await self._connection.until_ready()
             try:
-                pull = await js.pull_subscribe_bind(streams.CONSUMER, name)
+                pull = await js.pull_subscribe_bind(CONSUMER, name)
             except (Error, OSError, TimeoutError) as error:
                 logger.debug("the broker is asked again", extra={"problem": _words(error)})
                 await asyncio.sleep(1)
@@ -367,7 +712,7 @@ class BrokerTransport:
         from nats.errors import Error
 
         while True:
-            await asyncio.sleep(streams.ACK_WAIT / 3)
+            await asyncio.sleep(ACK_WAIT / 3)
             for message in tuple(self._in_work.values()):
                 with contextlib.suppress(Error, OSError):
                     await message.in_progress()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from oncewire.errors import TransportProblem
 from oncewire.transport.files.remote import Listing, Place, Remote, ServerRefused
 from oncewire.transport.files.transport import FileTransport
-from oncewire.transport.http_address import AddressRule, AllowedResolver, allowed_socket
+from oncewire.transport.http.address import AddressRule, AllowedResolver, allowed_socket
 
 if TYPE_CHECKING:
     import asyncssh

@@ -18,7 +18,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import MimeProblem, TransportProblem
-from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
+from oncewire.transport.budget import (
+    BudgetLimits,
+    Budgets,
+    Handshakes,
+    OverBudget,
+    Seldom,
+    TurnedAway,
+    Visit,
+)
 from oncewire.transport.contract import (
     Allowance,
     Delivery,
@@ -28,10 +36,8 @@ from oncewire.transport.contract import (
     Verdict,
     verdict_of,
 )
-from oncewire.transport.handshakes import Handshakes
 from oncewire.transport.listener import Guest, Listener, ListenerLimits, Lost
-from oncewire.transport.smtp.mail import MailBody, mail_address, open_mail
-from oncewire.transport.turned_away import Seldom, TurnedAway
+from oncewire.transport.smtp.relay import MailBody, mail_address, open_mail
 
 if TYPE_CHECKING:
     from oncewire.transport.smtp.connection import MailConnection

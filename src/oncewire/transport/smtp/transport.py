@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from oncewire.transport.budget import Call
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
-from oncewire.transport.smtp.imap import MailboxSettings
 from oncewire.transport.smtp.listener import NAME, ListenerSettings, SmtpListener
-from oncewire.transport.smtp.mailbox import MailboxReader
+from oncewire.transport.smtp.mailbox import MailboxReader, MailboxSettings
 from oncewire.transport.smtp.relay import RelaySettings, SmtpRelay
-from oncewire.transport.turned_away import Call
 
 
 class SmtpTransport:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
 from oncewire.message import (
@@ -11,11 +13,13 @@ from oncewire.message import (
     AcknowledgmentType,
     AckRequest,
     Actor,
+    DeliverySemantics,
     Dialect,
     Error,
     ErrorList,
     Header,
     Message,
+    MessageKind,
     MessageStatus,
     Party,
     PartyId,
@@ -26,20 +30,263 @@ from oncewire.message import (
     SequenceStatus,
     Severity,
     SignedDigest,
+    Split,
     StatusRequest,
     StatusResponse,
+    SyncReplyMode,
 )
-from oncewire.message.fault import CODE_CONTEXT
-from oncewire.wire.drafts import names as n
-from oncewire.wire.drafts.element import DraftElement
+from oncewire.message.signals import CODE_CONTEXT
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.moments import read_moment
-from oncewire.wire.xml.tree import Element, whole_number
+from oncewire.wire.xml.source import attribute, identifier, optional_attribute, read_moment, text
+from oncewire.wire.xml.tree import (
+    WHITESPACE,
+    Element,
+    children,
+    foreign_text,
+    local_name,
+    whole_number,
+)
+
+# The words of the drafts of 2000 and 2001, and the aliases readers accept
+# (docs/decisions.md#drafts-on-the-wire).
+
+
+# MS 1.0's name; the drafts print none, so a header without any is read as well.
+NAMESPACE = "http://www.ebxml.org/namespaces/messageHeader"
+XLINK = "http://www.w3.org/1999/xlink"
+DRAFT_TYPE = "application/vnd.eb+xml"
+MS_VERSION = "0.93"
+# v0-078 has no envelope of its own: it extends that of MS v0-21.
+RM_VERSION = "0.21"
+
+_SERVICE = "http://www.ebxml.org/namespaces/messageService/"
+ACK_SERVICE = _SERVICE + "MessageAcknowledgment"
+ERROR_SERVICE = _SERVICE + "MessageError"
+# MS 1.0 gathered the signals under one Service; it is accepted too (gap 6).
+MS10_SERVICE = "uri:www.ebxml.org/messageService/"
+
+SIGNALS: dict[MessageKind, tuple[str, str]] = {
+    MessageKind.ACKNOWLEDGMENT: (ACK_SERVICE, "Acknowledgment"),
+    MessageKind.ERROR: (ERROR_SERVICE, "MessageError"),
+    MessageKind.STATUS_REQUEST: (_SERVICE + "MessageStatus", "StatusRequest"),
+    MessageKind.STATUS_RESPONSE: (_SERVICE + "MessageStatus", "StatusResponse"),
+    MessageKind.PING: (_SERVICE + "MessagePing", "Ping"),
+    MessageKind.PONG: (_SERVICE + "MessagePing", "Pong"),
+}
+"""Service and Action of each signal; only the first is printed in the drafts (ACK-10)."""
+
+_BY_ACTION = {action.lower(): kind for kind, (_, action) in SIGNALS.items()}
+# By Action only under these: an application may have an Action called Ping.
+_SIGNAL_SERVICES = {service for service, _ in SIGNALS.values()} | {MS10_SERVICE}
+
+
+def kind_of_signal(service: str, action: str | None) -> MessageKind | None:
+    """Which signal a Service and Action stand for, or None for business."""
+    if service == ACK_SERVICE:
+        # Its Action is Acknowledgment or, with typed acks, the type (ACK-11).
+        return MessageKind.ACKNOWLEDGMENT
+    if service == ERROR_SERVICE:
+        # Whatever its Action: no text says which one it has (gap 6).
+        return MessageKind.ERROR
+    if service in _SIGNAL_SERVICES:
+        return _BY_ACTION.get((action or "").lower())
+    return None
+
+
+# v0-078's three (ACK-7), the second in both spellings.
+MESSAGE_TYPES = {
+    "normal": MessageKind.NORMAL,
+    "acknowledgement": MessageKind.ACKNOWLEDGMENT,
+    "acknowledgment": MessageKind.ACKNOWLEDGMENT,
+    "error": MessageKind.ERROR,
+}
+
+SEMANTICS = {
+    "onceandonlyonce": DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    "exactlyonce": DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    # v0-078 calls the reliable way AtMostOnce; ebMS 2.0 uses the words otherwise (C1).
+    "atmostonce": DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    "besteffort": DeliverySemantics.BEST_EFFORT,
+    "unspecified": DeliverySemantics.BEST_EFFORT,
+}
+ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
+METHODS = {word.value.lower(): word for word in ReliableMessagingMethod}
+STATUSES = {word.value.lower(): word for word in SequenceStatus}
+# The second in every spelling of the drafts; the last is a slip that somebody may copy (C10).
+ACK_TYPES = {
+    "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,
+    "intermediateack": AcknowledgmentType.INTERMEDIATE_ACK,
+    "intermediateacknowledgment": AcknowledgmentType.INTERMEDIATE_ACK,
+    "intermediateacknowledgement": AcknowledgmentType.INTERMEDIATE_ACK,
+    "intemediateacknowledgment": AcknowledgmentType.INTERMEDIATE_ACK,
+}
+# Exactly these, capitals included: SYNC-15 limits the attribute to them. Inside they are words of
+# CPPA 2.0 (C31).
+SYNC_MODES = {
+    "AcksOnly": SyncReplyMode.MSH_SIGNALS_ONLY,
+    "ResponseOnly": SyncReplyMode.RESPONSE_ONLY,
+    "AcksAndResponse": SyncReplyMode.SIGNALS_AND_RESPONSE,
+}
+SYNC_WORDS = {mode: word for word, mode in SYNC_MODES.items()}
+
+# Each pair is one thing that two drafts call differently (C10, C12, C18); none has a second meaning
+# in the other.
+ALIASES = {
+    "acknowledgement": "acknowledgment",
+    "intermediateackrequested": "ackrequested",
+    "qualityofservice": "qualityofserviceinfo",
+    "reliablemessaginginfo": "qualityofserviceinfo",
+    "tpaid": "cpaid",
+    "serviceinterface": "service",
+}
+"""By lower-case local name, which already joins MessageID, TimeStamp and ConversationID."""
+
+
+NAMES_MAX = 2048
+"""Full names that are known at the same time; partners write a few dozen."""
+
+
+class _Names(dict[str, str]):
+    """What full names stand for, each looked at once: a dictionary answers in half the time of a
+    cache that also remembers which one was asked for last. Whoever sends more names than fit has
+    all looked at anew."""
+
+    def __init__(self, name_of: Callable[[str], str]) -> None:
+        super().__init__()
+        self._name_of = name_of
+
+    def __missing__(self, tag: str) -> str:
+        if len(self) >= NAMES_MAX:
+            self.clear()
+        name = self[tag] = self._name_of(tag)
+        return name
+
+
+def _lower_name(tag: str) -> str:
+    return tag[tag.rfind("}") + 1 :].lower()
+
+
+def _canonical_tag(tag: str) -> str:
+    lowered = _lower_name(tag)
+    return ALIASES.get(lowered, lowered)
+
+
+lower_name: Callable[[str], str] = _Names(_lower_name).__getitem__
+"""The local name of an element or attribute in lower case."""
+
+canonical_tag: Callable[[str], str] = _Names(_canonical_tag).__getitem__
+"""The one name under which an element or attribute of that full name is looked up."""
+
+
+# One element of a draft header: children and attributes by name, whatever their spelling.
+#
+# The drafts leave open what is an attribute and what an element, and partners differ in namespaces
+# and in capitals (docs/decisions.md#drafts-on-the-wire), so a value is asked for by name alone.
+
+
+# Never changed.
+_NO_CHILDREN: dict[str, list[Element]] = {}
+_NO_ATTRIBUTES: dict[str, str] = {}
+_NONE: frozenset[str] = frozenset()
+# The stubs of lxml think that a name might be bytes.
+_attributes: Callable[[Element], Any] = Element.items
+
+
+class DraftElement:
+    """A view on an lxml element; `names` are canonical (lower case, aliases joined).
+
+    Whoever asks for one thing of a name must find no more than one. Of two another reader may take
+    the other: the first counts for whatever has to be said, and `findings` hears of it.
+    """
+
+    __slots__ = ("_doubled", "_findings", "attributes", "children", "element")
+
+    def __init__(self, element: Element, findings: Findings | None = None) -> None:
+        self.element = element
+        self._findings = findings
+        # Most elements have only the one or the other.
+        self.children = _by_name(element) if len(element) else _NO_CHILDREN
+        self.attributes = _NO_ATTRIBUTES
+        self._doubled = _NONE
+        if items := _attributes(element):
+            self.attributes = found = {}
+            # The first of a name counts.
+            for key, value in items:
+                name = canonical_tag(key)
+                if name not in found:
+                    found[name] = value
+                else:
+                    # In two namespaces, or in two spellings.
+                    self._doubled |= {name}
+
+    @property
+    def order(self) -> list[tuple[str, Element]]:
+        """Name and element of each child, as they stand."""
+        return [(canonical_tag(child.tag), child) for child in self.element]
+
+    def first(self, name: str) -> DraftElement | None:
+        """The only child of that name."""
+        found = self.children.get(name)
+        if not found:
+            return None
+        if len(found) > 1:
+            self._twice(found[1])
+        return DraftElement(found[0], self._findings)
+
+    def all(self, name: str) -> list[DraftElement]:
+        """Every child of that name."""
+        found = self.children.get(name)
+        return [DraftElement(child, self._findings) for child in found] if found else []
+
+    def attribute(self, name: str) -> str | None:
+        """The only attribute of that name, as it is written."""
+        if self._doubled and name in self._doubled and self._findings is not None:
+            place = _place(self.element)
+            self._findings.twice(f"the attribute {name}", f"{place}/@{name}")
+        return self.attributes.get(name)
+
+    def value(self, name: str) -> str | None:
+        """An attribute of that name, or the text of a child of that name."""
+        # The attribute first: that is how the drafts print most of their values.
+        value = self.attribute(name) if self.attributes else None
+        found = self.children.get(name)
+        if found and (value is not None or len(found) > 1):
+            self._twice(found[-1])
+        if value is not None:
+            return value.strip(WHITESPACE)
+        return (found[0].text or "").strip(WHITESPACE) if found else None
+
+    def _twice(self, element: Element) -> None:
+        if self._findings is not None:
+            self._findings.twice(local_name(element), _place(element))
+
+    @property
+    def text(self) -> str:
+        """The element's text without the white space around it."""
+        return (self.element.text or "").strip(WHITESPACE)
+
+
+def _by_name(element: Element) -> dict[str, list[Element]]:
+    found: dict[str, list[Element]] = {}
+    for child in children(element):
+        name = canonical_tag(child.tag)
+        if name in found:
+            found[name].append(child)
+        else:
+            found[name] = [child]
+    return found
+
+
+def _place(element: Element) -> str:
+    """Where an element stands, as errors name places: without the root, which is one for all."""
+    names = [local_name(element)]
+    names.extend(local_name(parent) for parent in element.iterancestors())
+    return "//" + "/".join(reversed(names[:-1] or names))
 
 
 def ack_request(word: str, location: str, findings: Findings) -> AckRequest | None:
     """Signed, Unsigned or None, and nothing else (ACK-13)."""
-    value = n.ACK_REQUESTS.get(word.lower())
+    value = ACK_REQUESTS.get(word.lower())
     if value is None:
         findings.fault(
             ValueNotRecognized(
@@ -107,7 +354,7 @@ def _method(word: str | None, location: str, findings: Findings) -> ReliableMess
     # Absence counts as ebXML (RM-5).
     if word is None:
         return ReliableMessagingMethod.EBXML
-    method = n.METHODS.get(word.lower())
+    method = METHODS.get(word.lower())
     if method is not None:
         return method
     findings.fault(
@@ -139,7 +386,7 @@ def _sequence(
     word = element.value("status")
     status: SequenceStatus | None = None
     if word is not None:
-        status = n.STATUSES.get(word.lower())
+        status = STATUSES.get(word.lower())
         if status is None:
             findings.fault(
                 ValueNotRecognized(
@@ -299,7 +546,7 @@ def acknowledgments(
     for element in root.all("acknowledgment"):
         stamp = element.value("timestamp")
         word = element.value("type")
-        kind = n.ACK_TYPES.get(word.lower()) if word else None
+        kind = ACK_TYPES.get(word.lower()) if word else None
         if word and kind is None:
             findings.fault(
                 ValueNotRecognized(
@@ -368,3 +615,72 @@ def status(
             )
         )
     return None, None
+
+
+# Pieces that both drafts' writers share: manifest, errors, payload references.
+
+
+# An element without a namespace would join ours, or be mistaken for it.
+_OWN = frozenset({"", NAMESPACE})
+
+
+def write_manifest(message: Message) -> str:
+    """Manifest, when the message has references."""
+    if not message.manifest:
+        return ""
+    references = "".join([_write_reference(reference) for reference in message.manifest])
+    return f'<Manifest xmlns:xlink="{XLINK}">{references}</Manifest>'
+
+
+def _write_reference(reference: Reference) -> str:
+    """One reference, as MS 1.0 has it: the drafts print no manifest."""
+    inner = ""
+    for location, version in reference.schemas:
+        stated = optional_attribute("version", version)
+        inner += f'<Schema location="{attribute(location)}"{stated}/>'
+    for language, words in reference.descriptions:
+        inner += f'<Description xml:lang="{attribute(language)}">{text(words)}</Description>'
+    for element in reference.foreign:
+        inner += foreign_text(element, _OWN)
+    return (
+        f'<Reference xlink:type="simple" xlink:href="{attribute(reference.href)}"'
+        f"{optional_attribute('xlink:role', reference.role)}"
+        f"{optional_attribute('id', reference.id)}>{inner}</Reference>"
+    )
+
+
+def write_error_list(errors: ErrorList | None) -> str:
+    """ErrorList with its MinRetrySecs (gap 3)."""
+    if errors is None:
+        return ""
+    inner = "".join(
+        f'<Error errorCode="{attribute(error.code)}" severity="{error.severity.value}"'
+        + optional_attribute(
+            "codeContext", error.code_context if error.code_context != CODE_CONTEXT else None
+        )
+        + optional_attribute("location", error.location or None)
+        + optional_attribute("errorMessage", error.description or None)
+        + "/>"
+        for error in errors.errors
+    )
+    # One for the whole list, so the longest: whoever waits less is turned away again.
+    pauses = [e.min_retry_secs for e in errors.errors if e.min_retry_secs is not None]
+    pause = f"<MinRetrySecs>{max(pauses)}</MinRetrySecs>" if pauses else ""
+    return (
+        f'<ErrorList highestSeverity="{errors.highest_severity.value}">{inner}{pause}</ErrorList>'
+    )
+
+
+def split(value: Split | None) -> str:
+    """SplitId and SplitNumber inside MessageData (BIG-5)."""
+    if value is None:
+        return ""
+    return (
+        f"<SplitId>{identifier(value.split_id)}</SplitId>"
+        f'<SplitNumber Total="{value.total}">{value.number}</SplitNumber>'
+    )
+
+
+def foreign(message: Message) -> str:
+    """Foreign elements at the end of Header, as their own bytes (HDR-7)."""
+    return "".join([foreign_text(element, _OWN) for element in message.header.foreign])

@@ -23,15 +23,14 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
-from oncewire.wire.drafts import names as n
-from oncewire.wire.drafts import writer as pieces
-from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.drafts import blocks as n
+from oncewire.wire.drafts import blocks as pieces
+from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.ebms2.writer import signed_digest
 from oncewire.wire.refusal import Findings
-from oncewire.wire.template import Templates
-from oncewire.wire.xml.markup import boolean, identifier, optional_attribute
-from oncewire.wire.xml.moments import written_moment
+from oncewire.wire.xml.slotted import Templates
+from oncewire.wire.xml.source import boolean, identifier, optional_attribute, written_moment
 from oncewire.wire.xml.tree import Element
 
 
@@ -67,11 +66,11 @@ def write(message: Message, form: Form) -> bytes:
     document = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">'
-        f"{pieces.manifest(message)}{before}{identifier(header.conversation_id)}{behind}"
+        f"{pieces.write_manifest(message)}{before}{identifier(header.conversation_id)}{behind}"
         f"{_message_data(header)}{_quality(message)}{_sync(header)}"
         f"{pieces.foreign(message)}</Header>"
         + (f"<RoutingHeaderList>{routing}</RoutingHeaderList>" if routing else "")
-        + f"{_status(message)}{pieces.error_list(message.error_list)}{answers}</ebXMLHeader>"
+        + f"{_status(message)}{pieces.write_error_list(message.error_list)}{answers}</ebXMLHeader>"
     )
     return document.encode()
 

@@ -30,12 +30,11 @@ from oncewire.message import (
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks
-from oncewire.wire.drafts import names as n
-from oncewire.wire.drafts.element import DraftElement
-from oncewire.wire.ebms2.signals import signed_digest
+from oncewire.wire.drafts import blocks as n
+from oncewire.wire.drafts.blocks import DraftElement
+from oncewire.wire.ebms2.header import signed_digest
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.moments import read_moment
-from oncewire.wire.xml.source import exact_bytes
+from oncewire.wire.xml.source import exact_bytes, read_moment
 from oncewire.wire.xml.tree import Element, whole_number
 
 # Everything else in Header is foreign, and is kept as its bytes (HDR-7).

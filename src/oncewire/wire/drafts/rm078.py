@@ -19,14 +19,13 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
-from oncewire.wire.drafts import names as n
-from oncewire.wire.drafts import writer as pieces
-from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.drafts import blocks as n
+from oncewire.wire.drafts import blocks as pieces
+from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.refusal import Findings
-from oncewire.wire.template import Templates
-from oncewire.wire.xml.markup import identifier, optional_attribute
-from oncewire.wire.xml.moments import written_basic_moment
+from oncewire.wire.xml.slotted import Templates
+from oncewire.wire.xml.source import identifier, optional_attribute, written_basic_moment
 from oncewire.wire.xml.tree import Element
 
 # All the kinds there are: v0-078 has neither status nor ping.
@@ -101,13 +100,14 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
     )
     document = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<ebXMLHeader version="{n.RM_VERSION}" MessageType="{kind}">{pieces.manifest(message)}'
+        f'<ebXMLHeader version="{n.RM_VERSION}" MessageType="{kind}">'
+        f"{pieces.write_manifest(message)}"
         f"{before}{identifier(header.conversation_id)}{behind}{service}</TPAInfo>"
         f"<MessageData><MessageId>{identifier(header.message_id)}</MessageId>"
         f"<TimeStamp>{written_basic_moment(header.timestamp)}</TimeStamp>"
         f"{ref_to}{expiry}{pieces.split(header.split)}</MessageData>{semantics}"
         f"{pieces.foreign(message)}</Header>"
-        f"{routing_header(message.routing[-1])}{pieces.error_list(message.error_list)}"
+        f"{routing_header(message.routing[-1])}{pieces.write_error_list(message.error_list)}"
         "</ebXMLHeader>"
     )
     return document.encode()

@@ -11,6 +11,7 @@ from oncewire.message import (
     AckRequested,
     Actor,
     Compression,
+    MessageKind,
     Reference,
     RoutingHeader,
     SequenceNumber,
@@ -18,10 +19,122 @@ from oncewire.message import (
 )
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Stretch
-from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.moments import read_moment
-from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
+from oncewire.wire.xml.source import read_moment
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, local_name, whole_number
+
+# The names ebMS 2.0 puts on the wire, by its schema 2.0c, and those of our extensions
+# (docs/decisions.md#extensions).
+
+
+# SOAP 1.1 alone (§2.1.1); the namespace of 1.2 is known only to be answered with VersionMismatch.
+SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
+SOAP12 = "http://www.w3.org/2003/05/soap-envelope"
+# The namespace is the schema's own address. Nothing is ever fetched from it.
+EB = "http://www.oasis-open.org/committees/ebxml-msg/schema/msg-header-2_0.xsd"
+XLINK = "http://www.w3.org/1999/xlink"
+DS = "http://www.w3.org/2000/09/xmldsig#"
+XML = "http://www.w3.org/XML/1998/namespace"
+RMX = "urn:oncewire:ext:1"
+RMX_ERRORS = "urn:oncewire:ext:1:errors"
+
+VERSION = "2.0"
+# SOAP's own word for whoever comes next (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
+# way.
+ACTOR_NEXT = "http://schemas.xmlsoap.org/soap/actor/next"
+# What handlers say to each other; an application never sees this Service (§3.1.4).
+SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
+# The range of §9.1.1, and that of the slides (SEQ-12).
+SEQUENCE_MAX = 99_999_999
+
+# Actions of §6.3.2, §4.2.4, §7.1 and §8; the Action alone tells the kind, not what is found in
+# the message.
+SIGNAL_ACTIONS: dict[str, MessageKind] = {
+    "Acknowledgment": MessageKind.ACKNOWLEDGMENT,
+    "MessageError": MessageKind.ERROR,
+    "StatusRequest": MessageKind.STATUS_REQUEST,
+    "StatusResponse": MessageKind.STATUS_RESPONSE,
+    "Ping": MessageKind.PING,
+    "Pong": MessageKind.PONG,
+}
+
+
+def _eb(name: str) -> str:
+    return f"{{{EB}}}{name}"
+
+
+ENVELOPE = f"{{{SOAP}}}Envelope"
+HEADER = f"{{{SOAP}}}Header"
+BODY = f"{{{SOAP}}}Body"
+FAULT = f"{{{SOAP}}}Fault"
+ACTOR = f"{{{SOAP}}}actor"
+MUST_UNDERSTAND = f"{{{SOAP}}}mustUnderstand"
+
+MESSAGE_HEADER = _eb("MessageHeader")
+SYNC_REPLY = _eb("SyncReply")
+MESSAGE_ORDER = _eb("MessageOrder")
+ACK_REQUESTED = _eb("AckRequested")
+ACKNOWLEDGMENT = _eb("Acknowledgment")
+ERROR_LIST = _eb("ErrorList")
+ERROR = _eb("Error")
+MANIFEST = _eb("Manifest")
+REFERENCE = _eb("Reference")
+SCHEMA = _eb("Schema")
+STATUS_REQUEST = _eb("StatusRequest")
+STATUS_RESPONSE = _eb("StatusResponse")
+FROM = _eb("From")
+TO = _eb("To")
+PARTY_ID = _eb("PartyId")
+ROLE = _eb("Role")
+CPA_ID = _eb("CPAId")
+CONVERSATION_ID = _eb("ConversationId")
+SERVICE = _eb("Service")
+ACTION = _eb("Action")
+MESSAGE_DATA = _eb("MessageData")
+MESSAGE_ID = _eb("MessageId")
+TIMESTAMP = _eb("Timestamp")
+REF_TO_MESSAGE_ID = _eb("RefToMessageId")
+TIME_TO_LIVE = _eb("TimeToLive")
+DUPLICATE_ELIMINATION = _eb("DuplicateElimination")
+DESCRIPTION = _eb("Description")
+SEQUENCE_NUMBER = _eb("SequenceNumber")
+
+# The schema qualifies attributes too: a bare `version` is somebody else's.
+A_ID = _eb("id")
+A_TYPE = _eb("type")
+A_VERSION = _eb("version")
+A_STATUS = _eb("status")
+A_SIGNED = _eb("signed")
+A_LOCATION = _eb("location")
+A_CODE_CONTEXT = _eb("codeContext")
+A_ERROR_CODE = _eb("errorCode")
+A_SEVERITY = _eb("severity")
+A_HIGHEST_SEVERITY = _eb("highestSeverity")
+A_MESSAGE_STATUS = _eb("messageStatus")
+A_LANG = f"{{{XML}}}lang"
+A_HREF = f"{{{XLINK}}}href"
+A_ROLE = f"{{{XLINK}}}role"
+
+SIGNATURE = f"{{{DS}}}Signature"
+DS_REFERENCE = f"{{{DS}}}Reference"
+DS_DIGEST_METHOD = f"{{{DS}}}DigestMethod"
+DS_DIGEST_VALUE = f"{{{DS}}}DigestValue"
+
+# Ours. Split and Compression lie inside signed elements, the others belong to a hop
+# (docs/decisions.md#extensions).
+SPLIT = f"{{{RMX}}}Split"
+SPLIT_ID = f"{{{RMX}}}SplitId"
+SPLIT_NUMBER = f"{{{RMX}}}SplitNumber"
+HOP_SEQUENCE = f"{{{RMX}}}HopSequence"
+ROUTING_HEADER_LIST = f"{{{RMX}}}RoutingHeaderList"
+ROUTING_HEADER = f"{{{RMX}}}RoutingHeader"
+ROUTING_FIELDS = tuple(
+    f"{{{RMX}}}{name}" for name in ("SenderURI", "ReceiverURI", "ErrorURI", "Timestamp")
+)
+COMPRESSION = f"{{{RMX}}}Compression"
+STRETCH = f"{{{RMX}}}Stretch"
+MIN_RETRY_SECS = f"{{{RMX}}}MinRetrySecs"
+
 
 # SOAP 1.1 §4.2.3 has 0 and 1 alone, but `true` is what real partners send
 # (docs/decisions.md#real-partners).
@@ -29,7 +142,7 @@ _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
 _STATUSES = {status.value: status for status in SequenceStatus}
 # Blocks with another actor are for somebody else on the way.
-_OURS = frozenset({None, "", n.ACTOR_NEXT, *_ACTORS})
+_OURS = frozenset({None, "", ACTOR_NEXT, *_ACTORS})
 
 
 def text_of(element: Element) -> str:
@@ -39,12 +152,12 @@ def text_of(element: Element) -> str:
 
 def check_version(element: Element, location: str, findings: Findings) -> None:
     """Every block says the version it is written in (§2.3.8)."""
-    version = element.get(n.A_VERSION)
+    version = element.get(A_VERSION)
     # A missing one is the schema's matter: under this namespace it can be no other.
-    if version != n.VERSION and version is not None:
+    if version != VERSION and version is not None:
         findings.fault(
             Inconsistent(
-                f"the version is {version[:32]!r}, not {n.VERSION!r}",
+                f"the version is {version[:32]!r}, not {VERSION!r}",
                 location=f"{location}/@version",
                 remedy="send ebMS 2.0",
             )
@@ -66,7 +179,7 @@ def instant(element: Element, location: str, findings: Findings) -> Instant | No
 
 def actor_of(element: Element, location: str, findings: Findings) -> Actor | None:
     """Whom a block addresses; without an actor, the To Party's handler (§2.3.11)."""
-    value = element.get(n.ACTOR)
+    value = element.get(ACTOR)
     if not value:
         return Actor.TO_PARTY_MSH
     # An unknown one is refused: the block is either for a hop, which may take it away, or for the
@@ -88,7 +201,7 @@ def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
     location = "//Header/AckRequested"
     check_version(element, location, findings)
     actor = actor_of(element, location, findings)
-    signed = element.get(n.A_SIGNED)
+    signed = element.get(A_SIGNED)
     # Required by §6.3.1.2; whoever forgets it has no use for a signed answer.
     if signed is None:
         findings.note("AckRequested does not say whether it wants a signature")
@@ -109,16 +222,16 @@ def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
 def sync_reply(element: Element, findings: Findings) -> bool:
     """SyncReply (§4.3): always to the next actor."""
     check_version(element, "//Header/SyncReply", findings)
-    actor = element.get(n.ACTOR)
+    actor = element.get(ACTOR)
     # With any other actor a hop would not know that it has to keep its connection open (§4.3.1).
     if actor is None:
         findings.note("SyncReply names no actor")
-    elif actor.strip(WHITESPACE) != n.ACTOR_NEXT:
+    elif actor.strip(WHITESPACE) != ACTOR_NEXT:
         findings.fault(
             Inconsistent(
                 f"{actor[:128]!r} is not the actor of SyncReply",
                 location="//Header/SyncReply/@actor",
-                remedy=f"address {n.ACTOR_NEXT}",
+                remedy=f"address {ACTOR_NEXT}",
             )
         )
     return True
@@ -129,9 +242,9 @@ def message_order(element: Element, findings: Findings) -> SequenceNumber | None
     check_version(element, "//Header/MessageOrder", findings)
     # The number is the block's whole content (§9.1.1); what others add beside it is theirs.
     location = "//Header/MessageOrder"
-    numbers = [child for child in element if child.tag == n.SEQUENCE_NUMBER]
+    numbers = [child for child in element if child.tag == SEQUENCE_NUMBER]
     if numbers:
-        return _sequence(numbers[0], numbers[0].get(n.A_STATUS), location, findings)
+        return _sequence(numbers[0], numbers[0].get(A_STATUS), location, findings)
     findings.fault(
         Inconsistent(
             "MessageOrder has no SequenceNumber", location=location, remedy="number the message"
@@ -181,16 +294,16 @@ def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     hops = []
     # The trail is for audit (HOP-3), so a bad entry costs itself and not the message.
     for child in children(element):
-        if child.tag != n.ROUTING_HEADER:
+        if child.tag != ROUTING_HEADER:
             continue
         fields = {field.tag: text_of(field) for field in child}
-        stamp = fields.get(f"{{{n.RMX}}}Timestamp")
+        stamp = fields.get(f"{{{RMX}}}Timestamp")
         try:
             hops.append(
                 RoutingHeader(
-                    sender_uri=fields.get(f"{{{n.RMX}}}SenderURI"),
-                    receiver_uri=fields.get(f"{{{n.RMX}}}ReceiverURI"),
-                    error_uri=fields.get(f"{{{n.RMX}}}ErrorURI"),
+                    sender_uri=fields.get(f"{{{RMX}}}SenderURI"),
+                    receiver_uri=fields.get(f"{{{RMX}}}ReceiverURI"),
+                    error_uri=fields.get(f"{{{RMX}}}ErrorURI"),
                     timestamp=None if stamp is None else read_moment(stamp)[0],
                     method=None,
                     msh_id=child.get("mshId"),
@@ -209,7 +322,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
     foreign: list[list[Element]] = []
     # A Reference that cannot be read is a fault: a payload would get lost unseen (§3.2.1).
     for child in children(element):
-        if child.tag != n.REFERENCE:
+        if child.tag != REFERENCE:
             continue
         try:
             reference, others = _reference(child)
@@ -240,15 +353,15 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
     foreign: list[Element] = []
     for child in children(element):
         tag = child.tag
-        if tag == n.SCHEMA:
-            schemas.append((child.get(n.A_LOCATION) or "", child.get(n.A_VERSION)))
-        elif tag == n.DESCRIPTION:
-            descriptions.append((child.get(n.A_LANG) or "", child.text or ""))
-        elif tag == n.COMPRESSION:
+        if tag == SCHEMA:
+            schemas.append((child.get(A_LOCATION) or "", child.get(A_VERSION)))
+        elif tag == DESCRIPTION:
+            descriptions.append((child.get(A_LANG) or "", child.text or ""))
+        elif tag == COMPRESSION:
             compression = Compression(
                 child.get("encoding") or "", whole_number(child.get("originalSize"))
             )
-        elif tag == n.STRETCH:
+        elif tag == STRETCH:
             stretch = Stretch(
                 whole_number(child.get("offset")) or 0,
                 whole_number(child.get("size")) or 0,
@@ -257,9 +370,9 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
         else:
             foreign.append(child)
     reference = Reference(
-        href=(element.get(n.A_HREF) or "").strip(WHITESPACE),
-        role=element.get(n.A_ROLE),
-        id=element.get(n.A_ID),
+        href=(element.get(A_HREF) or "").strip(WHITESPACE),
+        role=element.get(A_ROLE),
+        id=element.get(A_ID),
         schemas=tuple(schemas),
         descriptions=tuple(descriptions),
         compression=compression,
@@ -270,8 +383,8 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
 
 def must_understand(block: Element, findings: Findings) -> None:
     """A block we do not know: a fault if it must be understood by us, else an oddity (§2.3.9)."""
-    actor = block.get(n.ACTOR)
-    must = (block.get(n.MUST_UNDERSTAND) or "0").strip(WHITESPACE)
+    actor = block.get(ACTOR)
+    must = (block.get(MUST_UNDERSTAND) or "0").strip(WHITESPACE)
     name = etree.QName(block.tag).localname[:64]
     # A value that is no boolean counts as 1: to pass over what must be understood is the worse
     # mistake (SOAP 1.1 §4.2.3).
@@ -295,3 +408,125 @@ def with_sequence(hop: RoutingHeader, sequence: SequenceNumber) -> RoutingHeader
 def with_foreign(reference: Reference, foreign: tuple[bytes, ...]) -> Reference:
     """The reference with its foreign children."""
     return replace(reference, foreign=foreign)
+
+
+# What stands where in an ebMS 2.0 header, as the standard's own tables have it.
+#
+# `schema` makes its validator of them; `find_repeated` refuses what they let stand once.
+
+
+# Children: `?` optional, `*` any number, `+` at least one; `other*` is any foreign element.
+# Attributes: `!` required, `?` optional; `other` is any foreign attribute.
+# In place of children, `= type` is text of that type.
+# §2.3.7 to §2.3.9: what every header block has.
+_BLOCK = "id? version! soap:mustUnderstand! other"
+_BODY_BLOCK = "id? version! other"
+_HEADER_DATA = "From To CPAId ConversationId Service Action MessageData"
+STRUCTURE: dict[str, tuple[str, str]] = {
+    "MessageHeader": (f"{_HEADER_DATA} DuplicateElimination? Description* other*", _BLOCK),
+    "From": ("PartyId+ Role?", ""),
+    "To": ("PartyId+ Role?", ""),
+    "PartyId": ("= text", "type?text"),
+    "CPAId": ("= text", ""),
+    "ConversationId": ("= text", ""),
+    "Service": ("= text", "type?text"),
+    "Action": ("= text", ""),
+    "MessageData": ("MessageId Timestamp RefToMessageId? TimeToLive?", ""),
+    "MessageId": ("= text", ""),
+    "Timestamp": ("= xs:dateTime", ""),
+    "RefToMessageId": ("= text", ""),
+    "TimeToLive": ("= xs:dateTime", ""),
+    # Any text passes: its presence is what counts (§3.1.7).
+    "DuplicateElimination": ("= xs:string", ""),
+    "Description": ("= text", "xml:lang!"),
+    "SyncReply": ("other*", f"{_BLOCK} soap:actor!"),
+    "MessageOrder": ("SequenceNumber other*", _BLOCK),
+    "SequenceNumber": ("= xs:nonNegativeInteger", "status?order"),
+    "AckRequested": ("other*", f"{_BLOCK} soap:actor? signed!xs:boolean"),
+    # No wildcard behind ds:Reference (§6.3.2.5): a Reference would fit both.
+    "Acknowledgment": ("Timestamp RefToMessageId From? ds*", f"{_BLOCK} soap:actor?"),
+    "ErrorList": ("Error+ other*", f"{_BLOCK} highestSeverity!severity"),
+    "Error": (
+        "Description? other*",
+        "id? codeContext?xs:anyURI errorCode!text severity!severity location?text other",
+    ),
+    "Manifest": ("Reference+ other*", _BODY_BLOCK),
+    # xlink:type is fixed (§3.2.1), and may be left out.
+    "Reference": (
+        "Schema* Description* other*",
+        "id? xlink:type?=simple xlink:href! xlink:role? other",
+    ),
+    "Schema": ("", "location!xs:anyURI version?text"),
+    "StatusRequest": ("RefToMessageId other*", _BODY_BLOCK),
+    "StatusResponse": ("RefToMessageId Timestamp? other*", f"{_BODY_BLOCK} messageStatus!status"),
+}
+
+# What the schema leaves to the envelope, to signatures and to extensions. AckRequested and
+# Acknowledgment may stand once per actor, which `rules` judges; a Signature any number of times,
+# each signer adding one (§4.1.1). What else is in the Body is not ours and is left alone.
+_BESIDE: dict[str, tuple[str, ...]] = {
+    HEADER: (
+        MESSAGE_HEADER,
+        SYNC_REPLY,
+        MESSAGE_ORDER,
+        ERROR_LIST,
+        HOP_SEQUENCE,
+        ROUTING_HEADER_LIST,
+    ),
+    BODY: (MANIFEST, STATUS_REQUEST, STATUS_RESPONSE),
+    MESSAGE_HEADER: (SPLIT,),
+    SPLIT: (SPLIT_ID, SPLIT_NUMBER),
+    ROUTING_HEADER_LIST: (),
+    ROUTING_HEADER: ROUTING_FIELDS,
+    REFERENCE: (COMPRESSION, STRETCH),
+    ERROR: (MIN_RETRY_SECS,),
+    DS_REFERENCE: (DS_DIGEST_METHOD, DS_DIGEST_VALUE),
+}
+# PHINMS sends two, and its Acknowledgment tells which one counts (`reader`).
+_TOLERATED = frozenset({(MESSAGE_DATA, REF_TO_MESSAGE_ID)})
+
+
+def _once() -> dict[str, frozenset[str]]:
+    """The children of each element that may stand once in it."""
+    table = {parent: set(children) for parent, children in _BESIDE.items()}
+    for name, (content, _) in STRUCTURE.items():
+        if content.startswith("="):
+            continue
+        parent = f"{{{EB}}}{name}"
+        table.setdefault(parent, set())
+        for word in content.split():
+            child = f"{{{EB}}}{word.rstrip('?')}"
+            if word[-1] not in "*+" and (parent, child) not in _TOLERATED:
+                table[parent].add(child)
+    return {parent: frozenset(children) for parent, children in table.items()}
+
+
+_ONCE = _once()
+
+
+def find_repeated(element: Element, findings: Findings) -> None:
+    """Refuse whatever stands more than once in an element, or in one that we read inside it.
+
+    Of two where one may stand, a signature may cover one and a reader take the other, or two
+    readers one each.
+    """
+    once = _ONCE[element.tag]
+    seen = set()
+    for child in children(element):
+        tag = child.tag
+        if tag in once:
+            if tag in seen:
+                findings.twice(local_name(child), place_of(child))
+            seen.add(tag)
+        if tag in _ONCE and len(child):
+            find_repeated(child, findings)
+
+
+def place_of(element: Element) -> str:
+    """Where an element stands, as errors name places."""
+    names = [local_name(element)]
+    for parent in element.iterancestors():
+        if parent.tag == ENVELOPE:
+            break
+        names.append(local_name(parent))
+    return "//" + "/".join(reversed(names))

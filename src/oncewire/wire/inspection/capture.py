@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from oncewire.errors import MimeProblem, SoapFault
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
-from oncewire.wire.mime.headers import header_lines
+from oncewire.wire.mime.multipart import header_lines
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import ReadFault
 

@@ -25,7 +25,7 @@ from oncewire.message.instant import Instant
 from oncewire.wire import answers, codec
 from oncewire.wire.inspection.capture import Capture, CaptureKind
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
 
 

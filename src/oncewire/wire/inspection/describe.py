@@ -21,10 +21,10 @@ from oncewire.message.instant import Instant, format_instant
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.received import Received
+from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.security import signature
-from oncewire.wire.security.digests import signature_parts
+from oncewire.wire.security.references import signature_parts
 
 Values: TypeAlias = dict[str, Any]
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from oncewire.errors import InvalidValue
 from oncewire.message import Payload
 from oncewire.message.quick import quick
-from oncewire.wire.mime.transfer import BASE64_LINE, base64_lines, base64_size
+from oncewire.wire.mime.multipart import BASE64_LINE, base64_lines, base64_size
 
 _READ = 65_536
 

@@ -10,15 +10,223 @@ import base64
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from cryptography import x509
+from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import algorithms, certificates, nodeset, references, wrapping
+from oncewire.wire.security import algorithms, certificates, references, wrapping
+from oncewire.wire.security import references as nodeset
 from oncewire.wire.security.algorithms import SigningKey
-from oncewire.wire.security.layout import Laid, info_octets, laid_out, lay
-from oncewire.wire.security.layouts import Layouts
-from oncewire.wire.security.references import DS, PartDigests, SignedReference
+from oncewire.wire.security.references import DS, Exclusion, PartDigests, SignedReference
+from oncewire.wire.security.wrapping import ShapedDocument
+from oncewire.wire.templates.pattern import (
+    Pattern,
+    Perforated,
+    Places,
+    hole_of,
+    pattern_of,
+    perforated,
+)
+
+# Layout: an unsigned envelope as far as its signature depends on it.
+
+
+_XML = "{http://www.w3.org/XML/1998/namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """An unsigned envelope as far as its signature depends on it."""
+
+    octets: bytes
+    # The `cid:` references of its Manifest.
+    manifest: tuple[str, ...]
+    exclusion: Exclusion
+    # What is in force in its header, and where a signature goes in.
+    context: str
+    insert_at: int
+
+
+def laid_out(envelope: bytes, canonicalization: str) -> Laid:
+    """What a signature of the envelope depends on."""
+    root = references.parse(envelope)
+    frame = wrapping.frame_of(root)
+    # The first signature is read as the From Party's (§4.1.1): a second of ours would be nobody's.
+    if frame.header.find(f"{{{DS}}}Signature") is not None:
+        raise SecurityFailure("the envelope is signed already")
+    # The context is taken before the tree is taken apart for its digest.
+    context, insert_at = _context(frame.header), _header_end(envelope, frame.header)
+    return lay(root, frame, canonicalization, context, insert_at)
+
+
+def lay(
+    root: etree._Element, frame: ShapedDocument, canonicalization: str, context: str, insert_at: int
+) -> Laid:
+    """Takes the tree apart. What our own verifier would refuse is not signed in the first place."""
+    wrapping.check_blocks(root, frame)
+    left_out = frame.shape.exclusion.subtrees(root)
+    wrapping.check_left_out(left_out, frame)
+    manifest = tuple(wrapping.manifest_uris(root, frame.shape.manifest))
+    octets = references.document_octets(root, left_out, canonicalization)
+    return Laid(octets, manifest, frame.shape.exclusion, context, insert_at)
+
+
+def envelope_octets(envelope: bytes, canonicalization: str = "c14n") -> bytes:
+    """The octets of an unsigned envelope that the first of those references digests."""
+    root = references.parse(envelope)
+    left_out = wrapping.frame_of(root).shape.exclusion.subtrees(root)
+    return references.document_octets(root, left_out, canonicalization)
+
+
+def info_octets(document: bytes, method: str) -> bytes:
+    """The octets of a SignedInfo in its Signature, whose document has what is in force there."""
+    element = references.parse(document)[0][0]
+    return references.element_octets(element, references.standing_alone(element), method)
+
+
+def _context(header: etree._Element) -> str:
+    """The header's place as an empty start tag: its namespaces and inherited `xml:` attributes.
+
+    Inclusive canonicalization shows both on SignedInfo, so it must be read where it will stand.
+    """
+    bound = [
+        f"xmlns{':' + prefix if prefix else ''}={quoteattr(uri)}"
+        for prefix, uri in header.nsmap.items()
+    ]
+    inherited: dict[str, str] = {}
+    for element in (header, *header.iterancestors()):
+        for name, value in element.items():
+            if str(name).startswith(_XML):
+                inherited.setdefault(str(name)[len(_XML) :], str(value))
+    kept = [f"xml:{name}={quoteattr(value)}" for name, value in inherited.items()]
+    return " ".join([*bound, *kept])
+
+
+def _header_end(envelope: bytes, header: etree._Element) -> int:
+    """Where the header's end tag begins in the bytes."""
+    encoding = header.getroottree().docinfo.encoding or "UTF-8"
+    # The signature is inserted as bytes, and its bytes are ASCII.
+    if encoding.upper().startswith(("UTF-16", "UTF-32", "UCS")):
+        raise SecurityFailure(f"cannot sign an envelope in {encoding}", remedy="write it in UTF-8")
+    name = etree.QName(header).localname
+    tag = f"</{header.prefix}:{name}" if header.prefix else f"</{name}"
+    # A well-formed document has that end tag, so if the text stands there once, this is it; only
+    # a comment or a CDATA section could hold it again, and then the slower way finds out.
+    if envelope.count(tag.encode("utf-8")) == 1:
+        return envelope.index(tag.encode("utf-8"))
+    return _end_by_expat(envelope, depth=sum(1 for _ in header.iterancestors()))
+
+
+def _end_by_expat(envelope: bytes, depth: int) -> int:
+    """The byte position of the first end tag at this depth: expat counts bytes, lxml does not."""
+    parser = expat.ParserCreate()
+    level = 0
+    found = -1
+
+    def start(_name: str, _attributes: dict[str, str]) -> None:
+        nonlocal level
+        level += 1
+
+    def end(_name: str) -> None:
+        nonlocal level, found
+        level -= 1
+        if level == depth and found < 0:
+            found = parser.CurrentByteIndex
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(envelope, True)
+    except expat.ExpatError as trouble:
+        raise SecurityFailure(f"the envelope is not well-formed: {trouble}") from trouble
+    return found
+
+
+# Layouts: what was learned of envelopes that we signed; the next one of the same markup is laid
+# out alike, with its own texts (`pattern`).
+
+
+KINDS_MAX = 256
+"""Kinds of envelopes that we send, whomever to: only their markup counts."""
+
+
+class _Layout:
+    """How one envelope is laid out."""
+
+    __slots__ = ("_end_tag", "_first", "_manifest", "_octets")
+
+    def __init__(self, first: Laid, marked: Laid, end_tag: bytes) -> None:
+        self._first, self._end_tag = first, end_tag
+        self._octets = Pattern(marked.octets)
+        self._manifest = [
+            (uri, hole_of(uri.removeprefix("cid:").encode())) for uri in marked.manifest
+        ]
+
+    def lay(self, envelope: bytes, holes: Sequence[bytes]) -> Laid:
+        """Another envelope of the same markup."""
+        first = self._first
+        return Laid(
+            self._octets.octets(holes),
+            tuple(
+                [
+                    uri if hole is None else "cid:" + holes[hole].decode("ascii")
+                    for uri, hole in self._manifest
+                ]
+            ),
+            first.exclusion,
+            first.context,
+            # No text can hold it.
+            envelope.index(self._end_tag),
+        )
+
+
+class Layouts:
+    """The bounded table of them, and of how a SignedInfo becomes octets."""
+
+    def __init__(self) -> None:
+        self._envelopes: Places[_Layout] = Places(of_one=KINDS_MAX)
+        self._infos: Places[Pattern] = Places(of_one=KINDS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._envelopes) + len(self._infos)
+
+    def laid(self, envelope: bytes, method: str) -> Laid:
+        """What `layout.laid_out` says."""
+        document = perforated(envelope)
+        known = self._envelopes.find(method, document)
+        if known is not None:
+            return known.lay(envelope, document.holes)
+        first = laid_out(envelope, method)
+        if self._envelopes.is_due(method):
+            layout = _layout_of(document, first, method)
+            if layout is not None:
+                self._envelopes.keep(method, document, layout)
+        return first
+
+    def info_octets(self, info: bytes, method: str) -> bytes:
+        """What `layout.info_octets` says."""
+        document = perforated(info)
+        known = self._infos.find(method, document)
+        if known is not None:
+            return known.octets(document.holes)
+        if self._infos.is_due(method):
+            pattern = pattern_of(document, lambda other: info_octets(other, method))
+            if pattern is not None:
+                self._infos.keep(method, document, pattern)
+        return info_octets(info, method)
+
+
+def _layout_of(document: Perforated, first: Laid, method: str) -> _Layout | None:
+    """What can be learned of an envelope; None where it is no use, or says otherwise."""
+    envelope = document.document
+    end_tag = envelope[first.insert_at :].partition(b">")[0] + b">"
+    if not document.is_plain or envelope.count(end_tag) != 1:
+        return None
+    layout = _Layout(first, laid_out(document.marked(), method), end_tag)
+    return layout if layout.lay(envelope, document.holes) == first else None
 
 
 @dataclass(frozen=True, slots=True)

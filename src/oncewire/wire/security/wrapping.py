@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import nodeset
-from oncewire.wire.security.nodeset import ACTOR, SOAP, Exclusion
-from oncewire.wire.security.references import SignedReference, bare_content_id, content_id_of
+from oncewire.wire.security import references as nodeset
+from oncewire.wire.security.references import (
+    ACTOR,
+    SOAP,
+    Exclusion,
+    SignedReference,
+    bare_content_id,
+    content_id_of,
+)
 
 EB = "http://www.oasis-open.org/committees/ebxml-msg/schema/msg-header-2_0.xsd"
 EXT = "urn:oncewire:ext:1"

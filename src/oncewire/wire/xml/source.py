@@ -6,15 +6,86 @@ written, and a hop changes one block by its position, so both start here.
 
 from __future__ import annotations
 
+import functools
 import pyexpat
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 
 from lxml import etree
 
-from oncewire.errors import OtherXml
+from oncewire.errors import InvalidValue, OtherXml
+from oncewire.message.instant import SECOND, Instant, format_instant, parse_instant
 from oncewire.wire.limits import encoding_of
-from oncewire.wire.xml.markup import attribute
+
+# Writing text into XML: escaping, and the few attributes every writer needs.
+
+
+# What XML 1.0 cannot carry in any form, not even as a character reference.
+_ILLEGAL = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
+_SPECIAL_TEXT = re.compile(rf"[&<>\r{_ILLEGAL}]")
+# A parser turns line ends and tabs in attributes into spaces (XML 1.0 §3.3.3), so they travel as
+# references.
+_SPECIAL_ATTRIBUTE = re.compile(rf'[&<>"\r\n\t{_ILLEGAL}]')
+_NEVER = re.compile(f"[{_ILLEGAL}]")
+# A bare carriage return would be read back as a line feed, so it travels as a reference.
+_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
+_ATTRIBUTE = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        '"': "&quot;",
+        "\r": "&#13;",
+        "\n": "&#10;",
+        "\t": "&#9;",
+    }
+)
+
+
+def text(value: str) -> str:
+    """The value as element content."""
+    # Nearly every value passes here untouched.
+    if value.isprintable() and "&" not in value and "<" not in value and ">" not in value:
+        return value
+    return _escaped(value, _TEXT) if _SPECIAL_TEXT.search(value) else value
+
+
+def _escaped(value: str, table: dict[int, str]) -> str:
+    """The value by the table. What XML cannot carry is refused and not dropped: an id without its
+    control character is another id."""
+    if _NEVER.search(value):
+        raise InvalidValue(
+            f"{value[:64]!r} contains a character that XML cannot carry",
+            remedy="remove control characters",
+        )
+    return value.translate(table)
+
+
+def identifier(value: str) -> str:
+    """An id as element content; readers drop outer spaces, so it must have none."""
+    if value[0] in " \t" or value[-1] in " \t":
+        raise InvalidValue(
+            f"{value[:64]!r} begins or ends with a space",
+            remedy="readers drop outer spaces and would see another id; remove them",
+        )
+    return text(value)
+
+
+def attribute(value: str) -> str:
+    """The value between double quotes."""
+    return _escaped(value, _ATTRIBUTE) if _SPECIAL_ATTRIBUTE.search(value) else value
+
+
+def optional_attribute(name: str, value: str | None) -> str:
+    """` name="value"`, or nothing."""
+    return "" if value is None else f' {name}="{attribute(value)}"'
+
+
+def boolean(value: bool) -> str:
+    """As XML Schema writes it."""
+    return "true" if value else "false"
+
 
 # A `>` may stand inside an attribute's value.
 _START_TAG = re.compile(r"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
@@ -169,3 +240,60 @@ def _self_contained(text: str, element: etree._Element) -> str:
     name_match = _NAME.match(text)
     cut = name_match.end() if name_match else 0
     return text[:cut] + added + text[cut:]
+
+
+# Moments as the wire writes them: the usual forms fast, every other form by the general way.
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+# Beyond the year 9999 the general way says what is wrong.
+_FAR = 250_000_000_000 * SECOND
+# A second in UTC as XML Schema writes it, and as v0-078 does. Leap seconds and the hour 24 are for
+# the general way.
+_USUAL = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]{8}T[0-9]{6})")
+
+
+@functools.lru_cache(maxsize=256)
+def _second_of(text: str) -> Instant | None:
+    """The instant of a whole second in one of the usual forms; None for anything else."""
+    # Messages come by the hundred in one second, so each second is looked at once.
+    if _USUAL.fullmatch(text) is None:
+        return None
+    try:
+        return (datetime.fromisoformat(text + "Z") - _EPOCH) // _SECOND * SECOND
+    except ValueError:
+        return None
+
+
+def read_moment(text: str) -> tuple[Instant, bool]:
+    """The instant a dateTime names, and whether it named its zone, as `parse_instant` says."""
+    if text[-1:] == "Z":
+        whole, dot, fraction = text[:-1].partition(".")
+        second = _second_of(whole) if len(whole) < 20 else None
+        if second is not None:
+            if not dot:
+                return second, True
+            if len(fraction) <= 6 and fraction.isascii() and fraction.isdigit():
+                return second + int(fraction.ljust(6, "0")), True
+    return parse_instant(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _written_second(second: int) -> str:
+    return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
+
+
+def written_moment(instant: Instant) -> str:
+    """The instant as xsd:dateTime in UTC, as `format_instant` says."""
+    if not 0 <= instant < _FAR:
+        return format_instant(instant)
+    second, rest = divmod(instant, SECOND)
+    if rest:
+        return f"{_written_second(second)}.{rest:06d}".rstrip("0") + "Z"
+    return _written_second(second) + "Z"
+
+
+def written_basic_moment(instant: Instant) -> str:
+    """The instant in ISO 8601's basic form, as the rm-0.78 dialect writes TimeStamp."""
+    return written_moment(instant).replace("-", "").replace(":", "")

@@ -1,0 +1,671 @@
+"""`oncewire init` and `oncewire partner ...`: a party's folder, and how two of them meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import (
+    Config,
+    Json,
+    Listing,
+    Report,
+    at_party,
+    complete_partner,
+    here,
+    loaded,
+    now,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.folder import Card
+    from oncewire.entry.party.partners import PartnerOptions
+    from oncewire.entry.party.settings import Settings
+    from oncewire.handler.context import Tried
+
+
+def _register_party(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("init")(init)
+    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
+    partner.command("card")(card)
+    partner.command("add")(add)
+    partner.command("revoke")(revoke)
+    partner.command("list")(listed)
+    app.add_typer(partner, name="partner")
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to make; its last part is the name of the party.")
+    ],
+    name: Annotated[str, typer.Option(help="Another name than the folder's.")] = "",
+    party_id: Annotated[
+        str, typer.Option(help="Our PartyId as agreed with partners, for example urn:duns:1234.")
+    ] = "",
+    party_type: Annotated[
+        str, typer.Option(help="What kind of id that is, if it is not a URI.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8500,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(help="Also smtp, sftp, ftp or broker: begins its section of the settings."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen without TLS: for tests on one machine.")
+    ] = False,
+    rsa: Annotated[
+        bool,
+        typer.Option("--rsa", help="An RSA key: slower; older software, and encryption, want it."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a party: settings, keys, a place for agreements and data, in one folder.
+
+    It listens with TLS and believes no connection that shows no partner's certificate.
+
+    Example: oncewire init acme --port 8601
+    """
+
+    def work() -> Report:
+        from oncewire.entry.party.folder import make_party
+        from oncewire.entry.party.keys import KeyKind
+
+        transports = tuple(dict.fromkeys(transport or ()))
+        made = make_party(
+            folder,
+            name or folder.resolve().name,
+            now=now(),
+            party_id=party_id or None,
+            party_type=party_type or None,
+            host=host,
+            port=port,
+            tls=not insecure,
+            key_kind=KeyKind.RSA if rsa else KeyKind.EC,
+            transports=transports,
+        )
+        place = here(made.folder)
+        return Report(
+            {
+                "party": made.name,
+                "party_id": made.party_id,
+                "folder": str(made.folder.resolve()),
+                "url": made.url,
+                "certificate": str(made.keys.certificate),
+                "fingerprint": made.keys.fingerprint,
+            },
+            summary=f"The party {made.name} is ready in {place}.",
+            hints=(
+                *_to_finish(made.folder, transports),
+                f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
+                f"oncewire partner card -c {typed(made.folder)}",
+            ),
+        )
+
+    output.answer(work, json=json)
+
+
+def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
+    """What was begun names a server of this machine, which is seldom the one that is meant."""
+    if not transports:
+        return ()
+    sections = " and ".join(f"[{name}]" for name in transports)
+    return (
+        f"say in {typed(folder / 'oncewire.toml')} which server is meant: {sections}",
+        f"oncewire doctor -c {typed(folder)}",
+    )
+
+
+def card(
+    to: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write it to this file instead of showing it."),
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show our card: who we are, where we listen, which certificate we use. Nothing secret.
+
+    Send it to a partner, who runs `oncewire partner add CARD`.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.files import write_new
+        from oncewire.entry.party.folder import card_of
+
+        own = card_of(loaded(config).settings)
+        facts = {
+            "party": own.name,
+            "party_id": own.party_id,
+            "url": own.url,
+            "addresses": dict(own.addresses),
+            "fingerprint": own.fingerprint,
+        }
+        if to is None:
+            return Report(facts if json else {}, text=own.to_toml())
+        write_new(to, own.to_toml())
+        return Report(
+            {**facts, "file": str(to)},
+            summary=f"The card of {own.name} is in {here(to)}.",
+            hints=(f"on the partner's machine: oncewire partner add {quote(to.name)}",),
+        )
+
+    output.answer(work, json=json)
+
+
+def add(
+    who: Annotated[
+        Path, typer.Argument(help="The partner's card, or its folder if it is on this machine.")
+    ],
+    profile: Annotated[
+        str, typer.Option(help="What the agreement is based on; both sides need the same.")
+    ] = "ebms2",
+    cpa_id: Annotated[
+        str, typer.Option(help="The agreement's CPAId; without it both names, joined.")
+    ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Agree on neither TLS nor signatures: for tests.")
+    ] = False,
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign, and insist on signatures, although --insecure.")
+    ] = False,
+    roll_over: Annotated[
+        bool, typer.Option("--roll-over", help="Believe its new certificate beside the old one.")
+    ] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Deliver in the order of sending.")
+    ] = False,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transport", help="Send over these, in this order; without it, over all both have."
+        ),
+    ] = None,
+    role: Annotated[
+        str, typer.Option(help="Our role, where messages name one: a CPA has to.")
+    ] = "",
+    partner_role: Annotated[str, typer.Option(help="The partner's role.")] = "",
+    both: Annotated[
+        bool, typer.Option("--both", help="Write the other folder's agreement too.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write an existing agreement anew.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Add a partner: keep its certificate and write an agreement with it.
+
+    Messages are signed and travel over TLS, and both sides insist on it, unless --insecure is
+    said. Compare the fingerprint with the partner over another channel, such as the telephone.
+
+    Example, two parties on one machine: oncewire partner add ../globex --both
+    """
+
+    def work() -> Report:
+        from oncewire.entry.party.folder import read_card
+        from oncewire.entry.party.partners import PartnerOptions
+        from oncewire.errors import InvalidValue
+
+        settings = loaded(config).settings
+        if both and not who.is_dir():
+            raise InvalidValue(
+                "--both needs the partner's folder, and this is a card",
+                remedy="leave --both out, and let the partner add our card",
+            )
+        if roll_over:
+            return _rolled_over(settings, read_card(who))
+        options = PartnerOptions(
+            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()),
+            role, partner_role,
+        )  # fmt: skip
+        return _added(settings, who, options, both=both, replace=replace)
+
+    output.answer(work, json=json)
+
+
+def _added(
+    settings: Settings, who: Path, options: PartnerOptions, *, both: bool, replace: bool
+) -> Report:
+    """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
+    from oncewire.entry.party.folder import card_of, read_card
+    from oncewire.entry.party.partners import add_partner, check_card
+    from oncewire.entry.party.settings import load
+
+    card = read_card(who)
+    check_card(settings, card, now())
+    added = [add_partner(settings, card, options, replace=replace)]
+    taken_over(settings)
+    if both:
+        theirs = load(who, environ={}).settings
+        added.append(add_partner(theirs, card_of(settings), options.mirrored, replace=replace))
+        taken_over(theirs)
+    first = added[0]
+    hints = [f"oncewire agreement check {typed(first.agreement)}"]
+    if not both:
+        flags = f" --profile {options.profile}" if options.profile != "ebms2" else ""
+        flags += " --insecure" if options.insecure else ""
+        flags += " --sign" if options.insecure and options.sign else ""
+        flags += " --ordered" if options.ordered else ""
+        flags += f" --cpa-id {quote(options.cpa_id)}" if options.cpa_id else ""
+        flags += "".join(f" --transport {quote(name)}" for name in options.transports)
+        there = options.mirrored
+        flags += f" --role {quote(there.role)}" if there.role else ""
+        flags += f" --partner-role {quote(there.partner_role)}" if there.partner_role else ""
+        told = (
+            *by_telephone(card),
+            f"the partner runs: oncewire partner add OUR_CARD{flags}",
+        )
+        hints[:0] = told
+    rows = [
+        (
+            each_added.partner,
+            each_added.cpa_id,
+            each_added.profile,
+            here(each_added.agreement),
+            each_added.fingerprint,
+        )
+        for each_added in added
+    ]
+    columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
+    return Report(
+        listings=(Listing("added", columns, rows),),
+        summary=f"{first.partner} is a partner now.",
+        hints=tuple(hints),
+    )
+
+
+def _rolled_over(settings: Settings, card: Card) -> Report:
+    from oncewire.agreement.certificates import read_certificates
+    from oncewire.entry.files import read_text
+    from oncewire.entry.party.partners import check_card, known_partner, partner_file, revoked_of
+    from oncewire.entry.party.rolling import roll_over
+
+    check_card(settings, card, now())
+    file = roll_over(settings, card)
+    taken_over(settings)
+    known = read_certificates(read_text(file, "partner's certificate"))
+    believed = set(known).difference(revoked_of(settings, card.name))
+    summary = f"{card.name} is believed with its new certificate alone."
+    hints = [*by_telephone(card)]
+    if len(believed) > 1:
+        summary = f"{card.name} may use either certificate now."
+        revoke = f"oncewire partner revoke {quote(card.name)} --all-but-newest"
+        hints.append(f"when it uses the new one: {revoke}")
+    if card.url not in (
+        endpoint.address for endpoint in known_partner(settings, card.name).endpoints
+    ):
+        agreement = here(partner_file(settings, card.name))
+        hints.append(f"its card names another address, {card.url}: write it into {agreement}")
+    return Report(
+        {"partner": card.name, "certificate": str(file), "fingerprint": card.fingerprint},
+        summary=summary,
+        hints=tuple(hints),
+    )
+
+
+def by_telephone(card: Card) -> tuple[str, ...]:
+    """What to ask the partner of each certificate that its card makes us believe."""
+    return tuple(f"by telephone: is {one} your fingerprint?" for one in card.fingerprints)
+
+
+def taken_over(settings: Settings) -> None:
+    """Let a handler that runs take over what was changed, at once."""
+    import asyncio
+
+    from oncewire.entry.running.open_party import tell_running
+
+    asyncio.run(tell_running(settings))
+
+
+def revoke(
+    name: Annotated[str, typer.Argument(help="The partner, as `oncewire partner list` names it.")],
+    all_but_newest: Annotated[
+        bool, typer.Option("--all-but-newest", help="After a roll-over: the old ones only.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Believe a partner's certificates no more, from this moment on.
+
+    What it signs and what comes over its connections is refused, also on connections that are
+    open, and whatever was agreed before; nothing is sent to whoever shows them. Its agreement
+    stays, so that it can be given new ones.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.party.rolling import revoke as revoke_certificates
+
+        settings = loaded(config).settings
+        count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
+        taken_over(settings)
+        hint = f"to take its new card: oncewire partner add CARD --roll-over{at_party(settings)}"
+        return Report(
+            {"partner": name, "revoked": count},
+            summary=f"{name}: {count} revoked.",
+            hints=() if all_but_newest else (hint,),
+        )
+
+    output.answer(work, json=json)
+
+
+def listed(config: Config = None, json: Json = False) -> None:
+    """List the partners and the agreements with them."""
+
+    def work() -> Report:
+        from oncewire.entry.party.agreements import load_all
+
+        rows = [
+            (
+                kept.file.stem,
+                kept.agreement.partner.party.ids[0].spelled,
+                kept.agreement.cpa_id,
+                kept.agreement.profile,
+                ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),
+            )
+            for kept in load_all(loaded(config).settings)
+        ]
+        columns = ("partner", "party_id", "cpa_id", "profile", "address")
+        empty = "No partners yet: `oncewire partner add CARD` adds one."
+        return Report(listings=(Listing("partners", columns, rows, empty=empty),))
+
+    output.answer(work, json=json)
+
+
+# `oncewire partner invite`, `accept`, `test`: how two parties meet, and whether they can talk.
+
+
+INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
+_WORDS = {True: "works", False: "does not work", None: "not tried"}
+
+
+def _register_meeting(app: typer.Typer) -> None:
+    """Add the commands of this module to the group that `party` has made."""
+    group = next(each.typer_instance for each in app.registered_groups if each.name == "partner")
+    if group is not None:
+        group.command("invite")(invite)
+        group.command("accept")(accept)
+        group.command("test")(try_out)
+
+
+def invite(
+    to: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER" + INVITATION_ENDING),
+    ] = None,
+    profile: Annotated[str, typer.Option(help="What the agreement is based on.")] = "ebms2",
+    cpa_id: Annotated[
+        str, typer.Option(help="The agreement's CPAId; without it both names, joined.")
+    ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Agree on neither TLS nor signatures: for tests.")
+    ] = False,
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign, and insist on signatures, although --insecure.")
+    ] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Deliver in the order of sending.")
+    ] = False,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transport", help="Send over these, in this order; without it, over all both have."
+        ),
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Write an invitation: one file with our certificate and addresses, and what to agree.
+
+    The partner runs `oncewire partner accept` with it, which writes the file that we accept in
+    turn. Nothing in either is secret; compare the fingerprints by another way.
+
+    Example: oncewire partner invite -o acme.invitation.toml
+    """
+
+    def work() -> Report:
+        from oncewire.entry.files import write_new
+        from oncewire.entry.party.invitation import invite as invitation_of
+        from oncewire.entry.party.invitation import keep
+        from oncewire.entry.party.partners import PartnerOptions
+
+        settings = loaded(config).settings
+        options = PartnerOptions(
+            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
+        )
+        made = invitation_of(settings, options)
+        file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
+        write_new(file, made.to_toml())
+        keep(settings, made)
+        return Report(
+            {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
+            summary=f"The invitation of {made.card.name} is in {here(file)}.",
+            hints=(_accept_there(file, made.options),),
+        )
+
+    output.answer(work, json=json)
+
+
+def accept(
+    file: Annotated[Path, typer.Argument(help="The partner's invitation, or its acceptance.")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Of an invitation: the acceptance to write."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Also one without TLS or without signatures: for tests."),
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write an existing agreement anew.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Accept an invitation, or the acceptance of ours: keep the certificate, write the agreement.
+
+    Of an invitation it also writes the acceptance, for the partner to accept. An acceptance that
+    says anything else than our invitation is refused. A handler that runs takes the agreement over
+    at once.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.files import write_new
+        from oncewire.entry.party.invitation import accept as accepted
+        from oncewire.entry.party.invitation import read_invitation
+        from oncewire.entry.party.partners import check_card
+        from oncewire.errors import OncewireError
+
+        settings = loaded(config).settings
+        told = read_invitation(file)
+        check_card(settings, told.card, now())
+        planned, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
+        added, hints = planned.added, [*by_telephone(told.card)]
+        place = ""
+        if answer is not None:
+            reply = to or Path(f"{answer.card.name}-{told.card.name}{ACCEPTANCE_ENDING}")
+            # Before the agreement: who cannot answer has not agreed.
+            write_new(reply, answer.to_toml(), replace=replace)
+            place = str(reply)
+            hints.append(_accept_there(reply, answer.options))
+        else:
+            hints.append(f"oncewire partner test {quote(added.partner)}{at_party(settings)}")
+        try:
+            planned.write()
+        except OncewireError:
+            if place:
+                Path(place).unlink(missing_ok=True)
+            raise
+        taken_over(settings)
+        return Report(
+            {
+                "partner": added.partner,
+                "party_id": told.card.party_id,
+                "address": told.card.url,
+                "cpa_id": added.cpa_id,
+                "profile": added.profile,
+                "agreement": str(added.agreement),
+                "fingerprint": added.fingerprint,
+                "acceptance": place,
+            },
+            summary=f"{added.partner} is a partner now.",
+            hints=tuple(hints),
+            sparse=True,
+        )
+
+    output.answer(work, json=json)
+
+
+def _accept_there(file: Path, options: PartnerOptions) -> str:
+    weak = "" if options.sign and not options.insecure else " --insecure"
+    return f"on the partner's machine: oncewire partner accept {quote(file.name)}{weak}"
+
+
+def try_out(
+    partner: Annotated[
+        str,
+        typer.Argument(help="The partner's name or PartyId.", autocompletion=complete_partner),
+    ],
+    timeout: Annotated[float, typer.Option(help="Wait no longer for each answer.")] = 30.0,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Try out what works with a partner, and say it in words. Nothing of it counts.
+
+    A ping, a message, a copy of it, a lost acknowledgement, signatures, a large message, a late
+    copy. All have a service of their own: they reach no application and no count, here and at a
+    partner that runs Oncewire. Another handler may refuse them; then only what may be asked of any
+    handler is tried. Ends with status 1 if something does not work.
+    """
+
+    def work() -> Report:
+        import asyncio
+
+        from oncewire.entry.messages.submitting import find_kept
+        from oncewire.entry.party.agreements import load_readable
+        from oncewire.entry.running.open_party import reach_running
+
+        settings = loaded(config).settings
+        kept = find_kept(load_readable(settings), partner)
+
+        async def tried() -> list[Tried]:
+            async with reach_running(settings) as verbs:
+                return await verbs.try_partner(kept.agreement.cpa_id, timeout)
+
+        said = f"trying out {kept.file.stem}: up to {timeout:g} s for each answer"
+        with output.stages(said, quiet=json):
+            found = asyncio.run(tried())
+        broken = [each for each in found if each.works is False]
+        rows = [(each.what, _WORDS[each.works], each.finding) for each in found]
+        summary = f"Everything that was tried works with {kept.file.stem}."
+        hints: tuple[str, ...] = ()
+        silent = any(each.what in ("ping", "ping again") for each in broken)
+        if broken:
+            do_not = "does not" if len(broken) == 1 else "do not"
+            summary = f"{len(broken)} of {len(found)} {do_not} work with {kept.file.stem}."
+        if silent:
+            summary = f"No Pong comes from {kept.file.stem}, so what it can do is not known."
+            # That command says at once how far our words get.
+            place = f"{quote(kept.file.stem)}{at_party(settings)}"
+            hints = (f"oncewire ping {place}", "ask the partner whether its handler runs")
+        return Report(
+            {"partner": kept.file.stem, "cpa_id": kept.agreement.cpa_id},
+            (Listing("tried", ("what", "works", "finding"), rows),),
+            summary=summary,
+            hints=hints,
+            exit_code=output.WRONG if broken else output.OK,
+        )
+
+    output.answer(work, json=json)
+
+
+# `oncewire keys ...`: a party's own key, and how it is changed without a gap.
+
+
+def _register_keys(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    keys = typer.Typer(help="Our own key: look at it, or change it.", no_args_is_help=True)
+    keys.command("show")(show)
+    keys.command("next")(make_next)
+    keys.command("switch")(switch)
+    app.add_typer(keys, name="keys")
+
+
+def show(config: Config = None, json: Json = False) -> None:
+    """Show our certificate: its fingerprint, and how long it is valid."""
+
+    def work() -> Report:
+        from oncewire.entry.party.keys import describe_keys
+        from oncewire.message.instant import format_instant
+
+        settings = loaded(config).settings
+        pair = describe_keys(
+            settings.path(settings.keys.certificate), settings.path(settings.keys.key)
+        )
+        return Report(
+            {
+                "certificate": str(pair.certificate),
+                "fingerprint": pair.fingerprint,
+                "subject": pair.subject,
+                "valid_until": format_instant(pair.not_after)[:10],
+            }
+        )
+
+    output.answer(work, json=json)
+
+
+def make_next(config: Config = None, json: Json = False) -> None:
+    """Make the key that will follow ours. Nothing changes yet but our card.
+
+    The card then carries both certificates. Send it to every partner, who runs `oncewire
+    partner add CARD --roll-over` and believes both; then `oncewire keys switch`.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.party.rolling import make_next_keys
+
+        settings = loaded(config).settings
+        made = make_next_keys(settings, now())
+        return Report(
+            {"certificate": str(made.certificate), "fingerprint": made.fingerprint},
+            summary="The next key is made; partners do not know it yet.",
+            hints=(
+                f"oncewire partner card -o CARD{at_party(settings)}",
+                "every partner runs: oncewire partner add CARD --roll-over",
+                f"then: oncewire keys switch{at_party(settings)}",
+            ),
+        )
+
+    output.answer(work, json=json)
+
+
+def switch(config: Config = None, json: Json = False) -> None:
+    """Use the next key from now on; a handler that runs takes it over at once."""
+
+    def work() -> Report:
+        from oncewire.entry.party.rolling import switch_keys
+
+        settings = loaded(config).settings
+        used = switch_keys(settings)
+        taken_over(settings)
+        drop = f"oncewire partner revoke {quote(settings.party.name)} --all-but-newest"
+        return Report(
+            {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
+            summary=f"{here(used.certificate)} is our certificate now.",
+            hints=(f"partners may drop the old one: {drop}",),
+        )
+
+    output.answer(work, json=json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    _register_party(app)
+    _register_meeting(app)
+    _register_keys(app)

@@ -1,0 +1,1 @@
+"""The laboratory: how the product is tried, measured and shown. The product never imports it."""

@@ -1,0 +1,166 @@
+"""Codec: what reading and writing a message costs, against a bare lxml parse of the same bytes.
+
+The message is an envelope of about 2.5 KB and a payload of 2 KB. Reading includes the MIME frame,
+every limit, every field, every rule, the payload's digest and the schema. A cycle builds a message,
+reads it, builds its acknowledgement and reads that; its limit is to parse the two envelopes.
+"Learned" is by moulds of an earlier message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lxml import etree
+
+from oncewire.lab.bench.child import by_turns
+from oncewire.lab.bench.figures import Figure, Outcome, Plan
+from oncewire.message import (
+    DeliverySemantics,
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+    Party,
+    PartyId,
+    Payload,
+    RoutingHeader,
+    SequenceNumber,
+    Service,
+)
+from oncewire.message.form import Form, Validation
+from oncewire.message.instant import DAY, parse_instant
+from oncewire.wire import answers, codec, header, limits, schema, splice
+from oncewire.wire.codec import Reader
+from oncewire.wire.mime import whole
+from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.xml import tree
+
+NOW = parse_instant("2026-01-05T10:00:00Z")[0]
+ENVELOPE_BYTES = 2_500
+CYCLE, LEARNED = "build + read + ack + read", "build + read + ack + read, learned"
+LIMIT, BARE = "both envelopes parsed", "bare lxml parse"
+
+
+def order(dialect: Dialect) -> Message:
+    """A reliable, ordered request with one payload and a header of the usual size."""
+    ebms2 = dialect is Dialect.EBMS2
+    made = Header(
+        from_party=Party.of("006998397", "urn:ex:duns", "Buyer" if ebms2 else None),
+        to_party=Party.of("123456789", "urn:ex:duns", "Seller" if ebms2 else None),
+        cpa_id="alpha-beta-1",
+        conversation_id="conv-77",
+        service=Service("urn:ex:orders"),
+        action="PlaceOrder",
+        message_id="m-1001@alpha.example",
+        timestamp=NOW,
+        time_to_live=NOW + DAY,
+        semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    )
+    hop = RoutingHeader(
+        "http://alpha.example/msh",
+        "http://beta.example/msh",
+        PartyId("006998397", "DUNS"),
+        PartyId("123456789", "DUNS"),
+        NOW,
+        sequence=SequenceNumber(4711),
+    )
+    payload = Payload.of("order-1@alpha.example", "application/xml", b"<line>7 boxes</line>" * 102)
+    message = Message(
+        dialect,
+        MessageKind.NORMAL,
+        made,
+        routing=() if ebms2 else (hop,),
+        order=SequenceNumber(4711) if ebms2 else None,
+        payloads=(payload,),
+    )
+    if not ebms2:
+        return message
+    # A Description brings the envelope to the size that real ones have.
+    missing = ENVELOPE_BYTES - len(codec.write_envelope(message, Form(dialect))) - 60
+    words = ("en", "seven boxes of paper " * (missing // 21))
+    return replace(message, header=replace(made, descriptions=(words,)))
+
+
+def in_pieces(parcel: codec.Parcel) -> None:
+    """Read as a handler does whose transport hands in a body piece by piece."""
+    reader = Reader(parcel.content_type, parcel.headers)
+    reader.feed(parcel.body)
+    reader.finish()
+
+
+def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
+    """Each step by name, and the size of the header it works on."""
+    form = Form(dialect)
+    message = order(dialect)
+    parcel = codec.write(message, form)
+    received = codec.read(parcel)
+    envelope, charset, bounds = received.envelope, received.charset, limits.DEFAULT_LIMITS
+    root = tree.parse(envelope, charset, bounds)
+    bare = etree.XMLParser(resolve_entities=False, no_network=True)
+    answer = answers.Envelope("a-1@beta.example", NOW, form)
+    acknowledgment = codec.write(answers.acknowledgment_for(received.message, answer), form)
+    hop = RoutingHeader("http://hub.example", "http://beta.example", timestamp=NOW)
+    moulds = Moulds()
+    moulds.learn(received, "alpha", bounds)
+    moulds.learn(codec.read(acknowledgment), "beta", bounds)
+
+    def cycle(learned: Moulds | None = None) -> None:
+        taken = codec.read(codec.write(message, form), moulds=learned)
+        back = answers.acknowledgment_for(taken.message, answer)
+        codec.read(codec.write(back, form), moulds=learned)
+
+    answered = codec.read(acknowledgment).envelope
+
+    def parses() -> None:
+        etree.fromstring(envelope, bare)
+        etree.fromstring(answered, bare)
+
+    return {
+        CYCLE: cycle,
+        LIMIT: parses,
+        BARE: lambda: etree.fromstring(envelope, bare),
+        "limits": lambda: limits.enforce(envelope, charset, bounds),
+        "limits + tree": lambda: tree.parse(envelope, charset, bounds),
+        "schema": lambda: schema.problems(root, dialect),
+        "MIME frame + digest": lambda: whole.cut(parcel, bounds),
+        "header, every field": lambda: header.read(envelope, charset, bounds, Validation.OFF),
+        "read": lambda: codec.read(parcel),
+        "read, no schema": lambda: codec.read(parcel, validation=Validation.OFF),
+        "read in pieces": lambda: in_pieces(parcel),
+        "read acknowledgement": lambda: codec.read(acknowledgment),
+        "build header": lambda: codec.write_envelope(message, form),
+        "build": lambda: codec.write(message, form),
+        "next hop": lambda: splice.next_hop(envelope, hop, form),
+        "read, learned": lambda: codec.read(parcel, moulds=moulds),
+        "read acknowledgement, learned": lambda: codec.read(acknowledgment, moulds=moulds),
+        LEARNED: lambda: cycle(moulds),
+    }, len(envelope)
+
+
+def run(plan: Plan) -> Outcome:
+    """Every step of every dialect; the cycle of ebMS 2.0 is the first."""
+    figures, findings = [], []
+    for dialect in (Dialect.EBMS2, *(each for each in Dialect if each is not Dialect.EBMS2)):
+        works, size = works_of(dialect)
+        rounds = by_turns(works, plan.seconds * 2, plan.repeats)
+        for name in works:
+            if name in (LIMIT, BARE):
+                continue
+            bare = LIMIT if name in (CYCLE, LEARNED) else BARE
+            times = tuple(found[name] for found in rounds)
+            figure = Figure(
+                f"{dialect.value}: {name}",
+                tuple(1e6 / time for time in times),
+                tuple(1e6 / found[bare] for found in rounds),
+                {"us": round(min(times), 1), "limit_us": round(min(f[bare] for f in rounds), 1)},
+            )
+            figures.append(figure)
+        findings.append(f"{dialect.value}: header of {size:,} bytes, payload of 2 KB")
+    return Outcome(
+        "codec",
+        "messages",
+        "a bare lxml parse of the envelope; for a cycle, of both envelopes",
+        tuple(figures),
+        findings=tuple(findings),
+    )

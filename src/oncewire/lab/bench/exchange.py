@@ -1,0 +1,165 @@
+"""Exchange: documents from one handler to another, both on this machine, until acknowledged.
+
+Both are processes of their own with all that a party has: agreement, journal, duplicate check, a
+commit before anything leaves. The limit runs by turns with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from oncewire.lab.bench.child import Child, Task
+from oncewire.lab.bench.figures import Configuration, Figure, Outcome, PeerFigure, Plan
+from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
+from oncewire.lab.bench.peers.peer import measure_peers
+
+SIDE = "oncewire.lab.bench.side"
+LIMIT = "oncewire.lab.bench.limit"
+_COUNTED = ("statements", "rows", "fsyncs")
+_TROUBLES = ("retries", "failed_attempts")
+"""What was sent again, or came to nothing: an exchange that is turned away is no exchange."""
+LIMIT_WORDS = (
+    "a thin POST of the same bytes, and one row with a random id committed on each side before it"
+)
+
+
+class Pair:
+    """Two open parties, and whoever pushes."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        sides: Mapping[str, Child],
+        pusher: Child,
+        ports: Mapping[str, int],
+    ) -> None:
+        self._configuration = configuration
+        self._sides, self._pusher = sides, pusher
+        self.ports = ports
+
+    def push(self, seconds: float, *, partners: int = 1) -> Task:
+        """Exchange documents for so long, under that many agreements in turn."""
+        wanted = self._configuration
+        return self._pusher.ask(
+            "push",
+            seconds=seconds,
+            size=wanted.size,
+            in_flight=wanted.in_flight,
+            partners=partners,
+        )
+
+    def count(self) -> None:
+        """Count from now on what is asked of the stores; it is slower then."""
+        for side in self._sides.values():
+            side.ask("count")
+
+    def spent(self) -> dict[str, Task]:
+        """What either side has cost so far."""
+        return {name: side.ask("spent") for name, side in self._sides.items()}
+
+
+@contextlib.contextmanager
+def open_pair(
+    folder: Path,
+    configuration: Configuration,
+    *,
+    public: dict[str, int] | None = None,
+) -> Iterator[Pair]:
+    """Make two parties in the folder and open them."""
+    ports = make_pair(folder, configuration, public)
+    with open_sides(folder, configuration, ports) as pair:
+        yield pair
+
+
+@contextlib.contextmanager
+def open_sides(
+    folder: Path, configuration: Configuration, ports: Mapping[str, int]
+) -> Iterator[Pair]:
+    """Open two parties that are there."""
+    with contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(Child(SIDE, folder / RECEIVER))
+        sender = stack.enter_context(Child(SIDE, folder / SENDER))
+        pusher = sender
+        if configuration.by_socket:
+            pusher = stack.enter_context(Child(SIDE, folder / SENDER))
+        if configuration.taken:
+            receiver.ask("take")
+        yield Pair(configuration, {SENDER: sender, RECEIVER: receiver}, pusher, ports)
+
+
+@contextlib.contextmanager
+def open_limit(folder: Path) -> Iterator[Child]:
+    """The limit's sender, with its receiver behind it."""
+    with (
+        Child(LIMIT, folder) as receiver,
+        Child(LIMIT, folder, receiver.first["port"]) as sender,
+    ):
+        yield sender
+
+
+def rate_of(pushed: Task) -> float:
+    """Messages in a second."""
+    return float(pushed["messages"] / pushed["seconds"])
+
+
+def measure(configuration: Configuration, plan: Plan, limit: Child) -> Figure:
+    """One configuration, by turns with its limit; then once more, counting."""
+    plan.tell(configuration.words())
+    rates, limits = [], []
+    with (
+        tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name,
+        open_pair(Path(name), configuration) as pair,
+    ):
+        asked = {"size": configuration.size, "in_flight": configuration.in_flight}
+        limit.ask("push", seconds=plan.warming, **asked)
+        pair.push(plan.warming)
+        before, messages = pair.spent(), 0
+        for _ in range(plan.repeats):
+            limits.append(rate_of(limit.ask("push", seconds=plan.seconds, **asked)))
+            pushed = pair.push(plan.seconds)
+            rates.append(rate_of(pushed))
+            messages += pushed["messages"]
+        after = pair.spent()
+        counted = count(pair, plan)
+    more = {"p50_ms": round(pushed["p50_ms"], 2), "p99_ms": round(pushed["p99_ms"], 2)}
+    for what in _TROUBLES:
+        more[what] = after[SENDER][what] - before[SENDER][what]
+    for side in (SENDER, RECEIVER):
+        used = after[side]["processor"] - before[side]["processor"]
+        more[f"{side}_us"] = round(used / messages * 1e6, 1)
+        more[f"{side}_peak_mb"] = after[side]["peak_mb"]
+    return Figure(configuration.words(), tuple(rates), tuple(limits), more | counted)
+
+
+def count(pair: Pair, plan: Plan) -> dict[str, float]:
+    """Statements, rows and fsyncs of each message, of both sides and of the sender alone."""
+    pair.count()
+    before = pair.spent()
+    messages = pair.push(plan.seconds / 2)["messages"]
+    after = pair.spent()
+    found = {}
+    for what in _COUNTED:
+        each = [(after[side][what] - before[side][what]) / messages for side in (SENDER, RECEIVER)]
+        found[what] = round(sum(each), 2)
+        found[f"sender_{what}"] = round(each[0], 2)
+    return found
+
+
+def run(configurations: Sequence[Configuration], plan: Plan) -> Outcome:
+    """Every configuration that is asked for, the default one, and the peers."""
+    first, default = configurations[0], None
+    with (
+        tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name,
+        open_limit(Path(name)) as limit,
+    ):
+        figures = tuple(measure(each, plan, limit) for each in configurations)
+        if plan.default and first.default not in configurations:
+            default = measure(first.default, plan, limit)
+    peers: tuple[PeerFigure, ...] = ()
+    if plan.peers:
+        plan.tell("others, where they are installed")
+        peers = measure_peers(plan, first.in_flight, first.size)
+    return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, peers)

@@ -1,0 +1,157 @@
+"""Growth: the exchange beside itself, with more kept, with more agreements, with wider windows.
+
+A handler that has been at work for a year must not be slower than on its first day. What it holds
+is not made up: a real exchange is multiplied in both stores, row by row, under other MessageIds.
+The limit of every figure is the same exchange between two parties that have nothing of it, pushed
+by turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import RECORD, store_path
+from oncewire.errors import TransportProblem
+from oncewire.lab.bench.exchange import Pair, open_sides, rate_of
+from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
+from oncewire.lab.bench.parties import RECEIVER, SENDER, add_agreements, make_pair
+from oncewire.lab.bench.window import measure as measure_window
+
+FEW = 1_000
+"""Messages that a party has exchanged where it is said to hold few."""
+AGREEMENTS = (100, 1_000)
+WINDOWS = (1, 16, 64, 256, 1_024)
+ROUND_TRIPS = (0.0, 0.020, 0.100)
+AIM = 0.9
+PATIENCE = 120.0
+
+_NUMBERED = {
+    "message": {"id": "message"},
+    "outgoing": {"position": "outgoing", "message": "message", "entered": "outgoing"},
+    "outgoing_bytes": {"position": "outgoing"},
+    "receipt": {"position": "outgoing"},
+    "incoming": {"row": "incoming", "message": "message", "position": "incoming"},
+    "incoming_bytes": {"row": "incoming"},
+    "journal_row": {"seq": "journal_row", "message": "message"},
+}
+"""Columns that number the rows of a table, their own or another's; copies are numbered on."""
+_KEYS = {"message": "id", "outgoing": "position", "incoming": "row", "journal_row": "seq"}
+
+
+def multiply(database: Path, times: int) -> None:
+    """Have everything that a closed store holds so many times, under MessageIds of their own."""
+    connection = apsw.Connection(str(database))
+    try:
+        connection.pragma("synchronous", "OFF")
+        spans = {
+            table: connection.execute(f"SELECT ifnull(max({key}), 0) FROM {table}").get  # noqa: S608
+            for table, key in _KEYS.items()
+        }
+        with connection:
+            for table, numbered in _NUMBERED.items():
+                _copy(connection, table, numbered, spans, times)
+            for counted, table in (("outgoing", "outgoing"), ("entered", "outgoing"),
+                                   ("incoming", "incoming"), ("ready", "incoming"),
+                                   ("journal", "journal_row")):  # fmt: skip
+                connection.execute(
+                    f"UPDATE counter SET {counted} = {counted} + ?",  # noqa: S608
+                    (spans[table] * (times - 1),),
+                )
+    finally:
+        connection.close()
+
+
+def _copy(
+    connection: apsw.Connection,
+    table: str,
+    numbered: dict[str, str],
+    spans: dict[str, int],
+    times: int,
+) -> None:
+    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+    values = []
+    for column in columns:
+        if column in numbered:
+            values.append(f"{column} + copy.n * {spans[numbered[column]]}")
+        elif column == "message_id":
+            values.append("message_id || '-' || copy.n")
+        else:
+            values.append(column)
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)}"
+    copies = "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < ?)"
+    whole = f"{copies} {insert} FROM copy CROSS JOIN (SELECT * FROM {table})"  # noqa: S608
+    connection.execute(whole, (times - 1,))
+
+
+def exchange(pair: Pair, messages: int) -> int:
+    """Exchange at least so many messages, all of them taken; how many there were."""
+    sent = 0
+    while sent < messages:
+        sent += pair.push(0.2)["messages"]
+    end = time.monotonic() + PATIENCE
+    while pair.spent()[RECEIVER]["taken"] < sent:
+        if time.monotonic() > end:
+            raise TransportProblem("the receiver's program did not take what arrived")
+        time.sleep(0.05)
+    return sent
+
+
+@contextlib.contextmanager
+def holding(configuration: Configuration, messages: int, agreements: int) -> Iterator[Pair]:
+    """Two parties that hold about so many messages and agreements."""
+    with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name:
+        folder = Path(name)
+        ports = make_pair(folder, configuration)
+        with open_sides(folder, configuration, ports) as pair:
+            times = messages // exchange(pair, min(messages, FEW))
+        for side in (SENDER, RECEIVER):
+            if times > 1:
+                multiply(store_path(load(folder / side, environ={}).settings), times)
+                # It is not the store any more that the party had.
+                (folder / side / RECORD).unlink()
+            add_agreements(folder / side, agreements)
+        with open_sides(folder, configuration, ports) as pair:
+            yield pair
+
+
+def measure(configuration: Configuration, plan: Plan, messages: int, agreements: int) -> Figure:
+    """Parties that hold much, by turns with two that hold little."""
+    rates, limits = [], []
+    with (
+        holding(configuration, FEW, 1) as small,
+        holding(configuration, messages, agreements) as large,
+    ):
+        small.push(plan.warming)
+        large.push(plan.warming, partners=agreements)
+        for _ in range(plan.repeats):
+            limits.append(rate_of(small.push(plan.seconds)))
+            rates.append(rate_of(large.push(plan.seconds, partners=agreements)))
+        peaks = {side: spent["peak_mb"] for side, spent in large.spent().items()}
+    what = f"{messages:,} messages kept, {agreements:,} agreement{'s' * (agreements > 1)}"
+    more = {f"{side}_peak_mb": peak for side, peak in peaks.items()}
+    return Figure(f"{what}, {configuration.words()}", tuple(rates), tuple(limits), more)
+
+
+def run(configuration: Configuration, plan: Plan) -> Outcome:
+    """More kept, more agreements, and windows over networks that are late."""
+    taken = replace(configuration, taken=True)
+    kept = sorted({min(100 * FEW, plan.messages), plan.messages}, reverse=True)
+    figures = [measure(taken, plan, messages, 1) for messages in kept]
+    figures += [measure(taken, plan, FEW, agreements) for agreements in AGREEMENTS]
+    short = replace(plan, repeats=1)
+    for round_trip in ROUND_TRIPS:
+        for window in WINDOWS:
+            wide = replace(configuration, ordered=True, window=window, in_flight=window)
+            figures.append(measure_window(wide, short, round_trip))
+    first = figures[0]
+    finding = f"{first.ratio:.2f} of the rate with {FEW:,} messages kept (aim >= {AIM})"
+    limit = "the same exchange with little kept; of windows, one of them in each round trip"
+    return Outcome("growth", "messages", limit, tuple(figures), findings=(finding,))

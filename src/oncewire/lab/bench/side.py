@@ -1,0 +1,233 @@
+"""Side: one party of a benchmark, as a process of its own that does what it is told.
+
+    python -m oncewire.lab.bench.side FOLDER
+
+A line of JSON on standard input is a task, a line of JSON on standard output its result; it ends
+with its standard input. The party is opened as a program opens it: where its handler runs in
+another process already, this one pushes through the control socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.entry.running import serving
+from oncewire.lab.bench.child import Counting
+from oncewire.lab.bench.parties import RECEIVER, name_of
+from oncewire.store.spool import Removal
+
+if TYPE_CHECKING:
+    from oncewire.entry.running.open_party import OpenParty
+
+Task = dict[str, Any]
+PATIENCE = 120.0
+TAKE = 64
+
+
+class Side:
+    """The tasks, by name."""
+
+    def __init__(self, party: OpenParty, counting: Counting) -> None:
+        self._party, self._counting = party, counting
+        self._taking: asyncio.Task[None] | None = None
+        self._taken = 0
+        self._removal = Removal()
+        # When the first of them came, by a clock that all processes of this machine share.
+        self._first_at: float | None = None
+
+    async def do(self, task: Task) -> Task:
+        """One task."""
+        works: dict[str, Callable[[Task], Awaitable[Task]]] = {
+            "push": self._push,
+            "take": self._take,
+            "document": self._document,
+            "collect": self._collect,
+            "trickle": self._trickle,
+            "spent": self._spent,
+            "count": self._count,
+        }
+        return await works[task["do"]](task)
+
+    async def _push(self, task: Task) -> Task:
+        """Send documents for so many seconds, so many of them at a time; each counts when its
+        acknowledgement is stored."""
+        from oncewire.entry.messages.submitting import SendOptions
+
+        document = b"<line>7 boxes</line>" * (task["size"] // 20 + 1)
+        document = document[: task["size"]]
+        options = SendOptions(conversation_id="bench")
+        names = cycle([name_of(RECEIVER, number) for number in range(task.get("partners", 1))])
+        began = time.perf_counter()
+        end, took = began + task["seconds"], []
+
+        async def one_after_the_other() -> None:
+            while (start := time.perf_counter()) < end:
+                sent = await self._party.send(
+                    next(names), document, media_type="application/xml", options=options
+                )
+                outcome = await self._party.wait(sent.message_id, timeout=PATIENCE)
+                if outcome != "delivered":
+                    raise RuntimeError(f"a message of the benchmark was {outcome}")
+                took.append(time.perf_counter() - start)
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(task["in_flight"])))
+        return {
+            "messages": len(took),
+            "seconds": time.perf_counter() - began,
+            "p50_ms": 1e3 * sorted(took)[len(took) // 2],
+            "p99_ms": 1e3 * sorted(took)[int(0.99 * (len(took) - 1))],
+        }
+
+    async def _take(self, _: Task) -> Task:
+        """Begin to take and confirm whatever arrives."""
+
+        async def take() -> None:
+            while True:
+                given = await self._party.take(TAKE)
+                if given and self._first_at is None:
+                    self._first_at = time.monotonic()
+                await asyncio.gather(*(self._party.confirm(message) for message in given))
+                self._taken += len(given)
+                if not given:
+                    await asyncio.sleep(0.01)
+
+        self._taking = asyncio.ensure_future(take())
+        return {}
+
+    async def _document(self, task: Task) -> Task:
+        """Send a file; it counts when its acknowledgement is stored."""
+        began = time.perf_counter()
+        sent = await self._party.send(RECEIVER, Path(task["path"]))
+        outcome = await self._party.wait(sent.message_id, timeout=10 * PATIENCE)
+        if outcome != "delivered":
+            raise RuntimeError(f"the document of the benchmark was {outcome}")
+        return {"seconds": time.perf_counter() - began}
+
+    async def _collect(self, task: Task) -> Task:
+        """Take whatever waits, write it into a folder and confirm it; digests of the large ones,
+        and how long it took. The files go again."""
+        from oncewire.entry.delivery.directory import put_message
+        from oncewire.entry.files import make_folder
+
+        folder, digests, seconds = make_folder(Path(task["folder"])), [], 0.0
+        while given := await self._party.take(TAKE):
+            for message in given:
+                began = time.perf_counter()
+                files = await asyncio.to_thread(put_message, folder, message)
+                await self._party.confirm(message)
+                if message.payloads[0].size > 1024 * 1024:
+                    seconds += time.perf_counter() - began
+                    digests.append(await asyncio.to_thread(_digest, files[0]))
+                for file in files:
+                    await asyncio.to_thread(self._removal.remove, file)
+        return {"digests": digests, "seconds": seconds}
+
+    async def _trickle(self, task: Task) -> Task:
+        """Send small documents at that rate for so many seconds, whatever becomes of the others."""
+        took: list[float] = []
+
+        async def one() -> None:
+            began = time.perf_counter()
+            sent = await self._party.send(RECEIVER, b"<line>7 boxes</line>" * 100)
+            await self._party.wait(sent.message_id, timeout=PATIENCE)
+            took.append(time.perf_counter() - began)
+
+        begun = []
+        for _ in range(int(task["rate"] * task["seconds"])):
+            begun.append(asyncio.ensure_future(one()))
+            await asyncio.sleep(1 / task["rate"])
+        await asyncio.gather(*begun)
+        found = sorted(took)
+        return {
+            "p50_ms": 1e3 * found[len(found) // 2],
+            "p99_ms": 1e3 * found[int(0.99 * (len(found) - 1))],
+        }
+
+    async def _count(self, _: Task) -> Task:
+        """Count from now on what is asked of the store."""
+        self._counting.begin()
+        return {}
+
+    async def _spent(self, _: Task) -> Task:
+        """What this process has cost so far."""
+        return {
+            "processor": time.process_time(),
+            "peak_mb": peak_mb(),
+            "taken": self._taken,
+            "first_at": self._first_at,
+            **self._counting.totals(),
+        }
+
+    async def close(self) -> None:
+        """Take no more."""
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.gather(self._taking, return_exceptions=True)
+
+
+def peak_mb() -> float:
+    """The most that this process ever held. `getrusage` would say what its parent held, where
+    that is more: its peak survives the start of another program."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return 0.0
+    return round(int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024, 1)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+async def obey(do: Callable[[Task], Awaitable[Task]], **facts: object) -> None:
+    """Do the tasks of standard input until it ends; `facts` are told at once."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    pipe, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
+    )
+    _tell({"ready": True, **facts})
+    try:
+        while line := await reader.readline():
+            _tell(await do(json.loads(line)))
+    finally:
+        pipe.close()
+
+
+def _tell(result: Task) -> None:
+    """Say one line to whoever started us."""
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()
+
+
+async def run(folder: Path, counting: Counting) -> None:
+    """Open the party and do what is asked of it."""
+    from oncewire.entry.running.open_party import open_party
+
+    async with open_party(folder) as party:
+        side = Side(party, counting)
+        try:
+            await obey(side.do)
+        finally:
+            await side.close()
+
+
+def main(arguments: list[str]) -> None:
+    """The process."""
+    # Before anything is opened.
+    counting = Counting()
+    with contextlib.suppress(KeyboardInterrupt):
+        serving.run(run(Path(arguments[0]), counting))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The commands of the laboratory, loaded by name when the command line starts."""

@@ -1,0 +1,307 @@
+"""`oncewire demo`: see it work, over a network that does not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
+from oncewire.entry.cli.spark import spark_lacks
+from oncewire.errors import OncewireError
+
+if TYPE_CHECKING:
+    from oncewire.lab.demo.play import Books, DemoResult, Plan, Progress, Watch
+
+SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why there are no books by Spark."""
+
+    problem: Problem
+    # Whether the demo may end well all the same.
+    excused: bool
+    # Nobody asked for them: that is no trouble.
+    unwanted: bool = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("demo")(demo)
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(help="Where everything is kept; made anew by each run.")
+    ] = Path("demo"),
+    messages: Annotated[int, typer.Option(min=2, max=100_000, help="How many orders.")] = 200,
+    seed: Annotated[int, typer.Option(help="Chooses the network's bad luck.")] = 1,
+    fair: Annotated[bool, typer.Option("--fair", help="A network without faults.")] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill/--no-kill", help="Kill the receiver half-way with kill -9.")
+    ] = True,
+    limit: Annotated[
+        float, typer.Option(min=1, help="End after so many seconds, whatever was reached.")
+    ] = 75.0,
+    transport: Annotated[
+        str, typer.Option(help="http, smtp, sftp, nats, or fallback: by mail while HTTP is down.")
+    ] = "http",
+    hub: Annotated[
+        bool, typer.Option("--hub", help="Through a hub, which is killed instead of the receiver.")
+    ] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Let Spark read both stores at the end.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Two parties over a network that loses, repeats, delays and reorders; one is killed.
+
+    A buyer sends orders to a seller, each of them a process of its own. At the end both
+    journals are judged, and Spark computes the ledger and the reconciliation of both parties'
+    stores. The command ends with status 0 only if every order was delivered once, in order,
+    and none was lost, and if Spark finds the same. Where Spark cannot run, that is said and
+    the journals' verdict stands alone; with CI=true in the environment it is a failure.
+    """
+
+    def work() -> Report:
+        from oncewire.lab.demo.play import Plan
+        from oncewire.lab.demo.ways import FAIR, STORM
+
+        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub)
+        if not json:
+            _announce(plan)
+        with _live(quiet=json) as watch:
+            outcome = _run(plan, watch)
+        books = _ask_spark(outcome, json=json) if spark else _left_out()
+        return _report(outcome, books)
+
+    output.answer(work, json=json)
+
+
+def _run(plan: Plan, watch: Watch) -> DemoResult:
+    import asyncio
+
+    from oncewire.lab.demo.play import Demo
+
+    return asyncio.run(Demo(plan, watch).run())
+
+
+def _left_out() -> Unread:
+    return Unread(Problem("Spark was left out"), excused=True, unwanted=True)
+
+
+def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
+    """What Spark finds in both stores, or why it found nothing."""
+    lacking = spark_lacks()
+    if lacking is not None:
+        # On a user's machine Spark may be missing; on a build server it would go unnoticed.
+        return Unread(output.problem_of(lacking), excused=os.environ.get("CI") != "true")
+    from oncewire.entry.cli.pipeline import session
+    from oncewire.lab.demo.play import read_books
+    from oncewire.pipeline.session import BRIEF
+
+    if not json:
+        output.console().print("Spark reads both stores (some seconds).")
+    try:
+        with session("", BRIEF, json=json) as (spark, tell):
+            return read_books(spark, outcome.plan.folder, outcome.stores, tell)
+    except OncewireError as error:
+        return Unread(output.problem_of(error, "Spark, over both stores"), excused=False)
+
+
+def _announce(plan: Plan) -> None:
+    out = output.console()
+    place = here(plan.folder)
+    way = " through a hub" if plan.hub else ""
+    out.print(f"A buyer sends {plan.messages} orders to a seller{way}. Everything is in ./{place}.")
+    weather = plan.weather
+    if plan.transport != "http":
+        out.print(f"They go by {plan.transport}; what that needs is started and stopped here.")
+    elif weather.lost:
+        out.print(
+            f"The network loses {weather.lost:.0%} of what is sent and "
+            f"{weather.answer_lost:.0%} of the answers, repeats {weather.repeated:.0%}, "
+            f"cuts {weather.cut:.0%}, and lets others overtake."
+        )
+    if plan.kill:
+        out.print(f"Half-way the {plan.victim} is killed with kill -9.")
+
+
+# --- while it runs -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _live(*, quiet: bool) -> Iterator[Watch]:
+    """A table that changes for a terminal, a line now and then for a file."""
+    if quiet:
+        yield lambda _progress: None
+        return
+    if not sys.stdout.isatty():
+        yield _Lines()
+        return
+    from rich.live import Live
+
+    with Live(console=output.console(), refresh_per_second=8) as live:
+        yield lambda progress: live.update(_picture(progress))
+
+
+class _Lines:
+    """One line whenever the phase changes, and every few seconds."""
+
+    def __init__(self) -> None:
+        self._phase, self._at = "", -10.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.phase == self._phase and progress.seconds - self._at < 3:
+            return
+        self._phase, self._at = progress.phase, progress.seconds
+        sys.stdout.write(f"{progress.seconds:5.1f} s  {_line(progress)}  [{progress.phase}]\n")
+        sys.stdout.flush()
+
+
+def _line(progress: Progress) -> str:
+    under_way = progress.submitted - progress.acknowledged
+    return (
+        f"sent {progress.submitted}  delivered {progress.delivered}  under way {under_way}  "
+        f"resends {progress.resends}  duplicates stopped {progress.duplicates}"
+    )
+
+
+def _picture(progress: Progress) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    faults = {
+        name: count
+        for name, count in progress.network.items()
+        if count and name not in ("passed", "late")
+    }
+    words = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in faults.items())
+    grid.add_row("orders", _line(progress))
+    grid.add_row("network", words or "quiet")
+    grid.add_row("now", Text(f"{progress.phase}  ({progress.seconds:.1f} s)", style="bold"))
+    bar = ProgressBar(total=progress.messages, completed=progress.delivered, width=60)
+    return Group(grid, bar)
+
+
+# --- at the end --------------------------------------------------------------------------------
+
+
+def _report(outcome: DemoResult, books: Books | Unread) -> Report:
+    verdict, totals = outcome.verdict, outcome.verdict.totals
+    facts: dict[str, Any] = {
+        "sent": totals.sent,
+        "delivered_once": totals.delivered_once,
+        "resends": totals.resends,
+        "duplicates_stopped": totals.duplicates_stopped,
+        "out_of_order": verdict.count("out_of_order"),
+        "twice": verdict.count("twice"),
+        "lost": verdict.count("lost"),
+        "violations": len(verdict.report.violations) + len(verdict.report.quarantined),
+        "orders_in_directory": outcome.files,
+        f"{outcome.plan.victim}_killed": outcome.killed,
+        "network": dict(sorted(outcome.network.items())),
+        "journal_rows": verdict.report.rows,
+        "seconds": round(outcome.seconds, 1),
+        "seed": outcome.plan.seed,
+    }
+    found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
+    rows = [
+        (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
+        for violation in found
+    ]
+    fine = books.excused if isinstance(books, Unread) else books.clean(outcome.plan.messages)
+    return Report(
+        facts | _spark_facts(books),
+        (
+            Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),
+            *_spark_listings(books),
+        ),
+        problems=(books.problem,) if isinstance(books, Unread) and not books.unwanted else (),
+        summary=_summary(outcome, books),
+        hints=_hints(outcome.plan, books),
+        exit_code=output.OK if outcome.good and fine else output.WRONG,
+    )
+
+
+def _spark_facts(books: Books | Unread) -> dict[str, Any]:
+    if isinstance(books, Unread):
+        return {"spark": books.problem.problem}
+    return {
+        "spark": "read both stores",
+        "ledger_violations": books.violations,
+        "ledger_quarantined": books.quarantined,
+    }
+
+
+def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
+    if isinstance(books, Unread):
+        return ()
+    told = ("message_id", "disagreement", "sender_says", "receiver_says", "sentence")
+    different = [
+        [disagreement[name] for name in told] for disagreement in books.disagreements[:SHOWN_MAX]
+    ]
+    joined = (*books.parties, books.compared, books.agreed, len(books.disagreements))
+    return (
+        Listing("ledger", ("verdict", "messages"), list(books.verdicts.items()), "Ledger by Spark"),
+        Listing(
+            "reconciliation",
+            ("party", "partner", "compared", "agreed", "disagreements"),
+            [joined],
+            "Reconciliation by Spark",
+        ),
+        Listing("disagreements", told, different),
+    )
+
+
+def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
+    hints = [
+        _told_by(plan),
+        f"oncewire outbox -c {typed(plan.folder / 'buyer')}",
+    ]
+    if not isinstance(books, Unread):
+        hints.append(f"oncewire pipeline verify --lake {typed(plan.folder / 'lake')} --ended")
+    return (*hints, f"rm -r {typed(plan.folder)}")
+
+
+def _summary(outcome: DemoResult, books: Books | Unread) -> str:
+    wanted, totals = outcome.plan.messages, outcome.verdict.totals
+    if not outcome.settled:
+        return (
+            f"The time was up: {totals.delivered_once} of {wanted} orders were delivered. "
+            "Give it longer with --limit."
+        )
+    if not outcome.good:
+        return f"Something is wrong: replay it with --seed {outcome.plan.seed}."
+    said = (
+        f"All {wanted} orders were delivered once and in order: 0 lost, 0 twice, "
+        f"0 out of order, in {outcome.verdict.report.rows} journal rows of both parties."
+    )
+    if isinstance(books, Unread):
+        return f"{said} That is the journals' word alone: {books.problem.problem}."
+    ours, theirs = books.parties
+    agreed = f"{ours} and {theirs} agree on {books.agreed} of {books.compared}"
+    if books.clean(wanted):
+        return f"{said} Spark's ledger says the same, and {agreed}."
+    return f"The journals look good, but the ledger that Spark computed does not; {agreed}."
+
+
+def _told_by(plan: Plan) -> str:
+    """The command that tells an order's whole way."""
+    buyer, hub, seller = (typed(plan.folder / name) for name in ("buyer", "hub", "seller"))
+    order = f"PO-{plan.messages // 2:04} -c {buyer}"
+    if plan.hub:
+        return f"oncewire show {order} --with {hub} --with {seller}"
+    return f"oncewire why {order} --with {seller}"

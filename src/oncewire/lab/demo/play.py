@@ -1,0 +1,519 @@
+"""The demo: a buyer and a seller, a network that misbehaves, a kill -9, and the verdict.
+
+Two real processes (`oncewire serve`) on SQLite talk through chaos proxies. Nothing here is
+special to the demo but the network: the same commands, files and timers as in real use, only
+faster timers. It ends by itself, and what it says at the end is what the checker finds in both
+journals and what lies in the seller's directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.entry.control.client import Remote
+from oncewire.entry.control.language import socket_path
+from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
+from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
+from oncewire.entry.party.folder import card_of, make_party, read_card
+from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, with_values
+from oncewire.entry.party.settings import PREFIX, Settings, load
+from oncewire.entry.running.assemble import open_readers
+from oncewire.errors import NotAllowed, OncewireError, TransportProblem
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.world import RealWorld
+from oncewire.journal.row import Row
+from oncewire.lab.demo.ways import FAIR, STORM, ChaosProxy, Weather, free_port, way_called
+from oncewire.message.ids import Service
+from oncewire.message.kinds import quoted
+from oncewire.message.payload import Payload
+from oncewire.protocol.notes import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# The demo with a hub: buyer and seller agree with each other, and reach each other through it.
+
+
+HUB = "hub"
+# The hub stores each order, answers for it, and says so to whoever it has it from.
+_HOP = {"hop.mode": '"store_and_forward"', "ack.hop_request": '"Unsigned"'}
+
+
+def agree_through_hub(
+    settings: Mapping[str, Settings], ends: tuple[str, str], cpa_id: str, terms: dict[str, str]
+) -> None:
+    """Write every agreement: of the ends with each other, and of each with the hub."""
+    hub = card_of(settings[HUB])
+    for own, partner in (ends, ends[::-1]):
+        options = PartnerOptions("window", cpa_id, sign=True)
+        added = add_partner(settings[own], card_of(settings[partner]), options)
+        # The certificate is all that is wanted of the hub: what it signs itself is believed.
+        behind = add_partner(settings[own], hub, PartnerOptions("window", f"{own}-hub", sign=True))
+        behind.agreement.unlink()
+        believed = ", ".join(quoted(f"../keys/partners/{name}.crt") for name in (partner, HUB))
+        way = {"via.party_id": quoted(hub.party_id), "via.http": quoted(hub.url)}
+        trusted = {"security.partner_certificates": f"[{believed}]"}
+        _say(added, terms | _HOP | way | trusted)
+        near = PartnerOptions("window", f"{own}-hub", sign=True)
+        hop = add_partner(settings[HUB], card_of(settings[own]), near)
+        _say(hop, terms | _HOP)
+        text = read_text(hop.agreement, "agreement")
+        write_new(hop.agreement, f"forwards = true\n{text}", PRIVATE, replace=True)
+
+
+def _say(added: Added, said: dict[str, str]) -> None:
+    text = read_text(added.agreement, "agreement")
+    write_new(added.agreement, with_values(text, said), PRIVATE, replace=True)
+
+
+def is_quiet(settings: Settings) -> bool:
+    """Whether nothing that a party sends, for itself or for others, is still under way."""
+    readers = open_readers(settings)
+    try:
+        with readers.reader() as reader:
+            counts = reader.counts()
+    finally:
+        readers.close()
+    return not counts["out.waiting"] and not counts["out.outstanding"]
+
+
+BUYER, SELLER = "buyer", "seller"
+CPA_ID = "buyer-seller"
+SERVICE = Service("urn:oncewire:demo:orders")
+MARK = ".oncewire-demo"
+SENDING_SECONDS = 8.0
+DOWN_SECONDS = 1.0
+LOOK_EVERY = 0.2
+START_SECONDS = 30.0
+# Timers short enough to watch, and retries enough that no storm exhausts them.
+_TERMS = {
+    "delivery.timeout": '"PT1S"',
+    "delivery.retry_interval": '"PT1S"',
+    "delivery.retries": "500",
+    "delivery.persist_duration": '"PT1H"',
+    "flow.window": "32",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the demo is to do."""
+
+    folder: Path
+    messages: int = 200
+    seed: int = 1
+    weather: Weather = STORM
+    kill: bool = True
+    # Seconds after which it ends, whatever was reached.
+    limit: float = 75.0
+    # By which way the orders travel.
+    transport: str = "http"
+    # Through a hub, which then is the one that is killed.
+    hub: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who takes part, whoever is to be there first standing first."""
+        return (SELLER, HUB, BUYER) if self.hub else (SELLER, BUYER)
+
+    @property
+    def victim(self) -> str:
+        """Who is killed."""
+        return HUB if self.hub else SELLER
+
+
+@dataclass(slots=True)
+class Progress:
+    """The live counters, from the two journals and the two proxies."""
+
+    messages: int
+    phase: str = "setting up"
+    seconds: float = 0.0
+    submitted: int = 0
+    resends: int = 0
+    acknowledged: int = 0
+    duplicates: int = 0
+    delivered: int = 0
+    network: Counter[str] = field(default_factory=Counter)
+
+    def take(self, row: Row) -> None:
+        """Count one more journal row."""
+        if row.kind == Kind.SUBMITTED:
+            self.submitted += 1
+        elif row.kind == Kind.SENT and (row.attempt or 0) > 1:
+            self.resends += 1
+        elif row.kind == Kind.ACKNOWLEDGED:
+            self.acknowledged += 1
+        elif row.kind == Kind.DUPLICATE:
+            self.duplicates += 1
+        elif row.kind == Kind.CONFIRMED:
+            self.delivered += 1
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """How the demo ended."""
+
+    plan: Plan
+    verdict: Verdict
+    # Orders that lie in the seller's directory, each with the content it was sent with.
+    files: int
+    killed: bool
+    network: Counter[str]
+    seconds: float
+    # Whether everything was settled within the limit.
+    settled: bool
+    stores: tuple[Path, ...]
+
+    @property
+    def good(self) -> bool:
+        """Every order there once, nothing broken, and the crash really happened."""
+        wanted, totals = self.plan.messages, self.verdict.totals
+        return (
+            self.settled
+            and self.verdict.clean
+            and totals.sent == wanted == totals.delivered_once == self.files
+            and self.killed == self.plan.kill
+        )
+
+
+Watch = Callable[[Progress], None]
+
+
+def order(number: int) -> bytes:
+    """The document of an order: known by its number alone, so that anybody can check it."""
+    return (
+        f'<?xml version="1.0"?>\n<order id="PO-{number:04}">'
+        f'<item sku="A-{number % 37}" quantity="{number % 9 + 1}"/></order>\n'
+    ).encode()
+
+
+def order_id(number: int) -> str:
+    """The MessageId of an order."""
+    return f"PO-{number:04}@{BUYER}"
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, plan: Plan, watch: Watch) -> None:
+        self.plan, self._watch = plan, watch
+        self.progress = Progress(plan.messages)
+        self._world = RealWorld()
+        self._settings: dict[str, Settings] = {}
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._proxies: dict[str, ChaosProxy] = {}
+        self._seen = {BUYER: 0, SELLER: 0}
+        self._killed = False
+        self._way = way_called(plan.transport)
+        self._weather = plan.weather if self._way.stormy else FAIR
+
+    async def run(self) -> DemoResult:
+        """Everything, from an empty folder to the verdict."""
+        settled = False
+        try:
+            await self._set_up()
+            for name in self.plan.names:
+                await self._start(name)
+            settled = await self._play()
+        finally:
+            await self._stop()
+        return self._judge(settled)
+
+    # --- setting up ---
+
+    async def _set_up(self) -> None:
+        folder = empty_folder(self.plan.folder)
+        await self._way.start(folder, (BUYER, SELLER))
+        ports = {name: free_port() for name in self.plan.names}
+        for name in self.plan.names:
+            proxy = ChaosProxy(f"to {name}", ports[name], self.plan.seed, self._weather)
+            self._proxies[name] = proxy
+            # Partners know the proxy's address: everything passes through the bad network.
+            public = f"http://127.0.0.1:{await proxy.start()}/msh"
+            now = self._world.now()
+            make_party(folder / name, name, now=now, port=ports[name], key_kind=KeyKind.EC)
+            said = {"http.public_url": f'"{public}"', "log.file": '"handler.log"'}
+            said |= self._way.settings(name)
+            if name == SELLER:
+                said["application.way"] = '"directory"'
+            _change(folder / name / "oncewire.toml", said)
+            self._settings[name] = load(folder / name, environ={}).settings
+        if self.plan.hub:
+            agree_through_hub(self._settings, (BUYER, SELLER), CPA_ID, _TERMS)
+            return
+        for own, partner in ((BUYER, SELLER), (SELLER, BUYER)):
+            card = read_card(folder / partner)
+            added = add_partner(
+                self._settings[own], card, PartnerOptions("window", CPA_ID, sign=True)
+            )
+            _change(added.agreement, _TERMS | self._way.terms)
+
+    async def _start(self, name: str) -> None:
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+        command = (sys.executable, "-m", "oncewire", "serve", "--json", "-c")
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            str(self._settings[name].folder),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.DEVNULL,
+            env=environ,
+            # Ctrl-C is for the demo, which then stops its processes itself.
+            start_new_session=True,
+        )
+        self._processes[name] = process
+        assert process.stdout is not None  # noqa: S101
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+        except TimeoutError:
+            line = b""
+        if b'"ready"' not in line:
+            raise TransportProblem(
+                f"the handler of {name} did not start",
+                remedy=f"look into {self._settings[name].folder / 'handler.log'}",
+            )
+
+    # --- playing ---
+
+    async def _play(self) -> bool:
+        """Send, kill, restart, wait; True when everything is settled in time."""
+        began = self._world.mono()
+        sending = asyncio.create_task(self._send_all())
+        killing = asyncio.create_task(self._kill_half_way())
+        try:
+            while True:
+                self.progress.seconds = (self._world.mono() - began) / 1e6
+                self._look()
+                if self._way.breaks:
+                    self._break_down()
+                for task in (sending, killing):
+                    if task.done():
+                        task.result()
+                if self._is_settled() and sending.done() and killing.done():
+                    return True
+                if self.progress.seconds > self.plan.limit:
+                    return False
+                if self.progress.seconds > self.plan.limit * 0.6 and not self._way.breaks:
+                    self._heal()
+                await asyncio.sleep(LOOK_EVERY)
+        finally:
+            for task in (sending, killing):
+                task.cancel()
+            await asyncio.gather(sending, killing, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        self.progress.phase = "sending"
+        remote = await Remote.connect(socket_path(self._settings[BUYER]))
+        if remote is None:
+            raise TransportProblem("the buyer's handler cannot be reached")
+        try:
+            for number in range(1, self.plan.messages + 1):
+                await remote.send(submission(number))
+                await asyncio.sleep(SENDING_SECONDS / self.plan.messages)
+        finally:
+            await remote.close()
+        self.progress.phase = "waiting for the last ones"
+
+    async def _kill_half_way(self) -> None:
+        """kill -9 the receiver, or the hub, when half is delivered, and start it again."""
+        if not self.plan.kill:
+            return
+        while self.progress.delivered < self.plan.messages // 2:
+            await asyncio.sleep(LOOK_EVERY / 4)
+        victim = self.plan.victim
+        process = self._processes[victim]
+        process.send_signal(signal.SIGKILL)
+        self._killed = await process.wait() == -signal.SIGKILL
+        phase, self.progress.phase = self.progress.phase, f"the {victim} was killed with kill -9"
+        await asyncio.sleep(DOWN_SECONDS)
+        await self._start(victim)
+        self.progress.phase = phase if phase != "sending" else f"the {victim} is back"
+
+    def _look(self) -> None:
+        for name in (BUYER, SELLER):
+            with suppress(OncewireError):
+                readers = open_readers(self._settings[name])
+                try:
+                    with readers.reader() as reader:
+                        rows = reader.journal_since(self._seen[name], 100_000)
+                finally:
+                    readers.close()
+                for row in rows:
+                    self.progress.take(row)
+                    self._seen[name] = row.seq
+        self.progress.network = self._network()
+        self._watch(self.progress)
+
+    def _network(self) -> Counter[str]:
+        return sum((proxy.fates for proxy in self._proxies.values()), Counter())
+
+    def _is_settled(self) -> bool:
+        wanted = self.plan.messages
+        if self.progress.acknowledged < wanted or self.progress.delivered < wanted:
+            return False
+        # Through a hub each order is acknowledged more than once.
+        return not self.plan.hub or all(map(is_quiet, self._settings.values()))
+
+    def _break_down(self) -> None:
+        """The network is down from a quarter of the orders to three quarters."""
+        share = self.progress.delivered / self.plan.messages
+        for proxy in self._proxies.values():
+            proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
+
+    def _heal(self) -> None:
+        for proxy in self._proxies.values():
+            proxy.weather = FAIR
+
+    # --- ending ---
+
+    async def _stop(self) -> None:
+        for process in self._processes.values():
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.terminate()
+        for process in self._processes.values():
+            try:
+                await asyncio.wait_for(process.wait(), 15)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        for proxy in self._proxies.values():
+            await proxy.stop()
+        await self._way.stop()
+
+    def _judge(self, settled: bool) -> DemoResult:
+        self.progress.phase = "judging both journals"
+        self._watch(self.progress)
+        parties = [self._settings[name] for name in reversed(self.plan.names)]
+        rows = [row for party in parties for row in journal_rows(party)]
+        return DemoResult(
+            plan=self.plan,
+            verdict=judge(rows, ended=True, now=self._world.now()),
+            files=count_files(self._settings[SELLER], self.plan.messages),
+            killed=self._killed,
+            network=self._network(),
+            seconds=self.progress.seconds,
+            settled=settled,
+            stores=tuple(party.path(party.store.path) for party in parties),
+        )
+
+
+def submission(number: int) -> Submission:
+    """An order as it is submitted; all of them are one conversation, in order."""
+    payload = Payload.of("order@demo", "application/xml", order(number))
+    return Submission(
+        CPA_ID, SERVICE, "Order", (payload,), conversation_id="demo", message_id=order_id(number)
+    )
+
+
+def count_files(settings: Settings, messages: int) -> int:
+    """Orders in the seller's directory whose content is what was sent; each counts once."""
+    expected = {
+        order_id(number): hashlib.sha256(order(number)).hexdigest()
+        for number in range(1, messages + 1)
+    }
+    found = set()
+    folder = settings.path(settings.application.folder)
+    for path in folder.glob("*.message.json"):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        data = (folder / facts["payloads"][0]["file"]).read_bytes()
+        if expected.get(facts["message_id"]) == hashlib.sha256(data).hexdigest():
+            found.add(facts["message_id"])
+    return len(found)
+
+
+def empty_folder(folder: Path) -> Path:
+    """The demo's folder, made anew; another folder with content is left alone."""
+    if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
+        raise NotAllowed(f"{folder} holds other files", remedy="name a new folder for the demo")
+    if folder.exists():
+        shutil.rmtree(folder)
+    make_folder(folder)
+    write_new(folder / MARK, "Made by `oncewire demo`; remove the folder whenever you like.\n")
+    return folder
+
+
+def _change(file: Path, said: dict[str, str]) -> None:
+    text = read_text(file, "settings")
+    # A way may have a password in it.
+    write_new(file, with_values(text, said), PRIVATE, replace=True)
+
+
+# The demo's books: what Spark finds in both parties' stores, ledger and reconciliation.
+#
+# The same jobs as `oncewire pipeline run` and `oncewire pipeline reconcile`, over the stores as
+# the two handlers left them. They know nothing of what the demo itself counted.
+
+
+LAKE = "lake"
+DELIVERED = "delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the ledger says of every order, and what the two parties say to each other."""
+
+    # How many messages came to which verdict.
+    verdicts: dict[str, int]
+    # Findings of the checker, of any kind, as the table `violations` has them.
+    violations: int
+    # Rows that break the journal's contract and could not be judged.
+    quarantined: int
+    parties: tuple[str, str]
+    compared: int
+    disagreements: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def agreed(self) -> int:
+        """Messages on which both books say the same."""
+        return self.compared - len(
+            {disagreement["message_id"] for disagreement in self.disagreements}
+        )
+
+    def clean(self, messages: int) -> bool:
+        """Whether each of so many orders is delivered, and both parties say so of each."""
+        return (
+            self.verdicts == {DELIVERED: messages}
+            and not self.violations
+            and not self.quarantined
+            and not self.disagreements
+            and self.compared == messages
+        )
+
+
+def read_books(
+    spark: SparkSession, folder: Path, stores: Sequence[Path], tell: Callable[[str], None]
+) -> Books:
+    """Take both stores into a lake in the demo's folder, judge it, and join the two books."""
+    from oncewire.pipeline import jobs
+    from oncewire.pipeline.lake.lake import Lake
+    from oncewire.pipeline.reports.reconcile import reconcile
+    from oncewire.pipeline.sources.journal_source import open_book
+
+    done = jobs.run(spark, Lake((folder / LAKE).resolve()), stores, ended=True, tell=tell)
+    # A hub stands between them.
+    ours, theirs = open_book(stores[0]), open_book(stores[-1])
+    joined = reconcile(spark, ours, theirs, tell=tell)
+    return Books(
+        verdicts=done.verdicts,
+        violations=done.violations,
+        quarantined=done.quarantined,
+        parties=joined.parties,
+        compared=joined.compared,
+        disagreements=joined.disagreements,
+    )

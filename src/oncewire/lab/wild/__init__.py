@@ -1,0 +1,1 @@
+"""Worlds in which everything is drawn from the seed: agreements, people, faults, clocks."""

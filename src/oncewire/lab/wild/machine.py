@@ -1,0 +1,360 @@
+"""Machine: one node of a wild world: a real engine, its disk, its clock, its application.
+
+It drives the engine as `handler.handler` and `handler.shell` do: verbs, one commit, then what may
+leave. What goes wrong at which step stands in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.errors import OncewireError, StoreFull, StoreProblem
+from oncewire.handler.actions import (
+    Action,
+    Decided,
+    Join,
+    Notice,
+    Post,
+    PostAnswer,
+    PostOn,
+    PostReply,
+    Ready,
+    Relay,
+)
+from oncewire.handler.context import Node
+from oncewire.handler.engine import Engine
+from oncewire.handler.loop.joining import PROBE_EVERY, join_at_once
+from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
+from oncewire.journal.row import Row
+from oncewire.lab.simulation.network import Clock, NodeWorld
+from oncewire.lab.wild.application import Application
+from oncewire.lab.wild.connection import Door, Links
+from oncewire.lab.wild.papers import Paper, papers_of
+from oncewire.lab.wild.plan import Ending, Fall, FullDisk, Ledger, Mood, Plan, Whim, keys_of
+from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
+from oncewire.protocol.notes import Kind
+from oncewire.store.memory.store import MemoryStore
+
+
+class WrongClock(NodeWorld):
+    """A node's own view of the time: somebody may have set its clock."""
+
+    offset: Duration = 0
+    steady: bool = False
+
+    def boot(self) -> None:
+        """A new process; a steady machine goes on counting."""
+        if not self.steady:
+            super().boot()
+
+    def machine(self) -> str:
+        """Which boot of which machine the steady count belongs to."""
+        return f"machine-of-{self._name}" if self.steady else ""
+
+    def now(self) -> Instant:
+        """What this node takes for UTC."""
+        return super().now() + self.offset
+
+
+class Surroundings(Protocol):
+    """What a machine knows of the world."""
+
+    plan: Plan
+    clock: Clock
+    links: Links
+    ledger: Ledger
+
+    def machine(self, name: str) -> Machine:
+        """The node of that name."""
+
+
+class Machine:
+    """One handler process, up or down."""
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name, self.around = name, around
+        self.clock, self.links, self.ledger = around.clock, around.links, around.ledger
+        self.setting = around.plan.setting
+        self.store = MemoryStore(name)
+        self.world = WrongClock(around.clock, name)
+        self.world.steady = self.setting.steady
+        # What is agreed with each partner now; a paper that is gone is None.
+        self.papers: dict[str, Paper | None] = {
+            paper.cpa_id: paper for paper in papers_of(self.setting, name)
+        }
+        self.up = False
+        self.steps = 0
+        self._read = 0
+        # The rows of the last commit.
+        self.latest: list[Row] = []
+        self._wake_at: Instant | None = None
+        # The process that will look whether a transport works again.
+        self._probing: Engine | None = None
+        self._falls: dict[int, Fall] = {}
+        self._full: set[int] = set()
+        moods: dict[int, Whim] = {}
+        for event in around.plan.events:
+            if isinstance(event, Fall) and event.node == name:
+                self._falls[event.nth] = event
+            elif isinstance(event, FullDisk) and event.node == name:
+                self._full.add(event.nth)
+            elif isinstance(event, Whim):
+                moods[event.order] = event
+        self.application = Application(self, moods)
+        self.door = Door(self)
+        self.engine = self._process()
+        self.boot()
+
+    # --- life and death ---
+
+    def _process(self) -> Engine:
+        papers = [paper.agreement for paper in self.papers.values() if paper is not None]
+        hub = self.name in self.setting.way
+        keys = keys_of(self.name) if self.setting.signed else None
+        if hub and not self.setting.hub_keys:
+            keys = None
+        node = Node(self.name, self.store, Agreements(papers), self.world, keys=keys)
+        node.application_called = self.name in self.setting.called
+        node.replying = self.door.waiting.keys()
+        node.relaying = self.door.relaying.requests
+        return Engine(node)
+
+    def boot(self) -> None:
+        """Start a process over whatever the store kept."""
+        if self.up:
+            return
+        self.world.boot()
+        self.door.close()
+        self.engine = self._process()
+        self.up = True
+        if self.turn("start", self.engine.start) is not Ending.DONE and self.up:
+            # A handler that cannot record its boot does not serve; it is started again.
+            self.up = False
+            self.clock.after(SECOND, self.boot)
+            return
+        take_up(self.engine.node)
+        self._probe_later()
+        self.application.begin()
+
+    def restart(self) -> None:
+        """Stop in good order and start with what is agreed now."""
+        if self.up:
+            self.turn("stop", self.engine.stop)
+        if self.up:
+            self.up = False
+            self.store.crash()
+            self.boot()
+
+    def fall(self, lasts: Duration, where: str) -> None:
+        """Lose everything that was not committed, and come back later."""
+        self.ledger.happened[f"crash {where}"] += 1
+        self.ledger.happened["crash"] += 1
+        self.store.crash()
+        self.up = False
+        self.door.close()
+        self.clock.after(lasts, self.boot)
+
+    def set_clock(self, by: Duration) -> None:
+        """Somebody sets the clock, relative to what it shows."""
+        self.world.offset += by
+        # A shell looks again at least every second.
+        self._schedule(self.clock.now + SECOND)
+
+    # --- one turn: a verb, a commit, its actions ---
+
+    def turn(
+        self,
+        step: str,
+        verb: Callable[[], object],
+        expected: tuple[type[Exception], ...] = (),
+    ) -> Ending:
+        """Run a verb and make it durable. What it may raise is its caller's matter; anything
+        else is a broken promise, for in a real handler it would be a line in a log."""
+        if not self.up:
+            return Ending.DOWN
+        ending = Ending.DONE
+        try:
+            verb()
+        except StoreProblem as problem:
+            if not isinstance(problem, StoreFull):
+                self.ledger.raised(self.name, step, problem)
+            ending = Ending.FULL
+        except Exception as problem:  # noqa: BLE001  (whatever it is, it is told)
+            if not isinstance(problem, expected):
+                self.ledger.raised(self.name, step, problem)
+            ending = Ending.RAISED
+        committed = self._commit(step)
+        return ending if committed is Ending.DONE else committed
+
+    def _commit(self, step: str) -> Ending:
+        durable = self.store.pending()
+        fall = None
+        if durable and not self.links.healed:
+            self.steps += 1
+            fall = self._falls.get(self.steps)
+            if fall is not None and not fall.after:
+                self.fall(fall.lasts, f"before {step}")
+                return Ending.DOWN
+            if self.steps in self._full:
+                self.ledger.happened["full disk"] += 1
+                self.store.fail_next_commit(StoreFull("the simulated disk is full"))
+        try:
+            actions = self.engine.commit()
+        except StoreProblem:
+            self._schedule(self.clock.now + SECOND)
+            return Ending.FULL
+        except OncewireError as problem:
+            self.ledger.raised(self.name, f"the commit of {step}", problem)
+            return Ending.RAISED
+        rows = self.latest = self._note_rows()
+        if fall is not None:
+            self.fall(fall.lasts, f"after {step}")
+            return Ending.DOWN
+        self._check_sent(rows, actions)
+        for action in actions:
+            self._perform(action)
+        self.wake()
+        self._probe_later()
+        return Ending.DONE
+
+    def _note_rows(self) -> list[Row]:
+        """The rows of this commit; each is remembered with the true time."""
+        with self.store.reader() as reader:
+            if reader.last_seq() == self._read:
+                return []
+            rows = reader.journal_since(self._read, 100_000)
+        for row in rows:
+            self.ledger.written_at[self.name, row.seq] = self.clock.now
+        self._read = rows[-1].seq
+        return rows
+
+    def _check_sent(self, rows: list[Row], actions: list[Action]) -> None:
+        """What is journaled as an attempt leaves with the commit that says so."""
+        left = set()
+        for action in actions:
+            post: object = action
+            if isinstance(action, PostReply):
+                post = action.post
+            elif isinstance(action, Relay):
+                post = action.instead
+            if isinstance(post, Post):
+                left.add((post.message_id, post.attempt))
+        for row in rows:
+            if row.kind == Kind.SENT.value and (row.message_id, row.attempt) not in left:
+                sentence = f"Attempt {row.attempt} is journaled as sent, and nothing left."
+                self.ledger.broke("not sent", sentence, self.name, row.message_id)
+
+    # --- timers ---
+
+    def wake(self) -> None:
+        """See to it that the engine's timers are looked at when they are due."""
+        wake = self.engine.next_wake()
+        if wake is not None:
+            delay = wake - self.engine.node.now()
+            # What is due but still under way is looked at again soon, not at once.
+            self._schedule(self.clock.now + max(delay, 50 * MILLISECOND))
+
+    def _schedule(self, at: Instant) -> None:
+        if self._wake_at is not None and self.clock.now < self._wake_at <= at:
+            return
+        self._wake_at = at
+        self.clock.at(at, lambda: self._tick(at))
+
+    def _tick(self, at: Instant) -> None:
+        if self._wake_at != at:
+            return
+        self._wake_at = None
+        if self.turn("tick", self.engine.tick) in (Ending.RAISED, Ending.FULL):
+            self._schedule(self.clock.now + SECOND)
+
+    # --- transports that were left ---
+
+    def _probe_later(self) -> None:
+        engine = self.engine
+        if engine.node.left and self._probing is not engine:
+            self._probing = engine
+            self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
+
+    def _probe(self, engine: Engine) -> None:
+        """Try what was left, as `handler.loop.probing` does."""
+        if self.engine is not engine or not self.up:
+            return
+        self._probing = None
+        for way in left_ways(engine.node):
+            receiver = way.address.split("/")[2]
+            there = self.around.machine(receiver).up
+            if there and self.links.is_open(self.name, receiver, way.transport):
+                self.ledger.happened["transport taken again"] += 1
+                ending = self.turn("probe", lambda w=way: take_again(engine.node, w))  # type: ignore[misc]
+                if ending is not Ending.DONE:
+                    engine.node.left.add((way.peer, way.transport))
+        self._probe_later()
+
+    # --- actions ---
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, Post):
+            self.door.post(action)
+        elif isinstance(action, PostAnswer):
+            self.door.post_answer(action)
+        elif isinstance(action, PostReply):
+            self._let_reply(action)
+        elif isinstance(action, PostOn):
+            self.door.post_on(action)
+        elif isinstance(action, Relay):
+            self._give(action)
+        elif isinstance(action, Notice):
+            self.application.hear_soon()
+        elif isinstance(action, Join):
+            self.turn("join", lambda: join_at_once(self.engine, action))
+        elif isinstance(action, Decided):
+            self.ledger.given_up.add((self.name, action.message_id))
+            self.ledger.happened["received message given up"] += 1
+            self.application.look_soon()
+        elif isinstance(action, Ready):
+            self.application.look_soon()
+
+    def _let_reply(self, reply: PostReply) -> None:
+        """The connections that wait get it; where none does, it travels on its own."""
+        waiting = self.door.answered(reply.sender, reply.message_id)
+        if reply.post is None:
+            return
+        if not waiting:
+            self.door.post(reply.post)
+            return
+        self._left_on_connection(reply.post)
+
+    def _give(self, relay: Relay) -> None:
+        """What the next hop said goes back where it is waited for, or travels on its own."""
+        waiting = self.door.relaying.give(relay)
+        if not waiting and relay.instead is not None:
+            self._perform(relay.instead)
+        elif waiting and isinstance(relay.instead, Post):
+            self._left_on_connection(relay.instead)
+
+    def _left_on_connection(self, post: Post) -> None:
+        """A message that left as a reply was sent once."""
+        ended = Transmission(post.message_id, post.attempt, sent=True)
+        engine = self.engine
+
+        def over() -> None:
+            self.turn_of(engine, "outcome", lambda: engine.transmission_over(ended))
+
+        self.clock.after(MILLISECOND, over)
+
+    def turn_of(self, engine: Engine, step: str, verb: Callable[[], object]) -> Ending:
+        """A turn for something that an earlier process began; it died with that."""
+        return self.turn(step, verb) if self.engine is engine else Ending.DOWN
+
+    # --- looking ---
+
+    def rows(self) -> list[Row]:
+        """Everything this node recorded."""
+        with self.store.reader() as reader:
+            return reader.journal_since(0, 1_000_000)
+
+    def mood_of(self, whim: Whim | None) -> Mood | None:
+        """An application's mood; in a healed world it has none."""
+        return None if whim is None or self.links.healed else whim.mood

@@ -1,0 +1,485 @@
+"""Plan: one wild world as data: who there is, what was agreed, what is sent, what goes wrong.
+
+Nothing is drawn while a world runs. A fault names the transfer, the durable step or the instant
+that it hits, so a plan with fewer items is the same world with less in it, and that is what
+shrinking needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from functools import cache
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from oncewire.handler.context import Keys
+from oncewire.journal.predicates.context import Violation
+from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.protocol.terms import Terms
+
+Said: TypeAlias = tuple[tuple[str, object], ...]
+"""Keys of an agreement with their values as TOML has them; lists are tuples."""
+
+BUYER, SELLER, THIRD = "buyer", "seller", "third"
+
+
+class Manner(StrEnum):
+    """How the operator meets an incident."""
+
+    RESUME = "resume"
+    ABANDON = "abandon"
+    MIXED = "mixed"
+
+
+class Leaning(StrEnum):
+    """What a world has more of than chance would give it."""
+
+    NONE = "none"
+    # Responses on the connection, and applications that are called to give them.
+    SYNCHRONOUS = "synchronous"
+    # The same, numbered and never repeated.
+    HURRIED = "hurried"
+    # One numbered stream in one direction.
+    NUMBERED = "numbered"
+    # The same through a hub that holds what comes too early, and loses its way on meanwhile.
+    RELAYED = "relayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Who there is and what was agreed before anything happened."""
+
+    # No fault, no intervention: every message arrives and nobody is told of a failure.
+    calm: bool = False
+    leaning: Leaning = Leaning.NONE
+    hubs: int = 0
+    # The buyer has a second partner, which may be reached without the hubs.
+    third: bool = False
+    third_direct: bool = True
+    profile: str = "ebms2"
+    said: Said = ()
+    # Where the third party is not behind the hubs it has an agreement of its own kind.
+    third_profile: str = "ebms2"
+    third_said: Said = ()
+    # What hubs say of their own hops beyond that.
+    hub_said: Said = ()
+    # Ends whose application is called; the others' applications come for their messages.
+    called: tuple[str, ...] = ()
+    signed: bool = False
+    # The machines go on counting steadily while their processes start again, as Linux does.
+    steady: bool = False
+    # Whether hubs can sign what is asked of them.
+    hub_keys: bool = True
+    manner: Manner = Manner.RESUME
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The parties that have applications."""
+        return (BUYER, SELLER, THIRD) if self.third else (BUYER, SELLER)
+
+    @property
+    def way(self) -> tuple[str, ...]:
+        """The hubs between the buyer and those behind them."""
+        return tuple(f"hub{number}" for number in range(1, self.hubs + 1))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Everybody."""
+        return (*self.ends, *self.way)
+
+    def is_direct(self, partner: str) -> bool:
+        """Whether no hub lies between the buyer and that partner."""
+        return not self.hubs or (partner == THIRD and self.third_direct)
+
+
+class Reply(StrEnum):
+    """What the application of an order's receiver does beside taking it."""
+
+    NONE = "none"
+    # With its confirmation: on the connection where that was agreed.
+    WITH = "with"
+    LATER = "later"
+    # With its confirmation, and once more later: a change of the first answer.
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One message an application submits."""
+
+    number: int
+    sender: str
+    receiver: str
+    at: Duration
+    conversation: int = 0
+    best_effort: bool = False
+    lifetime: Duration | None = None
+    reply: Reply = Reply.NONE
+    size: int = 20
+
+    @property
+    def message_id(self) -> str:
+        """Its MessageId."""
+        return f"order-{self.number}@{self.sender}"
+
+
+# --- what goes wrong, and who meddles -----------------------------------------------------------
+
+
+class Harm(StrEnum):
+    """What happens to one transfer."""
+
+    LOSE = "lose"
+    REPEAT = "repeat"
+    DELAY = "delay"
+    DAMAGE = "damage"
+    # The receiver is too busy to look at it and says when to come back.
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """The network or the receiver's door meets the nth transfer of one direction of a link."""
+
+    sender: str
+    receiver: str
+    nth: int
+    harm: Harm
+    # How much later (the copy of) it comes, which bit is damaged, or after how long to come back.
+    by: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Nothing passes between two nodes for a while: refused, or swallowed in silence."""
+
+    one: str
+    other: str
+    at: Duration
+    lasts: Duration
+    silent: bool = False
+    # The one transport that fails, while others go on; empty: all of them.
+    transport: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A process dies before or after its nth durable step and comes back later."""
+
+    node: str
+    nth: int
+    after: bool
+    lasts: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class FullDisk:
+    """The nth durable step of a node finds no room."""
+
+    node: str
+    nth: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep:
+    """Somebody sets a node's clock, and sets it right after a while."""
+
+    node: str
+    at: Duration
+    by: Duration
+    lasts: Duration
+
+
+class Mood(StrEnum):
+    """How an application meets one message."""
+
+    REFUSES = "refuses"
+    SLOW = "slow"
+    # It takes the message, dies and forgets that it has it.
+    FORGETS = "forgets"
+
+
+@dataclass(frozen=True, slots=True)
+class Whim:
+    """An application's mood about an order: so many refusals, or so long."""
+
+    order: int
+    mood: Mood
+    amount: int = 1
+
+
+class Turn(StrEnum):
+    """What becomes of an agreement."""
+
+    REPLACED = "replaced"
+    ENDED = "ended"
+    REMOVED = "removed"
+    # Only another service may be used from now on.
+    LISTED = "listed"
+    # The partner has no address any more.
+    UNADDRESSED = "unaddressed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An agreement changes on these sides; their handlers start again with it."""
+
+    at: Duration
+    cpa_id: str
+    sides: tuple[str, ...]
+    turn: Turn
+    said: Said = ()
+    # When somebody notices and puts the old one back; None: it stays, or is put right when
+    # the two sides differ at the end of all trouble.
+    lasts: Duration | None = None
+
+
+class Deed(StrEnum):
+    """What a person does to a node, asked for by nobody."""
+
+    PAUSE = "pause"
+    RESTART = "restart"
+    ABANDON = "abandon"
+    RESEND = "resend"
+    ASK = "ask"
+    # An application uses an id again for another document of the same length.
+    REUSE = "reuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Meddling:
+    """A deed about an order, or about the channel that it runs on."""
+
+    at: Duration
+    deed: Deed
+    order: int
+
+
+class Tale(StrEnum):
+    """What a partner says about a message."""
+
+    # Somebody who never saw it says that it failed.
+    SLANDER = "slander"
+    # Its receiver asks for an endless pause.
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A signal about an order, from its receiver or from another partner of its sender."""
+
+    at: Duration
+    tale: Tale
+    order: int
+    seconds: int = 0
+
+
+Event: TypeAlias = Mishap | Cut | Fall | FullDisk | ClockStep | Whim | Change | Meddling | Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole world. `kept` says which of the seed's items are left after shrinking."""
+
+    seed: int
+    setting: Setting
+    orders: tuple[Order, ...]
+    events: tuple[Event, ...]
+    kept: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @property
+    def trouble_until(self) -> Duration:
+        """When the last drawn thing is over, counted from the beginning."""
+        ends: list[Duration] = [order.at for order in self.orders]
+        for event in self.events:
+            at: Duration = getattr(event, "at", 0)
+            ends.append(at + (getattr(event, "lasts", 0) or 0 if at else 0))
+        return max(ends, default=0) + 30 * SECOND
+
+    def only(self, orders: tuple[int, ...], events: tuple[int, ...]) -> Plan:
+        """The same world with these items alone, named by their places in the drawn plan."""
+        return replace(
+            self,
+            orders=tuple(self.orders[place] for place in orders),
+            events=tuple(self.events[place] for place in events),
+            kept=(orders, events),
+        )
+
+    @property
+    def command(self) -> str:
+        """The command that runs exactly this again."""
+        text = f"oncewire simulate --wild --seed {self.seed}"
+        if self.kept is not None:
+            orders, events = (",".join(map(str, index)) or "none" for index in self.kept)
+            text += f" --only-messages {orders} --only-events {events}"
+        return text
+
+
+# Ending: how a turn of a machine ended for whoever asked for it.
+
+
+class Ending(Enum):
+    """How a turn ended for whoever asked for it."""
+
+    DONE = "done"
+    # The process is not there, or died on the way.
+    DOWN = "down"
+    # The store could not take it; nothing happened.
+    FULL = "full"
+    RAISED = "raised"
+
+
+# Ledger: what a wild world itself knows to be true, whatever the journals say of it.
+#
+# The journals are the product's own words. Here stands what was handed in and out at the edges,
+# what was raised, and at which true instant each row was written, whatever a node's clock said.
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Everything worth keeping of one run."""
+
+    # What applications handed in, by MessageId.
+    documents: dict[str, bytes] = field(default_factory=dict)
+    # Why a submission was not accepted, by MessageId.
+    refused: dict[str, str] = field(default_factory=dict)
+    # What applications were shown: by node and MessageId, each time.
+    shown: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    # Failures that an application heard of, by node.
+    told: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # What operators gave up where it had arrived, by node and MessageId.
+    given_up: set[tuple[str, str]] = field(default_factory=set)
+    # The true instant of each journal row, by node and seq.
+    written_at: dict[tuple[str, int], Instant] = field(default_factory=dict)
+    # Replies on connections, by node and the request's MessageId, each different one once.
+    replies: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    # When a connection that waited for a response ended without one, by node and request.
+    left_alone: dict[tuple[str, str], Instant] = field(default_factory=dict)
+    # Parcels that carry an ErrorList, as they left: sender, receiver, body.
+    reports: list[tuple[str, str, bytes]] = field(default_factory=list)
+    # Seen while the world ran.
+    found: list[Violation] = field(default_factory=list)
+    # What happened of all that was drawn, and what else: counted by name.
+    happened: Counter[str] = field(default_factory=Counter)
+    _said: set[tuple[str | None, ...]] = field(default_factory=set)
+
+    def broke(self, kind: str, sentence: str, node: str, message_id: str | None = None) -> None:
+        """A promise was seen broken; the same thing is told once."""
+        key = (kind, node, message_id, sentence if message_id is None else None)
+        if key not in self._said:
+            self._said.add(key)
+            self.found.append(Violation("edge", kind, message_id, None, node, sentence))
+
+    def raised(self, node: str, step: str, problem: Exception) -> None:
+        """A step of a handler ended in an exception that nobody there expects."""
+        words = f"{step} raised {type(problem).__name__}: {str(problem)[:160]}"
+        self.broke("raised", words, node)
+
+
+# Keys of the parties of a wild world: made from their names, so that every replay has the same.
+
+
+@cache
+def keys_of(name: str) -> Keys:
+    """The key a party signs with, and its certificate. Worth nothing outside a simulation."""
+    secret = int.from_bytes(hashlib.sha256(f"simulated {name}".encode()).digest()) >> 1
+    key = ec.derive_private_key(secret, ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(who)
+        .issuer_name(who)
+        .public_key(key.public_key())
+        .serial_number(secret % 2**64 + 1)
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2040, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
+    )
+    return Keys(certificate, key)
+
+
+@cache
+def certificate_pem(name: str) -> str:
+    """The certificate as an agreement holds it."""
+    encoding = serialization.Encoding.PEM
+    return keys_of(name).certificate.public_bytes(encoding).decode()
+
+
+# Values: what the keys of an agreement may say in a wild world.
+#
+# Every term of `protocol.terms` is reached through the keys here.
+
+
+VALUES: dict[str, tuple[object, ...]] = {
+    "delivery.reliable": (False,),
+    "delivery.method": ("Transport",),
+    "delivery.timeout": ("PT5S", "PT12S"),
+    "delivery.retries": (0, 1, 3, 6),
+    "delivery.retry_interval": ("PT5S", "PT9S"),
+    "delivery.retries_counted": ("per_transport", "total"),
+    "delivery.persist_duration": ("PT3M", "PT10M", "PT1H"),
+    "delivery.time_to_live": ("PT20S", "PT2M"),
+    "delivery.time_accuracy": ("00:10",),
+    "delivery.transports": (("smtp",), ("http", "smtp")),
+    "delivery.on_exhausted": ("fail_message", "suspend_channel"),
+    "delivery.header_conflict": ("a", "b", "c", "d"),
+    "delivery.receipt_provided": ("Signed", "Unsigned", "None"),
+    "delivery.keep": ("PT10M",),
+    "ack.request": ("always", "never", "perMessage", "whenStated"),
+    "ack.signature": ("always", "never"),
+    "ack.actor": ("nextMSH",),
+    "ack.hop": ("never", "perMessage"),
+    "ack.hop_request": ("Unsigned", "Signed"),
+    "ack.bundling": ("standalone", "piggyback"),
+    "ack.wait": ("PT2S",),
+    "duplicate.elimination": ("always", "never", "perMessage", "whenStated"),
+    "duplicate.answer": ("original", "most_recent", "fresh_ack"),
+    "duplicate.no_response": ("ignore",),
+    "best_effort.filter": (True, False),
+    "sequence.numbered": (True, False),
+    "sequence.ordered": (True, False),
+    "sequence.range": ((0, 7), (1, 6), (0, 99), "rm-0.78"),
+    "sequence.scope": ("triple", "pair", "conversation"),
+    "sequence.on_gap": ("reject", "buffer"),
+    "sequence.reset": ("silent", "first-window", "first-message"),
+    "flow.mode": ("stop-and-wait", "window", "unrestricted"),
+    "flow.window": (1, 2, 3, 8),
+    "sync.mode": ("mshSignalsOnly", "responseOnly", "signalsAndResponse"),
+    "sync.request": ("always", "whenStated"),
+    "sync.replies": (True, False),
+    "sync.retries": ("none", "same_message"),
+    "sync.timeout": ("PT4S", "PT20S"),
+    "sync.bundle": ("concatenated",),
+    "hop.mode": ("store_and_forward", "transient_until_forwarded", "transparent", "by_request"),
+    "payload.max_size": (100_000, 700, 300),
+    "payload.compress": ("gzip",),
+}
+"""Beyond a profile's own; what a profile says is left alone more often than not."""
+
+RARE = frozenset(
+    {"delivery.reliable", "delivery.method", "delivery.receipt_provided", "ack.request"}
+)
+"""Values that leave little of the protocol to be tried."""
+
+SIGNED = frozenset({("ack.signature", "always"), ("ack.hop_request", "Signed")})
+"""Values that need keys: signatures are slow, and most worlds have none."""
+
+_FIELDS = tuple(field.name for field in fields(Terms))
+
+Held = frozenset[str]
+"""The values that the terms of one agreement hold, one for each term."""
+
+
+def held_by(terms: Terms) -> Held:
+    """Every term with its value, as one word each."""
+    plain = terms.as_dict()
+    return frozenset(f"{name}={json.dumps(plain[name])}" for name in _FIELDS)

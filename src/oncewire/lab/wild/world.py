@@ -1,0 +1,234 @@
+"""World: one plan, run: submit, suffer, heal, finish, try once more, judge."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oncewire.journal.predicates.context import Violation
+from oncewire.lab.simulation.network import START, Clock
+from oncewire.lab.wild import people
+from oncewire.lab.wild.application import document_of, submission_of
+from oncewire.lab.wild.connection import Links
+from oncewire.lab.wild.judge import judge
+from oncewire.lab.wild.machine import Machine
+from oncewire.lab.wild.papers import Paper, cpa_id_of, papers_of
+from oncewire.lab.wild.plan import (
+    BUYER,
+    Change,
+    Claim,
+    ClockStep,
+    Harm,
+    Held,
+    Ledger,
+    Meddling,
+    Mishap,
+    Order,
+    Plan,
+    held_by,
+)
+from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
+
+OPERATOR: Duration = 20 * SECOND
+"""How often the operator looks."""
+
+PROBED: Duration = 3 * MINUTE
+"""How long a message may take in a world that has healed."""
+
+HAUNTED: Duration = 2 * HOUR
+"""How late a copy comes that the network has kept."""
+
+_BUSY = ("out.waiting", "out.outstanding", "out.suspended", "in.held", "in.ready", "in.handed_over")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a world was and what came of it."""
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    happened: Counter[str] = field(default_factory=Counter)
+    held: frozenset[Held] = frozenset()
+    messages: int = 0
+    delivered: int = 0
+    notified: int = 0
+    simulated_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+class World:
+    """The nodes of one plan and what happens between them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.clock = Clock(plan.seed)
+        self.ledger = Ledger()
+        self.links = Links(self.clock, plan.seed, plan.events)
+        self._machines: dict[str, Machine] = {}
+        for name in plan.setting.nodes:
+            self._machines[name] = Machine(name, self)
+        manner = plan.setting.manner
+        self._operators = [people.Operator(machine, manner) for machine in self.machines]
+        self.probes: list[Order] = []
+
+    def machine(self, name: str) -> Machine:
+        """The node of that name."""
+        return self._machines[name]
+
+    @property
+    def machines(self) -> list[Machine]:
+        """All nodes."""
+        return list(self._machines.values())
+
+    def run(self) -> Result:
+        """Submit, suffer, heal, finish, try once more, judge."""
+        began = time.process_time()
+        self._schedule()
+        self._until(START + self.plan.trouble_until)
+        self._heal()
+        self._finish(self._longest())
+        if self._was_paused():
+            self._until(self.clock.now + self._longest() // 2)
+        self._probe()
+        self._finish(PROBED)
+        if any(isinstance(event, Mishap) and event.by == HAUNTED for event in self.plan.events):
+            # Copies from long ago find a world that has forgotten them.
+            self._until(self.clock.now + HAUNTED)
+            self._finish(PROBED)
+        violations = judge(self)
+        self.ledger.happened += self.links.happened
+        rows = [row for machine in self.machines for row in machine.rows()]
+        ids = {order.message_id for order in self.plan.orders}
+        return Result(
+            self.plan,
+            violations,
+            self.ledger.happened,
+            self._held(),
+            len(ids),
+            len(ids & {row.message_id for row in rows if row.kind == "confirmed"}),
+            len(ids & {row.message_id for row in rows if row.kind == "notified"}),
+            (self.clock.now - START) / SECOND,
+            time.process_time() - began,
+        )
+
+    def _held(self) -> frozenset[Held]:
+        """The terms that were in force, in the beginning and at the end."""
+        terms = {paper.agreement.sending.terms for paper in self._papers()}
+        return frozenset(map(held_by, terms))
+
+    def _papers(self) -> list[Paper]:
+        """Every paper of the beginning and every one of now."""
+        setting = self.plan.setting
+        papers = [paper for machine in self.machines for paper in machine.papers.values() if paper]
+        return papers + [paper for name in setting.nodes for paper in papers_of(setting, name)]
+
+    # --- the course of things ---
+
+    def _schedule(self) -> None:
+        for order in self.plan.orders:
+            self._at(order.at, lambda item=order: self._submit(item))  # type: ignore[misc]
+        orders = {order.number: order for order in self.plan.orders}
+        for event in self.plan.events:
+            if isinstance(event, ClockStep):
+                self._schedule_clock(event)
+            elif isinstance(event, Change):
+                self._schedule_change(event)
+            elif isinstance(event, Meddling) and event.order in orders:
+                order = orders[event.order]
+                self._at(event.at, lambda e=event, o=order: people.meddle(self, e, o))  # type: ignore[misc]
+            elif isinstance(event, Claim) and event.order in orders:
+                order = orders[event.order]
+                self._at(event.at, lambda e=event, o=order: people.claim(self, e, o))  # type: ignore[misc]
+        self.clock.after(OPERATOR, self._operate)
+
+    def _at(self, at: Duration, event: Callable[[], None]) -> None:
+        self.clock.at(START + at, event)
+
+    def _schedule_clock(self, event: ClockStep) -> None:
+        machine = self.machine(event.node)
+
+        def step() -> None:
+            self.ledger.happened["clock set"] += 1
+            machine.set_clock(event.by)
+
+        self._at(event.at, step)
+        self._at(event.at + event.lasts, lambda: machine.set_clock(-event.by))
+
+    def _schedule_change(self, event: Change) -> None:
+        self._at(event.at, lambda: people.change(self, event))
+        if event.lasts is not None:
+            end = event.at + event.lasts
+            self._at(end, lambda: people.mend(self, event.cpa_id, event.sides))
+
+    def _submit(self, order: Order) -> None:
+        submission = submission_of(order, document_of(order))
+        self.machine(order.sender).application.submit(submission)
+
+    def _operate(self) -> None:
+        for operator in self._operators:
+            operator.meet()
+        self.clock.after(OPERATOR, self._operate)
+
+    def _until(self, instant: Instant) -> None:
+        while self.clock.now < instant and self.clock.step():
+            pass
+
+    def _heal(self) -> None:
+        """Everything works again, and agreements that do not fit together are put right."""
+        self.links.healed = True
+        people.mend_all(self)
+
+    def _was_paused(self) -> bool:
+        """Whether a partner asked for a pause; it is kept, up to what the terms allow."""
+        return any(
+            isinstance(event, Claim) or (isinstance(event, Mishap) and event.harm is Harm.BUSY)
+            for event in self.plan.events
+        )
+
+    def _longest(self) -> Duration:
+        """Long enough for every timer of every agreement to run out, and to be resumed."""
+        persist = [paper.agreement.sending.terms.persist_duration for paper in self._papers()]
+        return 2 * max(persist) + 20 * MINUTE
+
+    def _finish(self, limit: Duration) -> None:
+        """Run on until nothing is outstanding, or every timer had its time."""
+        end = self.clock.now + limit
+        while self.clock.now < end:
+            self._until(min(end, self.clock.now + 5 * SECOND))
+            if self._is_quiet():
+                return
+
+    def _is_quiet(self) -> bool:
+        for machine in self.machines:
+            with machine.store.reader() as reader:
+                counts = reader.counts()
+                if (
+                    not machine.up
+                    or machine.application.busy
+                    or reader.incidents()
+                    or reader.notices_owed(1)
+                ):
+                    return False
+            if any(counts.get(name) for name in _BUSY):
+                return False
+        return True
+
+    def _probe(self) -> None:
+        """After all trouble one more message each way: nothing may be left that stops it."""
+        number = 1_000
+        for partner in self.plan.setting.ends[1:]:
+            paper = self.machine(BUYER).papers.get(cpa_id_of(partner))
+            if not people.is_usable(paper):
+                continue
+            for sender, receiver in ((BUYER, partner), (partner, BUYER)):
+                number += 1
+                order = Order(number, sender, receiver, 0)
+                self.probes.append(order)
+                self._submit(order)
+
+
+def run(plan: Plan) -> Result:
+    """Run one plan."""
+    return World(plan).run()

@@ -1,0 +1,1 @@
+"""How the lake is judged: the folds of the journal run as Spark tasks."""

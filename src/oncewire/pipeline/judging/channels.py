@@ -1,0 +1,450 @@
+"""Channels: the folds over one numbered stream on one node, resumable from run to run.
+
+What a channel showed before the horizon cannot change any more, so the folds' state at that point
+is kept in the lake, and a later run goes on from it with the rows that follow. The state is only
+a shortcut: made by other code it is thrown away, and the channel is folded again from its first
+row.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from oncewire.journal.check import fold_documents as fold_rows
+from oncewire.journal.predicates import channel as sending
+from oncewire.journal.predicates import receiving_channel as receiving
+from oncewire.journal.predicates.channel import KINDS, ChannelFold
+from oncewire.journal.predicates.context import Context, Violation
+from oncewire.journal.row import COLUMNS, Row
+from oncewire.journal.trace import FORWARDED, NUMBERED, RECEIVED, SKIPPED
+from oncewire.message.instant import Instant
+from oncewire.pipeline.judging.extent import Judging, rules_digest
+from oncewire.pipeline.lake.tables import (
+    FINDING,
+    JOURNAL,
+    SEQUENCE_GAPS,
+    arrow,
+    batches_of,
+    rows_of,
+)
+from oncewire.protocol.terms import Terms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# Gaps: which numbers an epoch passed over, counted modulo the range, one channel on one node.
+#
+# This is an inventory, not a judgement: whether a gap breaks a promise is said by the predicates.
+# The arithmetic is that of `oncewire.protocol.sequence`.
+
+
+SENDING, RECEIVING = "sending", "receiving"
+
+# The states of a gap.
+NEVER_GIVEN = "never_given"  # the sender left the numbers out
+MISSING = "missing"  # they never arrived, and no skip says why
+OPEN = "open"  # they may still come: the epoch goes on
+SKIP = "skipped"  # the receiver passed over them and said so
+
+
+class Gap(NamedTuple):
+    """A run of numbers."""
+
+    epoch: int | None
+    side: str
+    first_missing: int
+    missing: int
+    after_message_id: str | None
+    before_message_id: str | None
+    state: str
+
+
+class _Run:
+    """Numbers that are missing so far, and the messages on both sides of them."""
+
+    __slots__ = ("after", "before", "count", "first")
+
+    def __init__(self, first: int, count: int, after: str | None, before: str | None) -> None:
+        self.first, self.count, self.after, self.before = first, count, after, before
+
+
+class _Epoch:
+    __slots__ = ("expected", "found", "last", "number", "runs")
+
+    def __init__(self, number: int | None, first: int) -> None:
+        self.number = number
+        self.expected = first
+        self.last: str | None = None
+        self.runs: list[_Run] = []
+        self.found: list[Gap] = []
+
+
+class GapFold:
+    """Feed NUMBERED, RECEIVED and SKIPPED rows of one channel and node in order, then finish."""
+
+    __slots__ = ("_done", "_given", "_taken")
+
+    def __init__(self) -> None:
+        self._given: _Epoch | None = None
+        self._taken: _Epoch | None = None
+        self._done: list[Gap] = []
+
+    def feed(self, row: Row, terms: Terms) -> None:
+        """One more row; rows of other kinds are passed over."""
+        number = row.sequence_number
+        if number is None or number not in terms.numbers:
+            return
+        if row.kind == NUMBERED:
+            self._give(row, number, terms)
+        elif row.kind in (RECEIVED, SKIPPED):
+            self._take(row, number, terms)
+
+    def _give(self, row: Row, number: int, terms: Terms) -> None:
+        epoch = self._given
+        if epoch is None or epoch.number != row.epoch:
+            epoch = self._given = _Epoch(row.epoch, terms.numbers.first)
+        ahead = terms.numbers.distance(epoch.expected, number)
+        if 0 < ahead <= terms.numbers.size // 2:
+            gap = Gap(
+                row.epoch, SENDING, epoch.expected, ahead, epoch.last, row.message_id, NEVER_GIVEN
+            )
+            self._done.append(gap)
+        if ahead <= terms.numbers.size // 2:
+            epoch.expected = terms.numbers.after(number)
+            epoch.last = row.message_id
+
+    def _take(self, row: Row, number: int, terms: Terms) -> None:
+        epoch = self._taken
+        if epoch is None or (row.epoch or 0) > (epoch.number or 0):
+            if epoch is not None:
+                self._done += _closed(epoch, MISSING)
+            epoch = self._taken = _Epoch(row.epoch, terms.numbers.first)
+        if row.epoch != epoch.number:
+            return  # A late word about an epoch that is over: its gaps are told already.
+        ahead = terms.numbers.distance(epoch.expected, number)
+        if ahead <= terms.numbers.size // 2:
+            if ahead:
+                epoch.runs.append(_Run(epoch.expected, ahead, epoch.last, row.message_id))
+            epoch.expected = terms.numbers.after(number)
+            epoch.last = row.message_id
+        else:
+            _fill(epoch, number, terms)
+        if row.kind == SKIPPED:
+            epoch.found.append(Gap(epoch.number, RECEIVING, number, 1, row.message_id, None, SKIP))
+
+    def finish(self) -> Iterator[Gap]:
+        """Every gap so far; those of an epoch that goes on may still close."""
+        yield from self._done
+        if self._taken is not None:
+            yield from _closed(self._taken, OPEN)
+
+
+def _closed(epoch: _Epoch, state: str) -> list[Gap]:
+    return [
+        *epoch.found,
+        *(
+            Gap(epoch.number, RECEIVING, run.first, run.count, run.after, run.before, state)
+            for run in epoch.runs
+        ),
+    ]
+
+
+def _fill(epoch: _Epoch, number: int, terms: Terms) -> None:
+    """A number that was missing has come; what is left of its run stays missing."""
+    for index, run in enumerate(epoch.runs):
+        offset = terms.numbers.distance(run.first, number)
+        if offset >= run.count:
+            continue
+        left = []
+        if offset:
+            left.append(_Run(run.first, offset, run.after, run.before))
+        if offset + 1 < run.count:
+            rest = run.count - offset - 1
+            left.append(_Run(terms.numbers.after(number), rest, run.after, run.before))
+        epoch.runs[index : index + 1] = left
+        return
+
+
+def values(node: str, channel: str, gap: Gap) -> tuple[Any, ...]:
+    """A row of the table `sequence_gaps`."""
+    return (node, channel, *gap)
+
+
+Fold = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+CHANNEL_ROWS = StructType([*JOURNAL.fields, StructField("state", BinaryType())])
+"""Rows of a channel; one with a state stands for all rows up to its `seq`."""
+
+CHANNEL_STATES = StructType(
+    [
+        StructField("node", StringType(), False),
+        StructField("channel", StringType(), False),
+        StructField("seq", LongType(), False),
+        StructField("code", StringType(), False),
+        StructField("state", BinaryType(), False),
+    ]
+)
+
+FOLDED = StructType(
+    [
+        StructField("node", StringType(), False),
+        StructField("channel", StringType(), False),
+        StructField("finding", FINDING),
+        StructField("gap", SEQUENCE_GAPS),
+        StructField("seq", LongType()),
+        StructField("state", BinaryType()),
+    ]
+)
+"""What the folds give: findings, gaps, and for each channel and node the state to go on from."""
+
+ROWS_PER_BATCH = 2_000
+
+
+def rows_of_channels(rows: DataFrame) -> DataFrame:
+    """The rows that the folds look at; others, without terms of their own, change nothing."""
+    return rows.where(
+        f.col("channel").isNotNull()
+        & (f.col("kind").isin(sorted(KINDS)) | f.col("terms_id").isNotNull())
+    )
+
+
+def is_of_channel(row: Row) -> bool:
+    """The same for a row that is at hand."""
+    return row.channel is not None and (row.kind in KINDS or row.terms_id is not None)
+
+
+def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: bool) -> DataFrame:
+    """Findings, gaps and (if `resumable`) states of all channels among the rows."""
+    return (
+        rows.repartition(tasks, "channel", "node")
+        .sortWithinPartitions("channel", "node", "seq")
+        .mapInArrow(channel_fold(judging, resumable=resumable), FOLDED)
+    )
+
+
+def findings_of(folded: DataFrame) -> DataFrame:
+    """The violations among what the folds gave."""
+    of = f.concat_ws(" ", "node", "channel").alias("of")
+    return folded.where(f.col("finding").isNotNull()).select("finding.*", of)
+
+
+def gaps_of(folded: DataFrame) -> DataFrame:
+    """The rows of `sequence_gaps` among what the folds gave."""
+    return folded.where(f.col("gap").isNotNull()).select("gap.*")
+
+
+def states_of(folded: DataFrame) -> DataFrame:
+    """The states among what the folds gave."""
+    return folded.where(f.col("state").isNotNull()).select(
+        "node", "channel", "seq", f.lit(rules_digest()).alias("code"), "state"
+    )
+
+
+def as_rows(states: DataFrame) -> DataFrame:
+    """States in the shape of rows, so that they travel and are sorted with them."""
+    columns = {"node", "channel", "seq"}
+    return states.select(
+        *(
+            (
+                f.col(field.name)
+                if field.name in columns
+                else f.lit("" if isinstance(field.dataType, StringType) else 0).cast(field.dataType)
+                if not field.nullable
+                else f.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in JOURNAL.fields
+        ),
+        "state",
+    )
+
+
+def without_state(rows: DataFrame) -> DataFrame:
+    """Plain rows in the shape that the folds take."""
+    return rows.select(*COLUMNS, f.lit(None).cast(BinaryType()).alias("state"))
+
+
+# --- in the tasks -----------------------------------------------------------------------------
+
+
+def channel_fold(judging: Judging, *, resumable: bool) -> Fold:
+    """The fold that each task runs."""
+
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = arrow(FOLDED)
+        return batches_of(
+            folded(_rows_and_states(batches), judging, resumable), schema, ROWS_PER_BATCH
+        )
+
+    return fold
+
+
+def folded(
+    fed: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of `FOLDED` for rows and states that are sorted by channel, node and position."""
+    keyed = groupby(fed, lambda pair: (pair[0].channel, pair[0].node))
+    for (channel, node), pairs in keyed:
+        if channel is None:
+            continue
+        both = _Both(judging.context)
+        found, gap_list, kept = _fold_one(both, pairs, judging, resumable)
+        for violation in found:
+            yield node, channel, violation, None, None, None
+        for gap in gap_list:
+            yield node, channel, None, values(node, channel, gap), None, None
+        if kept is not None:
+            yield node, channel, None, None, *kept
+
+
+def _fold_one(
+    both: _Both, pairs: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
+) -> tuple[list[Violation], list[Gap], tuple[int, bytes] | None]:
+    """One channel on one node: what it shows, and the state at the horizon."""
+    kept: tuple[int, bytes] | None = None
+    settled, last = True, 0
+    horizon: Instant | None = None
+    for row, state in pairs:
+        if last == 0:
+            horizon = judging.horizon(row.node)
+        if state is not None:
+            both.restore(state, judging.context)
+            last = row.seq
+            continue
+        if resumable and settled and horizon is not None and row.at >= horizon:
+            settled = False
+            kept = (last, both.dump()) if last else None
+        both.feed(row)
+        last = row.seq
+    if resumable and settled and last:
+        kept = (last, both.dump())
+    found, gap_list = both.finish()
+    return found, gap_list, kept
+
+
+class _Both:
+    """The predicates' fold and the inventory of gaps, fed the same rows."""
+
+    __slots__ = ("_context", "_folds", "_terms")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._folds = (ChannelFold(context), GapFold())
+        self._terms: Terms | None = None
+
+    def feed(self, row: Row) -> None:
+        predicates, inventory = self._folds
+        predicates.feed(row)
+        if row.terms_id is not None and row.kind != FORWARDED:
+            self._terms = self._context.terms.get(row.terms_id)
+        if self._terms is not None:
+            inventory.feed(row, self._terms)
+
+    def finish(self) -> tuple[list[Violation], list[Gap]]:
+        predicates, inventory = self._folds
+        return predicates.finish(), list(inventory.finish())
+
+    def dump(self) -> bytes:
+        """The state so far; context and terms are left out, they come with each run."""
+        target = io.BytesIO()
+        _Pickler(target, self._context).dump((self._folds, self._terms))
+        return target.getvalue()
+
+    def restore(self, state: bytes, context: Context) -> None:
+        """Go on from a state."""
+        self._folds, self._terms = _Unpickler(io.BytesIO(state), context).load()
+
+
+def _rows_and_states(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[Row, bytes | None]]:
+    for batch in batches:
+        columns = {
+            name: column.to_pylist()
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+        states = columns.pop("state")
+        rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), strict=True))
+        yield from zip(rows, states, strict=True)
+
+
+# --- states as bytes --------------------------------------------------------------------------
+
+_CLASSES = {
+    (cls.__module__, cls.__qualname__): cls
+    for cls in (
+        ChannelFold,
+        sending.SendingChannelFold,
+        receiving.ReceivingChannelFold,
+        *(member for _, member in inspect.getmembers(receiving, inspect.isclass)
+          if member.__module__ == receiving.__name__),
+        *(member for _, member in inspect.getmembers(sending, inspect.isclass)
+          if member.__module__ == sending.__name__),
+        Gap,
+        GapFold,
+        _Epoch,
+        _Run,
+        Violation,
+        Row,
+    )
+}  # fmt: skip
+"""The only classes a state may be made of: a file in a lake must not be able to run code."""
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, target: io.BytesIO, context: Context) -> None:
+        super().__init__(target, protocol=5)
+        self._context = context
+        self._terms = {id(value): terms_id for terms_id, value in context.terms.items()}
+
+    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        if obj is self._context:
+            return "context", ""
+        if type(obj) is Terms:
+            return "terms", self._terms[id(obj)]
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, context: Context) -> None:
+        super().__init__(source)
+        self._context = context
+
+    def persistent_load(self, pid: tuple[str, str]) -> Any:
+        return self._context if pid[0] == "context" else self._context.terms[pid[1]]
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        try:
+            return _CLASSES[module_name, global_name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"a channel's state names {module_name}.{global_name}"
+            ) from None
+
+
+# Documents: the fold over the parts of one split document.
+
+
+def fold_documents(rows: DataFrame, judging: Judging, tasks: int) -> DataFrame:
+    """The violations of all documents among rows of the table `documents`."""
+    return (
+        rows.repartition(tasks, "document")
+        .sortWithinPartitions("document", "node", "seq")
+        .mapInArrow(_fold(judging), FINDING)
+    )
+
+
+def _fold(judging: Judging) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches_of(fold_rows(rows_of(batches), judging.context), arrow(FINDING))
+
+    return fold

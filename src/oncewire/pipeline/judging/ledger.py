@@ -1,0 +1,291 @@
+"""The ledger: one row and one verdict for each message.
+
+The verdict is the fold of `oncewire.journal`, run over each message's rows where Spark has
+brought them together. Nothing here decides anything about a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType, TimestampType
+
+from oncewire.journal.check import Judged, fold_ledger
+from oncewire.journal.course import DOCUMENT, ORIGIN, Blind, Measured
+from oncewire.journal.predicates.context import QUARANTINE, Violation, ViolationKind
+from oncewire.journal.predicates.message import Extent
+from oncewire.pipeline.judging.courses import Known, Taken, divided
+from oncewire.pipeline.judging.extent import Judging, Peers, values_of
+from oncewire.pipeline.lake.tables import FINDING, LEDGER, OUTCOME, arrow, batch_of, rows_of_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# Page: ledger rows of one task, made column by column.
+
+
+FOLDED = StructType([*LEDGER.fields, StructField("closed", BooleanType(), False)])
+"""A ledger row, and whether nothing more is expected of the message."""
+
+RANK = {kind.value: rank for rank, kind in enumerate(ViolationKind)}
+_UNREADABLE = "unreadable"
+_INSTANTS = [field.name for field in OUTCOME.fields if isinstance(field.dataType, TimestampType)]
+_PEERS = ("from_peer", "to_peer")
+_NOTHING = (None,) * (len(OUTCOME.fields) - 1)
+
+
+class Page:
+    """Ledger rows of messages, judged by themselves or by the known way that they went."""
+
+    __slots__ = ("_known", "_peers", "_said", "_suspended", "_waiting")
+
+    def __init__(self, judging: Judging) -> None:
+        self._suspended = sorted({channel for _, channel in judging.context.suspended})
+        self._peers = Peers()
+        self._waiting: set[str] = set()
+        self._known: list[Known] = []
+        self._said: dict[str, list[Any]] = {}
+        """What the known ways say, by column."""
+
+    def note(self, batch: pa.RecordBatch) -> None:
+        """Rows whose messages will be judged."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._peers.note(batch)
+        if self._suspended:
+            waits = pc.is_in(batch["channel"], value_set=pa.array(self._suspended, pa.string()))
+            self._waiting.update(found for (found,) in values_of(batch, waits, "message_id"))
+
+    # --- judged by themselves ---
+
+    def written(self, judged: list[Judged]) -> pa.RecordBatch:
+        """A batch of ledger rows, one for each message."""
+        values = [
+            each_verdict.outcome
+            or (
+                next(told.message_id for told in each_verdict.violations if told.message_id),
+                *_NOTHING,
+            )
+            for each_verdict in judged
+        ]
+        ids = [outcome[0] or "" for outcome in values]
+        outcomes = batch_of(list(zip(*values, strict=True)), arrow(OUTCOME))
+        told = [each_verdict.violations for each_verdict in judged]
+        ended = _ended(outcomes)
+        rest = {
+            "verdict": _verdicts(judged, outcomes["outcome"]),
+            "extent": [each_verdict.extent.value for each_verdict in judged],
+            "from_peer": [
+                self._peers.of(message_id, receiver)
+                for message_id, receiver in zip(ids, outcomes["receiver"].to_pylist(), strict=True)
+            ],
+            "to_peer": [self._peers.to(message_id) for message_id in ids],
+            "violations": [found or None for found in told],
+            "closed": self._closed(judged, ended.to_pylist()),
+        }
+        return _assembled(outcomes, ended, rest)
+
+    def _closed(self, judged: list[Judged], ended: list[int | None]) -> list[bool]:
+        """Whether nothing more is expected of each message."""
+        return [
+            each_verdict.outcome is not None
+            and each_verdict.outcome.final
+            and each_verdict.closed
+            and each_verdict.extent is Extent.JUDGED
+            and at is not None
+            and each_verdict.outcome.message_id not in self._waiting
+            and not any(found.predicate == QUARANTINE for found in each_verdict.violations)
+            for each_verdict, at in zip(judged, ended, strict=True)
+        ]
+
+    # --- by the ways that are known ---
+
+    def taken(self, taken: Taken, known: list[Known]) -> pa.RecordBatch:
+        """A batch of ledger rows, one for each message that went a known way."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._hear(known)
+        schema, said = arrow(OUTCOME), self._said
+        outcomes = pa.RecordBatch.from_arrays(
+            [_column(taken, said[field.name], field) for field in schema], schema=schema
+        )
+        ended, ways = _ended(outcomes), pa.array(taken.ways)
+        final = pa.array(said["final"]).take(ways)
+        rest = {
+            "verdict": outcomes["outcome"],
+            "extent": pa.repeat(Extent.JUDGED.value, len(ways)),
+            "from_peer": pa.array(said["from_peer"], pa.string()).take(ways),
+            "to_peer": pa.array(said["to_peer"], pa.string()).take(ways),
+            "violations": [None] * len(ways),
+            "closed": pc.and_(pc.and_(final, pa.array(taken.closed)), ended.is_valid()),
+        }
+        return _assembled(outcomes, ended, rest)
+
+    def _hear(self, known: list[Known]) -> None:
+        """What was learned since, or from the beginning."""
+        if known is not self._known:
+            self._known, self._said = known, {}
+        for name in (*OUTCOME.fieldNames(), *_PEERS, "final"):
+            said = self._said.setdefault(name, [])
+            for each in known[len(said) :]:
+                said.append(
+                    getattr(each if name in ("from_peer", "to_peer") else each.outcome, name)
+                )
+
+
+def _column(taken: Taken, said: list[Any], field: pa.Field) -> pa.Array:
+    """One column of the outcomes: what the ways say, or what they say to look for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if field.name in ("message_id", "part_of"):
+        own = taken.batch["message_id"].take(pa.array(taken.begins))
+        if field.name == "message_id":
+            return own
+        names = pa.array(said, field.type).take(pa.array(taken.ways))
+        named = pc.if_else(pc.equal(names, DOCUMENT), taken.documents, own)
+        return pc.if_else(names.is_valid(), named, pa.scalar(None, field.type))
+    hidden = next((value for value in said if isinstance(value, Blind)), None)
+    if hidden is None:
+        return pa.array(said, field.type).take(pa.array(taken.ways))
+    rows = [None if value is None else value.row for value in said]
+    found = _looked_up(taken, hidden.column, rows)
+    if isinstance(hidden, Measured) and hidden.since != ORIGIN:
+        since = [None if value is None else value.since for value in said]
+        found = pc.subtract(found, _looked_up(taken, hidden.column, since))
+    return found.cast(field.type)
+
+
+def _looked_up(taken: Taken, name: str, rows: list[int | None]) -> pa.Array:
+    """What stands in a column, in that row of each message that its way names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    places = pa.array(rows, pa.int64()).take(pa.array(taken.ways))
+    return taken.batch[name].take(pc.add(places, pa.array(taken.begins)))
+
+
+def _ended(outcomes: pa.RecordBatch) -> pa.Array:
+    """The last thing that is known to have happened to each message, on any node."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.max_element_wise(*(outcomes[name].cast(pa.int64()) for name in _INSTANTS))
+
+
+def _assembled(outcomes: pa.RecordBatch, ended: pa.Array, rest: dict[str, Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    schema = arrow(FOLDED)
+    rest["closed_on"] = ended.cast(pa.timestamp("us")).cast(pa.date32())
+    made = [
+        rest[field.name]
+        if isinstance(rest[field.name], pa.Array)
+        else pa.array(rest[field.name], field.type)
+        for field in list(schema)[len(OUTCOME.fields) :]
+    ]
+    return pa.RecordBatch.from_arrays([*outcomes.columns, *made], schema=schema)
+
+
+def _verdicts(judged: list[Judged], outcomes: pa.Array) -> list[str]:
+    """The words of all outcomes, except where a promise is broken or nothing can be read."""
+    found: list[str | None] = outcomes.to_pylist()
+    return [
+        verdict(word or _UNREADABLE, each_verdict.violations)
+        if each_verdict.violations
+        else word or _UNREADABLE
+        for word, each_verdict in zip(found, judged, strict=True)
+    ]
+
+
+def verdict(outcome: str, violations: list[Violation]) -> str:
+    """The outcome, or the gravest violation: the first in the order of `ViolationKind`."""
+    broken = [found.kind for found in violations if found.predicate != QUARANTINE]
+    return min(broken, key=RANK.__getitem__) if broken else outcome
+
+
+Fold = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+MESSAGES_PER_BATCH = 5_000
+
+
+def by_message(rows: DataFrame, tasks: int) -> DataFrame:
+    """Each message's rows together, in order of node and position."""
+    return (
+        rows.where(f.col("message_id").isNotNull())
+        .repartition(tasks, "message_id")
+        .sortWithinPartitions("message_id", "node", "seq")
+    )
+
+
+def fold_messages(rows: DataFrame, judging: Judging, tasks: int) -> DataFrame:
+    """The ledger rows of all messages among the rows, with their own violations only."""
+    return by_message(rows, tasks).mapInArrow(ledger_fold(judging), FOLDED)
+
+
+def ledger_fold(judging: Judging) -> Fold:
+    """The fold that each task runs."""
+
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        page = Page(judging)
+        for taken, known, rest in divided(batches, judging):
+            if len(taken.begins):
+                yield page.taken(taken, known)
+            page.note(rest)
+            judged = (
+                each
+                for each in fold_ledger(rows_of_batch(rest), judging.context)
+                if each.is_message or each.violations
+            )
+            while some := list(islice(judged, MESSAGES_PER_BATCH)):
+                yield page.written(some)
+
+    return fold
+
+
+def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
+    """Ledger rows with what channels and documents show of their messages."""
+    ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
+    broken = f.when(
+        f.col("predicate") != QUARANTINE, f.struct(ranks[f.col("kind")].alias("rank"), "kind")
+    )
+    # What can be worked out of the findings is not worked out of every message, which are many.
+    told = (
+        findings.where(f.col("message_id").isNotNull())
+        .select(
+            f.col("message_id").alias("of"),
+            f.struct(*FINDING.fieldNames()).alias("finding"),
+            broken.alias("broken"),
+        )
+        .groupBy("of")
+        # Sorted, because the order in which tasks finish must not show.
+        .agg(f.sort_array(f.collect_list("finding")).alias("more"), f.min("broken").alias("worst"))
+    )
+    joined = ledger.join(told, ledger["message_id"] == told["of"], "left")
+    # Beyond the first, what a message has of its own and of its channel is one list.
+    every = f.when(
+        f.col("more").isNotNull(),
+        f.concat(f.coalesce(f.col("violations"), f.array().cast(_FINDINGS)), f.col("more")),
+    ).otherwise(f.col("violations"))
+    own = f.coalesce(ranks[f.col("verdict")], f.lit(len(RANK)))
+    final = (
+        f.when(f.col("worst").isNull(), f.col("verdict"))
+        .when(own <= f.col("worst.rank"), f.col("verdict"))
+        .otherwise(f.col("worst.kind"))
+    )
+    return joined.select(
+        *(
+            {"violations": every, "verdict": final}.get(name, f.col(name)).alias(name)
+            for name in ledger.columns
+        )
+    )
+
+
+_FINDINGS = ArrayType(FINDING)

@@ -1,0 +1,1 @@
+"""The lake: versions, storage, tables, Delta logs and proofs."""

@@ -1,0 +1,1 @@
+"""What people read of the lake: the report, reconciliation, SQL."""

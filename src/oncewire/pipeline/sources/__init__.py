@@ -1,0 +1,1 @@
+"""What the pipeline reads: journals, exports, archives, and how they enter the lake."""

@@ -1,0 +1,394 @@
+"""`format("oncewire")`: the journal and the messages of a store as Spark tables.
+
+    spark.read.format("oncewire").load("acme.db")                          the journal
+    spark.read.format("oncewire").option("table", "messages").load(...)    what the store holds now
+    spark.readStream.format("oncewire").option("maxRowsPerBatch", "50000").load(...)
+    spark.read.format("oncewire").option("table", "ledger").load("lake")   any table of a lake
+
+Options: `table` (of a store: journal, messages; of a lake: any), `version` (of a lake: its number),
+`node` (where a place holds several journals), `columns`
+(names with commas: only these are read), `startingSeq` and `endingSeq` (rows above the first, up
+to the second), `rowsPerPartition`, `maxRowsPerBatch` (streams). The offset of a stream is the
+journal's own `seq`. Driver methods plan ranges; `read` runs on executors and is told all it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.journal.row import COLUMNS
+from oncewire.pipeline.lake import version as crash
+from oncewire.pipeline.lake.lake import Lake, input_at
+from oncewire.pipeline.lake.tables import (
+    CHECKED_JOURNAL,
+    EVERY,
+    JOURNAL,
+    STORED_MESSAGES,
+    arrow,
+    nullable,
+    only,
+    with_problems,
+)
+from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
+from oncewire.pipeline.sources import journal_source
+from oncewire.pipeline.sources.journal_source import SqliteBook, open_book
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHECKED = "checked journal"
+"""The journal, each row with what breaks its contract: the way into a lake."""
+
+TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES, CHECKED: CHECKED_JOURNAL}
+ROWS_PER_PARTITION = 250_000
+TASKS_OF_TABLE = 16
+MAX_ROWS_PER_BATCH = 1_000_000
+
+
+def is_lake(path: str) -> bool:
+    """Whether a lake was published there."""
+    return (Path(path) / CURRENT_FILE).is_file()
+
+
+def is_local(master: str) -> bool:
+    """Whether every task runs on the driver's machine, on the driver's own files."""
+    return master == "local" or master.startswith("local[")
+
+
+def oncewire_source_for(master: str | None) -> type[OncewireSource]:
+    """The source for a session with that master.
+
+    A source is planned in a process that cannot ask for the session's master, so the class
+    itself carries it there.
+    """
+    return type("SessionOncewireSource", (OncewireSource,), {"master": master or ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of one read, checked."""
+
+    path: str
+    node: str | None
+    table: str
+    columns: tuple[str, ...]
+    start: int
+    end: int | None
+    rows_per_partition: int
+    rows_per_batch: int
+    whole: StructType
+    """All columns of the table."""
+    version: int | None = None
+    """Of a lake: which published version; None: the current one."""
+
+    @property
+    def schema(self) -> StructType:
+        """The columns asked for."""
+        return nullable(only(self.whole, list(self.columns)))
+
+    @property
+    def of_lake(self) -> bool:
+        """Whether a table of a lake is asked for, and not a journal in it."""
+        return is_lake(self.path) and self.table not in ("journal", CHECKED)
+
+
+class OncewireSource(DataSource):
+    """See the module's docstring."""
+
+    master: ClassVar[str] = ""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "oncewire"
+
+    def schema(self) -> StructType:
+        """The table's columns, or those that `columns` names."""
+        return self._request().schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        request = self._checked(schema)
+        return LakeTableReader(request) if request.of_lake else OncewireReader(request)
+
+    def streamReader(self, schema: StructType) -> OncewireStreamReader:  # noqa: N802
+        """For `spark.readStream`; only the journal grows at its end, so only it can stream."""
+        request = self._checked(schema)
+        if request.table == "messages":
+            raise NotAllowed(
+                f"table {request.table} cannot be streamed: its rows change in place",
+                remedy="stream the journal, or read the table as a batch",
+            )
+        return OncewireStreamReader(request)
+
+    def _checked(self, schema: StructType) -> Request:
+        request = self._request()
+        known = set(request.whole.fieldNames())
+        unknown = sorted(set(schema.fieldNames()) - known)
+        if unknown:
+            raise InvalidValue(
+                f"table {request.table} has no {', '.join(unknown)}",
+                remedy="leave the schema to the source, or choose with option columns",
+            )
+        if request.of_lake:
+            return request
+        book = open_book(request.path, request.node)
+        if book.local_only and not is_local(self.master):
+            raise NotAllowed(
+                f"{request.path} is a SQLite store, and this session's master is "
+                f"{self.master or 'not known'}: its executors do not have that file",
+                remedy=(
+                    "take it into a lake on shared storage with a local master "
+                    "(`oncewire pipeline run`) and let the cluster read the lake; in a session "
+                    "of your own call oncewire.pipeline.session.register(spark) first"
+                ),
+            )
+        return request
+
+    def _request(self) -> Request:
+        options = self.options
+        path = options.get("path") or options.get("store")
+        if not path:
+            raise InvalidValue("no store is named", remedy="give its path to load()")
+        path = str(input_at(path))
+        table, known = options.get("table", "journal"), TABLES
+        if is_lake(path):
+            known = {CHECKED: CHECKED_JOURNAL} | {
+                each_table.name: each_table.schema for each_table in EVERY.values()
+            }
+        if table not in known:
+            names = ", ".join(name for name in known if name != CHECKED)
+            raise InvalidValue(f"{path} has no table {table!r}", remedy=f"choose one of {names}")
+        ending, version = options.get("endingSeq"), options.get("version")
+        return Request(
+            path=path,
+            node=options.get("node") or None,
+            table=table,
+            columns=_columns(options.get("columns"), known[table]),
+            whole=known[table],
+            version=None if version is None else _number("version", version, 1),
+            start=_number("startingSeq", options.get("startingSeq", "0"), 0),
+            end=None if ending is None else _number("endingSeq", ending, 0),
+            rows_per_partition=_number(
+                "rowsPerPartition", options.get("rowsPerPartition", str(ROWS_PER_PARTITION)), 1
+            ),
+            rows_per_batch=_number(
+                "maxRowsPerBatch", options.get("maxRowsPerBatch", str(MAX_ROWS_PER_BATCH)), 1
+            ),
+        )
+
+
+class Range(InputPartition):
+    """Rows `(start, end]` of one table, for one task."""
+
+    def __init__(self, table: str, start: int, end: int) -> None:
+        self.table, self.start, self.end = table, start, end
+
+
+class Files(InputPartition):
+    """Files of a lake's table, for one task."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+
+class LakeTableReader(DataSourceReader):
+    """A table of one published version; which one is settled when the read is planned."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        lake = Lake(request.path)
+        version = lake.current() if request.version is None else lake.version(request.version)
+        entries = EVERY[request.table].entries(version)
+        self._files = [str(file) for file in lake.files(version, entries)]
+
+    def partitions(self) -> list[InputPartition]:
+        """Some files for each task."""
+        share = max(1, -(-len(self._files) // TASKS_OF_TABLE))
+        return [
+            Files(self._files[start : start + share]) for start in range(0, len(self._files), share)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some files, on an executor."""
+        import pyarrow.dataset as ds
+
+        if not isinstance(partition, Files):
+            return
+        schema = arrow(self._request.schema)
+        for file in partition.files:
+            table = ds.dataset(file, format="parquet").to_table(columns=schema.names)
+            yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+
+
+class OncewireReader(DataSourceReader):
+    """A bounded read: everything there is, or what the filters and options leave of it."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take what means the same here as in Spark."""
+        self._filters, left = journal_source.split(filters_, set(self._request.whole.fieldNames()))
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of the journal's seq, or of the state tables' keys."""
+        request = self._request
+        book = open_book(request.path, request.node)
+        if request.table == "messages":
+            return _message_ranges(book, request.rows_per_partition)
+        low, high = journal_source.seq_bounds(self._filters)
+        start = max(request.start, low or 0)
+        ends = [end for end in (request.end, high, book.bounds()[1]) if end is not None]
+        splits = book.splits(start, min(ends), request.rows_per_partition)
+        return [Range("journal", first, last) for first, last in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, on an executor."""
+        return _read(self._request, partition, self._filters)
+
+
+class OncewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream over the journal: offset = seq, batches bounded in rows."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Where a new query begins: `startingSeq`, else the beginning."""
+        return {"seq": self._request.start}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxRowsPerBatch`."""
+        return ReadMaxRows(self._request.rows_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is the end; rows that come meanwhile are for the next run."""
+        self._target = self._last()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """The end of the next batch: at most as many rows as the limit says."""
+        begin = int(start["seq"])
+        last = self._last() if self._target is None else self._target
+        if self._request.end is not None:
+            last = min(last, self._request.end)
+        if last <= begin:
+            return {"seq": begin}
+        if not isinstance(limit, ReadAllAvailable):
+            rows = getattr(limit, "max_rows", self._request.rows_per_batch)
+            first = self._book().next_seq(begin)
+            # Counted from the first row there is: a trimmed journal makes no empty batches.
+            last = begin if first is None else min(last, first + rows - 1)
+        crash.reached("before_offset_log")
+        return {"seq": last}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        """How far the journal goes, for the query's progress report."""
+        return {"seq": self._last()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """The ranges of one batch."""
+        crash.reached("after_offset_log")
+        request = self._request
+        size = max(1, min(request.rows_per_partition, -(-request.rows_per_batch // 2)))
+        splits = self._book().splits(int(start["seq"]), int(end["seq"]), size)
+        return [Range("journal", first, last) for first, last in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, on an executor."""
+        return _read(self._request, partition, [])
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: the journal is not ours to shorten."""
+
+    def _book(self) -> Book:
+        return open_book(self._request.path, self._request.node)
+
+    def _last(self) -> int:
+        return self._book().bounds()[1]
+
+
+def _read(
+    request: Request, partition: InputPartition, pushed: list[Filter]
+) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, Range):
+        return  # Spark asks for one empty partition where there are none.
+    book = open_book(request.path, request.node)
+    ordered = request.schema.fieldNames()
+    if partition.table == "journal" and request.table == CHECKED:
+        batches = with_problems(
+            book.batches(partition.start, partition.end, COLUMNS, pushed), book.node
+        )
+    elif partition.table == "journal":
+        batches = book.batches(partition.start, partition.end, ordered, pushed)
+    elif isinstance(book, SqliteBook):
+        batches = book.message_batches(
+            partition.table, partition.start, partition.end, ordered, pushed
+        )
+    else:
+        return
+    for batch in batches:
+        crash.reached("mid_task")
+        yield batch
+
+
+def _message_ranges(book: Book, rows: int) -> list[InputPartition]:
+    if not isinstance(book, SqliteBook):
+        raise NotAllowed(
+            f"{book.path} is an export, which holds the journal only",
+            remedy="read table messages from the store itself",
+        )
+    found: list[InputPartition] = []
+    for table in ("outgoing", "incoming"):
+        first, last = book.message_bounds(table)
+        if last:
+            found += [
+                Range(table, start, min(start + rows, last))
+                for start in range(first - 1, last, rows)
+            ]
+    return found
+
+
+def _columns(text: str | None, table: StructType) -> tuple[str, ...]:
+    if text is None:
+        return tuple(table.fieldNames())
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - set(table.fieldNames()))
+    if unknown or not names:
+        raise InvalidValue(
+            f"columns names {', '.join(unknown) or 'nothing'}",
+            remedy=f"choose from {', '.join(table.fieldNames())}",
+        )
+    return tuple(names)
+
+
+def _number(option: str, text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise InvalidValue(f"{option} is {text!r}", remedy=f"give a number of {least} or more")
+    return value
