@@ -99,21 +99,34 @@ def test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with(
     for end in ("", "-wal", "-shm"):
         Path(f"{path}{end}").unlink()
     path.write_bytes(old)
-    # A failure makes it look at the file anew.
     with store.transition() as transaction:
         transaction.journal([row("started")])
-
-    def fail() -> None:
-        raise StoreGone("the disk fails", remedy="wait")
-
-    monkeypatch.setattr(store._backend, "commit", fail)
-    with pytest.raises(StoreGone):
+    with pytest.raises(StoreReplaced, match="removed or replaced"):
         store.commit()
     with pytest.raises(StoreReplaced, match="is older"), store.transition():
         pass
     store.close()
     # It let go of the file, so that the right one can be opened.
     SqliteStore.open(path, node="a").close()
+
+
+@pytest.mark.requirement("STO-1")
+def test_nothing_is_committed_to_a_file_that_was_taken_away(path: Path, opened: Opened) -> None:
+    """SQLite writes on into a deleted file; what it holds is gone with the process."""
+    store, noted = opened()
+    write(store)
+    away = path.with_name("away")
+    path.rename(away)
+    with store.transition() as transaction:
+        transaction.journal([row("started")])
+    with pytest.raises(StoreReplaced, match="removed or replaced"):
+        store.commit()
+    with pytest.raises(StoreReplaced, match="is gone"), store.transition():
+        pass
+    # Put back, it is the same store again.
+    away.rename(path)
+    write(store)
+    store.close()
 
 
 def test_the_chain_tells_two_histories_of_one_store_apart(path: Path, opened: Opened) -> None:

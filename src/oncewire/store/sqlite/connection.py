@@ -268,8 +268,10 @@ def check_mark(path: Path, known: StoreMark, vfs: str | None = None) -> None:
     if found is None:
         raise _replaced(f"{path} is empty, and {_once(known)}")
     if not known.store_id:
-        # That there was one is all that is known.
-        return
+        raise _replaced(
+            f"whether {path} is the store that was used here cannot be told: the record of it "
+            "cannot be read"
+        )
     if found.store_id != known.store_id:
         raise _replaced(f"{path} is another store than the one that was used here")
     if found.journal < known.journal:

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from oncewire.errors import StoreProblem
+from oncewire.errors import StoreProblem, StoreReplaced
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoreMark
@@ -58,6 +58,15 @@ MARK_EVERY = 10.0
 
 
 _MAKE_NODE = "INSERT INTO node VALUES (1, ?, ?, lower(hex(randomblob(16))))"
+
+
+def file_id(path: Path) -> tuple[int, int] | None:
+    """Which file lies at a path, by its device and inode; None: there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class SqliteStore(Turns):
@@ -148,6 +157,7 @@ class SqliteStore(Turns):
         return self._connect(None)
 
     def _commit(self, work: Work) -> None:
+        self._check_file()
         self._fence_needed = True
         work.write()
         began = monotonic()
@@ -158,6 +168,15 @@ class SqliteStore(Turns):
         self._checkpoint()
         if monotonic() - self._noted_at > MARK_EVERY:
             self._mark()
+
+    def _check_file(self) -> None:
+        """See that the open database still lies where the next start looks for it. SQLite writes
+        on into a file that was deleted or moved away, and what is committed there is lost."""
+        if file_id(self._path) != self._file:
+            raise StoreReplaced(
+                f"{self._path} was removed or replaced while the handler ran",
+                remedy="stop the handler, and restore the party from a backup (docs/backup.md)",
+            )
 
     def _mark(self) -> None:
         """Have it noted how far the store has come, of what is committed alone: what is noted is
@@ -210,6 +229,7 @@ class SqliteStore(Turns):
         disconnect(self._distrusted)
         self._connection, self._distrusted = connection, None
         self._backend, self._work = backend, work
+        self._file = file_id(self._path)
         return work
 
     def _prepare(self, connection: apsw.Connection, node: str | None) -> None:
