@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.errors import StoreDamaged, UnknownMessage
+from oncewire.errors import NotAllowed, StoreDamaged, UnknownMessage
 from oncewire.handler.loop.carrier import check_files
 from oncewire.handler.sealing.content_digest import with_whole_answer
 from oncewire.message.instant import SECOND
@@ -179,7 +179,7 @@ def test_where_no_order_is_agreed_a_numbered_stream_goes_on(tmp_path: Path) -> N
 
 def test_what_can_be_read_is_the_application_s_to_take(stage: Stage) -> None:
     scene = stage("beta", "journal_row", "digest", "NULL")
-    with pytest.raises(Exception, match="was received here, not sent"):
+    with pytest.raises(NotAllowed, match="has not been offered to the application"):
         scene.pair.beta.abandon("order-1@alpha")
     with pytest.raises(UnknownMessage):
         scene.pair.beta.abandon("nobody@alpha")
