@@ -53,6 +53,42 @@ IN_TIME: tuple[Mutant, ...] = (
         tests=(f"{_CLOCK}::test_a_start_in_doubt_gives_no_answer_up_that_is_owed",),
     ),
     Mutant(
+        "a gap is given up although the time is in doubt",
+        "oncewire.handler.arriving.release",
+        "    if node.in_doubt:\n        return\n",
+        "",
+        requirement="SW-10",
+        tests=(f"{_CLOCK}::test_no_gap_is_given_up_while_the_clock_is_in_doubt",),
+    ),
+    Mutant(
+        "a document is given up although the time is in doubt",
+        "oncewire.handler.engine",
+        "        if looks_at_gaps and not node.in_doubt:\n",
+        "        if looks_at_gaps:\n",
+        requirement="BIG-6",
+        tests=(f"{_CLOCK}::test_no_document_is_given_up_while_the_clock_is_in_doubt",),
+    ),
+    Mutant(
+        "what waits for its place expires although the time is in doubt",
+        "oncewire.handler.sending.transmit",
+        "        elif not node.in_doubt:\n",
+        "        else:\n",
+        requirement="HDR-9",
+        tests=(
+            (
+                f"{_CLOCK}::"
+                "test_what_waits_for_its_place_does_not_expire_while_the_clock_is_in_doubt"
+            ),
+        ),
+    ),
+    Mutant(
+        "any incident of a stream is the clock's",
+        "oncewire.handler.upkeep.retention",
+        "            incident.message_id is None and incident.channel is None\n",
+        "            incident.message_id is None\n",
+        tests=(f"{_CLOCK}::test_an_incident_of_something_else_is_not_taken_for_the_clocks",),
+    ),
+    Mutant(
         "a restart believes any clock",
         "oncewire.handler.world",
         "            state = replace(state, origin=last.at - last.mono)\n",

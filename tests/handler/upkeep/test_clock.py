@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from oncewire.errors import NotAllowed, StoreFull
+from oncewire.handler.perform import open_incident
 from oncewire.handler.world import CORRECTION, RealWorld
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
+from oncewire.protocol.effects import Raise
 from oncewire.protocol.notes import ClockSet
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
@@ -175,6 +178,68 @@ def test_no_verdict_of_expiry_while_the_clock_is_in_doubt(by: Duration) -> None:
     assert pair.verify(healed=False).clean
 
 
+@pytest.mark.requirement("HDR-9", "SW-4")
+def test_what_waits_for_its_place_does_not_expire_while_the_clock_is_in_doubt() -> None:
+    pair = SetPair("rm-0.78", '[delivery]\ntimeout = "PT1M"\nretries = 9\n')
+    pair.lose_answer = nothing_arrives
+    pair.send(1)
+    pair.send(2, time_to_live=20 * SECOND)
+    pair.set_clock(HOUR)
+    pair.pass_time(SECOND)
+    pair.lose_answer = lambda number: False
+    # The first is acknowledged now, and there is a place for the second.
+    pair.pass_time(MINUTE)
+    assert pair.state(1) is OutgoingState.DELIVERED
+    assert pair.state(2) is OutgoingState.WAITING
+    pair.set_clock(0)
+    pair.pass_time(MINUTE)
+    assert pair.state(2) is OutgoingState.NOT_DELIVERED
+    assert pair.verify(healed=False).clean
+
+
+@pytest.mark.requirement("SW-10", "RTY-18")
+def test_no_gap_is_given_up_while_the_clock_is_in_doubt() -> None:
+    pair = SetPair("window")
+    pair.send(1)
+    pair.lose_request = nothing_arrives
+    pair.send(2)
+    pair.lose_request = lambda attempt: False
+    pair.send(3)
+    assert pair.take() == ["order-1@alpha"]
+    later_at_beta(pair, YEAR)
+    assert pair.take() == [], "order 2 may still come"
+    later_at_beta(pair, 0)
+    assert pair.take() == ["order-3@alpha"]
+
+
+@pytest.mark.requirement("BIG-6", "RTY-18")
+def test_no_document_is_given_up_while_the_clock_is_in_doubt() -> None:
+    pair = SetPair("ms-0.9x", "[payload]\nmax_size = 1000\n")
+
+    def under_way() -> int:
+        with pair.beta.node.transition() as tx:
+            return len(tx.open_documents())
+
+    posts = count()
+    pair.lose_request = lambda attempt: next(posts) > 0
+    pair.send(1, b"x" * 3_000)
+    assert under_way() == 1
+    later_at_beta(pair, YEAR)
+    assert under_way() == 1, "the other parts may still come"
+    later_at_beta(pair, 0)
+    assert under_way() == 0
+
+
+def later_at_beta(pair: SetPair, by: Duration) -> None:
+    """A year passes at beta alone, whose clock is off by so much."""
+    pair.set_clock(by, "beta")
+    pair.world("beta").time += YEAR
+    for _ in range(2):
+        pair.beta.tick()
+        pair.settle("beta")
+    assert pair.beta.node.in_doubt is bool(by)
+
+
 def test_an_accepted_time_is_the_time() -> None:
     pair = SetPair("ebms2", LIFETIME, lose_request=nothing_arrives)
     pair.send()
@@ -334,8 +399,20 @@ def test_a_clock_that_was_set_while_the_process_was_down_is_in_doubt() -> None:
         assert pair.verdicts() == ["in doubt"]
 
 
+@pytest.mark.parametrize("about", [Raise("?", "order-1@alpha"), Raise("?", channel="a>b")])
+def test_an_incident_of_something_else_is_not_taken_for_the_clocks(about: Raise) -> None:
+    pair = SetPair("ebms2", RETRIES)
+    with pair.alpha.node.transition() as tx:
+        open_incident(pair.alpha.node, tx, about)
+    pair.settle("alpha")
+    restarted(pair, after=MINUTE, boot="one", by=0)
+    pair.pass_time(SECOND)
+    assert pair.incidents() == ["?"]
+    assert pair.verdicts() == []
+
+
 def test_a_start_in_doubt_gives_no_answer_up_that_is_owed() -> None:
-    pair = SetPair("ebms2", RETRIES, lose_answer=lambda count: True)
+    pair = SetPair("ebms2", RETRIES, lose_answer=nothing_arrives)
     pair.send()
 
     def owed_after_a_start(by: Duration) -> int:
