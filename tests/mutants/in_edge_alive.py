@@ -30,7 +30,7 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "look for nothing that no list can find",
         "oncewire.handler.engine",
-        "            lambda tx: poison.survey(node, tx),\n",
+        "            lambda tx: release.survey(node, tx),\n",
         "",
         tests=(f"{_POISON}::test_a_state_that_no_list_can_find_is_found_at_the_start",),
     ),
@@ -178,8 +178,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "agree on no signatures unless asked",
         "oncewire.entry.cli.partners",
-        "            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(",
-        "            profile, cpa_id, sign, ordered, insecure, tuple(",
+        "            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()),\n",
+        "            profile, cpa_id, sign, ordered, insecure, tuple(transport or ()),\n",
         tests=(f"{_SECURE}::test_init_and_partner_add_agree_on_tls_and_signatures",),
     ),
     Mutant(

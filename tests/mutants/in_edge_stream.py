@@ -376,8 +376,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "send partners away and tell nobody",
         "oncewire.transport.budget",
-        "        if not known:\n",
-        "        if facts:\n",
+        '"repeats": repeats}\n        if not known:\n',
+        '"repeats": repeats}\n        if facts:\n',
         tests=(
             "tests/transport/test_turned_away.py::test_each_reason_is_told_once_and_then_counted",
         ),

@@ -116,8 +116,8 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "any word is a kind of acknowledgement",
         _BLOCKS,
-        "    value = n.ACK_REQUESTS.get(word.lower())\n    if value is None:\n",
-        "    value = n.ACK_REQUESTS.get(word.lower(), AckRequest.NONE)\n    if value is None:\n",
+        "    value = ACK_REQUESTS.get(word.lower())\n    if value is None:\n",
+        "    value = ACK_REQUESTS.get(word.lower(), AckRequest.NONE)\n    if value is None:\n",
         requirement="ACK-13",
         tests=(f"{_SIGNALS}::test_ack_requested_has_three_words",),
     ),

@@ -113,7 +113,7 @@ def test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with(
 @pytest.mark.requirement("STO-1")
 def test_nothing_is_committed_to_a_file_that_was_taken_away(path: Path, opened: Opened) -> None:
     """SQLite writes on into a deleted file; what it holds is gone with the process."""
-    store, noted = opened()
+    store, _ = opened()
     write(store)
     away = path.with_name("away")
     path.rename(away)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import SequenceStatus
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.message.quick import quick, variant
 from oncewire.protocol.terms import Terms
 
@@ -52,6 +52,10 @@ class OutgoingEvent(StrEnum):
     # Of a document that travels in parts.
     PARTS_ARRIVED = "parts arrived"
     PART_FAILED = "part failed"
+
+
+ENDLESS: Duration = 2**61
+"""The lease of what this process itself offers to an application: only a restart ends it."""
 
 
 class IncomingState(StrEnum):
@@ -357,6 +361,12 @@ class Incoming:
             hand_overs=self.hand_overs + 1,
             lease_until=lease_until,
         )
+
+    @property
+    def lease_ends(self) -> Instant | None:
+        """When the lease ends by itself; None: there is none, or only a restart ends it."""
+        endless = self.lease_until is not None and self.lease_until >= ENDLESS
+        return None if endless else self.lease_until
 
     def lost(self) -> Incoming:
         """The hand-over was not confirmed in time, or the process died with it."""

@@ -213,7 +213,7 @@ def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
     for arrived in reader.incoming(message_id):
         facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}
         facts["hand_overs"] = arrived.incoming.hand_overs
-        facts["lease_until"] = moment(arrived.incoming.lease_until)
+        facts["lease_until"] = moment(arrived.incoming.lease_ends)
         return facts
     return {}
 

@@ -396,7 +396,9 @@ def listed(
             )
             for stored in found
         ]
-        ready = counts["in.ready"] + counts["in.handed_over"]
+        # Whoever has its application called does not take by hand what the application is given.
+        pulls = settings.application.way == "pull"
+        ready = pulls and counts["in.ready"] + counts["in.handed_over"]
         return Report(
             listings=(
                 Listing("messages", columns, rows, empty=_none("Nothing has arrived.", states)),
@@ -458,7 +460,7 @@ def _handed_out(settings: Settings) -> str:
         return ""
     what = number_of(count, "message", "is")
     ends = [
-        stored.incoming.lease_until for stored in found if stored.incoming.lease_until is not None
+        stored.incoming.lease_ends for stored in found if stored.incoming.lease_ends is not None
     ]
     if not ends:
         return f"{what} handed out and not confirmed."

@@ -81,7 +81,7 @@ def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, 
         return tuple(
             f"oncewire inbox take --out FOLDER{at_party(settings)}"
             for settings in parties
-            if verdict.inboxes.get(settings.party.name)
+            if verdict.inboxes.get(settings.party.name) and settings.application.way == "pull"
         )
     if verdict.not_yet and verdict.through is not None:
         place = "" if named else at_party(parties[0])

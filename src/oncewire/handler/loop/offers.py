@@ -15,11 +15,11 @@ from typing import Generic, TypeVar
 
 from oncewire.errors import OncewireError, StoreProblem
 from oncewire.handler.actions import Decided, Notice, Refused
-from oncewire.handler.delivering.deliver import FOR_EVER, Application, GivenMessage
+from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.loop.commit_loop import Shell
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
-from oncewire.message.instant import Duration
+from oncewire.protocol.states import ENDLESS
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -154,10 +154,6 @@ class Offers:
 # A message that is refused again and again holds up what comes behind it (see `offers`).
 
 
-KEPT: Duration = FOR_EVER // 2
-"""The lease of a message that this process itself offers to an application."""
-
-
 class HandOver(Offers):
     """Offers messages to one application; `ready` says that there may be more of them."""
 
@@ -210,7 +206,7 @@ class HandOver(Offers):
         if self._stopping.is_set():
             return []
         engine = self._shell.engine
-        taken = engine.hand_over(places, KEPT, one_by_one=True)
+        taken = engine.hand_over(places, ENDLESS, one_by_one=True)
         if engine.node.proofs.wanted:
             self._spawn(self._prove())
         return taken

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.loop.offers import KEPT, REFUSALS_MAX
+from oncewire.handler.loop.offers import REFUSALS_MAX
 from oncewire.handler.sending.submit import Submission
 from oncewire.lab.wild.papers import SERVICE, cpa_id_of
 from oncewire.lab.wild.plan import BUYER, Ending, Mood, Order, Reply, Whim
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
+from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:
     from oncewire.handler.engine import Engine
@@ -114,7 +115,7 @@ class Application:
         self._looking = False
         machine, engine = self._machine, self._machine.engine
         found: list[GivenMessage] = []
-        lease = KEPT if self._called else LEASE
+        lease = ENDLESS if self._called else LEASE
         ending = machine.turn(
             "take",
             lambda: found.extend(engine.hand_over(16, lease, one_by_one=self._called)),
