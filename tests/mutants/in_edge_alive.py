@@ -1,5 +1,8 @@
 """Bugs in what keeps a handler alive: damage, supervision, recovery, backups and defaults."""
 
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant

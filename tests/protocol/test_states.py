@@ -22,6 +22,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import (
     CHANNEL,
+    ENDLESS,
     INCOMING,
     OUTGOING,
     ChannelEvent,
@@ -378,6 +379,13 @@ def test_a_hand_over_is_counted_and_leased() -> None:
     assert (given.hand_overs, given.lease_until) == (1, NOW + 5)
     again = given.lost().handed_over(None)
     assert (again.hand_overs, again.lease_until) == (2, None)
+
+
+def test_a_lease_that_only_a_restart_ends_has_no_end_to_tell_of() -> None:
+    """Its instant lies beyond the year 9999: nobody could write it down as a date."""
+    assert _at(IS.READY).handed_over(NOW + 5).lease_ends == NOW + 5
+    assert _at(IS.READY).handed_over(NOW + ENDLESS).lease_ends is None
+    assert _at(IS.READY).handed_over(None).lease_ends is None
 
 
 @pytest.mark.requirement("DUP-2")

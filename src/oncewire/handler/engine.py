@@ -425,8 +425,8 @@ class Engine:
             if not called:
                 problem = (
                     f"the application does not take it: {reason[:200]}; mend the application: the "
-                    "message is offered to it until it takes it; what it can never take is given up "
-                    f"with `oncewire abandon {message_id}`"
+                    "message is offered to it until it takes it; what it can never take is given "
+                    f"up with `oncewire abandon {message_id}`"
                 )
                 open_incident(self.node, tx, Raise(problem, message_id), stored.incoming)
             return True

@@ -27,6 +27,7 @@ from oncewire.journal.trace import (
     IGNORED,
     INCIDENT,
     NOTIFIED,
+    RECEIVED,
     RESOLVED,
     RESUMED,
     SENT,
@@ -131,7 +132,7 @@ def judge(world: World) -> tuple[Violation, ...]:
         for violation in found
         if violation.predicate != "S4"
         or "given up by" not in violation.sentence
-        or (violation.node, violation.message_id) not in world.ledger.given_up
+        or (violation.node, violation.message_id) not in world.ledger.abandoned
     ]
     history = History(world, rows)
     history.judge()
@@ -177,7 +178,12 @@ class History:
             row.message_id for row in rows if row.kind == NOTIFIED and row.ref_to in self.called
         }
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
-        self.given_up = {message_id for _, message_id in world.ledger.given_up}
+        self.given_up = {
+            message_id
+            for node, message_id in world.ledger.abandoned
+            if {ABANDONED, RECEIVED}
+            <= {row.kind for row in self.traces.get((node, message_id), ())}
+        }
         self.standstills = Standstills(rows, self.at)
 
     def at(self, row: Row) -> Instant:
@@ -187,7 +193,7 @@ class History:
     def judge(self) -> None:
         """Everything that the journals alone cannot show."""
         for node, message_id in self.ledger.given_up:
-            if any(row.kind == CONFIRMED for row in self.traces[node, message_id]):
+            if any(row.kind == CONFIRMED for row in self.traces.get((node, message_id), ())):
                 sentence = "It was given up, and is called confirmed."
                 self.ledger.broke("falsified", sentence, node, message_id)
         self._accepted()

@@ -66,11 +66,11 @@ class Operator:
         patience = {Manner.RESUME: 4 * PATIENCE, Manner.MIXED: PATIENCE, Manner.ABANDON: 0}
         tired = self._met[message_id, channel] > patience[self._manner]
         if message_id is not None and tired:
-            self._do("abandon", lambda: engine.abandon(message_id))
+            self._abandon(message_id)
         elif channel is not None:
             blocking = self._blocking(channel) if tired else None
             if blocking is not None:
-                self._do("abandon", lambda: engine.abandon(blocking))
+                self._abandon(blocking)
             else:
                 self._do("resume", lambda: engine.resume(channel=channel))
         elif message_id is None:
@@ -78,8 +78,9 @@ class Operator:
             if machine.world.offset == 0:
                 self._do("accept", engine.accept_clock)
         elif self._do("resume", lambda: engine.resume(message_id=message_id)) is Ending.RAISED:
-            # Too late to send again under its id (C37): what is left is to give it up.
-            self._do("abandon", lambda: engine.abandon(message_id))
+            # Too late to send again under its id (C37): what is left is to give it up. What the
+            # application refuses cannot be sent again either.
+            self._abandon(message_id)
         machine.ledger.happened["incident met"] += 1
 
     def _blocking(self, channel: str) -> str | None:
@@ -90,6 +91,11 @@ class Operator:
             (each_channel.suspended_by for each_channel in sending if each_channel.key == channel),
             None,
         )
+
+    def _abandon(self, message_id: str) -> None:
+        machine, engine = self._machine, self._machine.engine
+        machine.ledger.abandoned.add((machine.name, message_id))
+        self._do("abandon", lambda: engine.abandon(message_id, f"operator of {machine.name}"))
 
     def _do(self, what: str, verb: Callable[[], object]) -> Ending:
         return self._machine.turn(f"operate {what}", verb, (OncewireError,))
@@ -192,6 +198,8 @@ def meddle(world: World, event: Meddling, order: Order) -> None:
     machine = world.machine(order.sender)
     engine = machine.engine
     world.ledger.happened[f"operator {event.deed.value}"] += 1
+    if event.deed is Deed.ABANDON:
+        world.ledger.abandoned.add((machine.name, order.message_id))
     if event.deed is Deed.REUSE:
         _reuse(machine, order)
         return

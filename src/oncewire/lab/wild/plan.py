@@ -356,7 +356,9 @@ class Ledger:
     shown: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
     # Failures that an application heard of, by node.
     told: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    # What operators gave up where it had arrived, by node and MessageId.
+    # What operators wanted to give up, by node and MessageId, whatever crashed meanwhile.
+    abandoned: set[tuple[str, str]] = field(default_factory=set)
+    # What they gave up where it had arrived, as its application heard.
     given_up: set[tuple[str, str]] = field(default_factory=set)
     # The true instant of each journal row, by node and seq.
     written_at: dict[tuple[str, int], Instant] = field(default_factory=dict)
