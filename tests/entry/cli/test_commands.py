@@ -180,17 +180,26 @@ def test_config_check_finds_what_is_wrong(parties: Path) -> None:
     (parties / "acme" / "keys" / "acme.key").chmod(0o644)
     (parties / "acme" / "agreements" / "bad.toml").write_text("nonsense = 1\n")
     (parties / "acme" / "data").rmdir()
-    words = ["--set", "http.port=70000", "--set", "http.path=msh", "--set", "http.allow=moon"]
+    words = ["--set", "http.path=msh", "--set", "http.allow=moon"]
     words += ["--set", "application.way=webhook", "--set", "party.party_id="]
     found = run_json("config", "check", *words, exit_code=output.WRONG)
     places = " ".join(problem["where"] for problem in found["problems"])
-    for place in ("keys.key", "http.port", "http.path", "http.allow", "application.url", "party"):
+    for place in ("keys.key", "http.path", "http.allow", "application.url", "party"):
         assert place in places
     assert "store.path" in places
     assert any("bad.toml" in problem["problem"] for problem in found["problems"])
     assert all(problem["next"] for problem in found["problems"])
     text = run("config", "check", *words, exit_code=output.WRONG).stdout
     assert "chmod 600" in text
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("serve",)])
+def test_a_port_above_the_last_is_refused_before_anything_listens(
+    parties: Path, command: tuple[str, ...]
+) -> None:
+    port = ("--set", "http.port=70000")
+    told = run(*command, *port, exit_code=output.BAD_INPUT).stderr
+    assert "70000 is not a whole number from 0 to 65535" in told
 
 
 def test_config_check_knows_whose_agreements_they_are(parties: Path) -> None:

@@ -86,8 +86,6 @@ def _problems(settings: Settings) -> Iterator[Problem]:
         yield Problem(
             "the party has no name or no id", "party", "set party.name and party.party_id"
         )
-    if settings.http.port > 65535:
-        yield Problem("there is no such port", "http.port", "choose one from 1 to 65535")
     if not settings.http.path.startswith("/"):
         yield Problem("the path does not begin with /", "http.path", 'write path = "/msh"')
     yield from _key_problems(settings)
