@@ -200,8 +200,8 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "messages are handed over before the application is called with them",
         "oncewire.handler.loop.offers",
-        "        taken = engine.hand_over(places, KEPT, one_by_one=True)\n",
-        "        taken = engine.hand_over(places + 8, KEPT, one_by_one=True)\n",
+        "        taken = engine.hand_over(places, ENDLESS, one_by_one=True)\n",
+        "        taken = engine.hand_over(places + 8, ENDLESS, one_by_one=True)\n",
         requirement="SYNC-18",
         tests=(
             f"{_HAND_OVER}::test_a_message_is_handed_over_when_the_application_is_called_with_it",

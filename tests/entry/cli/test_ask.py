@@ -12,7 +12,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.assemble import RECORD, store_path
 from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.message.signals import MessageStatus, StatusResponse
@@ -61,10 +61,15 @@ def test_programs_and_the_socket_get_the_same_answer(served: Served, sent: str) 
     assert first == second == third
 
 
+def _forget_everything(folder: Path) -> None:
+    """Begin a party anew: without its store, and without the record that it had one."""
+    shutil.rmtree(store_path(load(folder, environ={}).settings).parent)
+    (folder / RECORD).unlink()
+
+
 def test_a_receiver_that_does_not_know_it_is_told_of(served: Served, sent: str) -> None:
     served.stop("globex")
-    store = store_path(load(served.folder / "globex", environ={}).settings)
-    shutil.rmtree(store.parent)
+    _forget_everything(served.folder / "globex")
     served.start("globex")
     found = run_json("ask", sent, exit_code=output.WRONG)
     assert found["done"][0]["answer"] == "NotRecognized"
@@ -129,7 +134,7 @@ def test_only_what_was_sent_from_here_can_be_asked_for(served: Served, sent: str
 def forgotten(served: Served, sent: str) -> str:
     """A message that globex has, and that acme does not know any more."""
     served.stop("acme")
-    shutil.rmtree(store_path(load(served.folder / "acme", environ={}).settings).parent)
+    _forget_everything(served.folder / "acme")
     served.start("acme")
     return sent
 

@@ -149,8 +149,8 @@ def test_the_commands_and_the_log_lines_on_the_page_exist() -> None:
     handler = ROOT / "src" / "oncewire" / "handler"
     for line, file in (
         ("a message failed", "handler.py"),
-        ("the application did not take a message", "loop/hand_over.py"),
-        ("the application did not take the notice of a failure", "loop/telling.py"),
+        ("the application did not take a message", "loop/offers.py"),
+        ("the application did not take the notice of a failure", "loop/offers.py"),
     ):
         assert line in PLAIN
         assert f'"{line}"' in (handler / file).read_text(encoding="utf-8")

@@ -279,10 +279,10 @@ def test_a_folder_that_cannot_be_written_keeps_nobody_from_working(
     record.unlink()
     replace = os.replace
 
-    def refuse(source: Path, target: Path) -> None:
+    def refuse(source: Path, target: Path, **folders: int) -> None:
         if Path(target).name == RECORD:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        replace(source, target)
+        replace(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", refuse)
     served.start("globex")
