@@ -305,7 +305,7 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 365,
+    "modules": 366,
     "lines": 98_500,
     "code_lines": 70_300,
     "import_depth": 38,
