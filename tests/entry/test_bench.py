@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from oncewire.entry.cli.main import build
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import open_store, store_path
+from oncewire.entry.running.assemble import RECORD, open_store, store_path
 from oncewire.lab.bench import growth
 from oncewire.lab.bench.delay import Delay
 from oncewire.lab.bench.exchange import open_sides
@@ -114,6 +114,8 @@ def test_parties_that_hold_much_hold_real_messages(tmp_path: Path) -> None:
     for side, state in ((SENDER, "out.delivered"), (RECEIVER, "in.confirmed")):
         settings = load(tmp_path / side, environ={}).settings
         growth.multiply(store_path(settings), 3)
+        # It is not the store any more that the party had.
+        (tmp_path / side / RECORD).unlink()
         add_agreements(tmp_path / side, 3)
         store = open_store(settings)
         with store.reader() as reader:
