@@ -230,15 +230,15 @@ def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.Monk
     jobs.run(spark, lake, stores)
     number = lake.current().number
     assert jobs.run(spark, lake, stores).version == number
-    for module in ("rules", "refresh", "small_refresh"):
-        monkeypatch.setattr(f"oncewire.pipeline.{module}.rules_digest", lambda: "other rules")
+    for module in ("extent", "refresh", "small_refresh"):
+        monkeypatch.setattr(f"oncewire.pipeline.judging.{module}.rules_digest", lambda: "other rules")
     assert jobs.run(spark, lake, stores).version == number + 1
     assert lake.current().judged["rules"] == "other rules"
 
 
 def test_the_rules_are_every_module_that_decides(tmp_path: Path) -> None:
     names = extent.modules()
-    for part in ("check", "contract", "survey", "outcome", "predicates.retry", "predicates.hole"):
+    for part in ("check", "row", "survey", "outcome", "predicates.retry", "predicates.context"):
         assert f"oncewire.journal.{part}" in names
     assert "oncewire.protocol.terms" in names
 

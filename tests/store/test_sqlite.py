@@ -450,6 +450,6 @@ def test_a_name_goes_when_nothing_has_it_any_more(path: Path) -> None:
 
 @pytest.mark.process
 def test_the_contract_needs_no_database() -> None:
-    modules = "contract, records, schedule, memory.store, spool, sqlite.store, sqlite.reader"
+    modules = "contract, records, memory.store, spool, sqlite.store, sqlite.reader"
     code = "\n".join(f"import oncewire.store.{name.strip()}" for name in modules.split(","))
     assert modules_pulled(code, {"apsw", "psycopg", "sqlite3"}) == set()

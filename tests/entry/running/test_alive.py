@@ -58,7 +58,7 @@ IN_A_LOOP = {
         Engine.rest = lambda self: 0
     """,
     "a loop beside": """
-        from oncewire.handler.loop import pulse
+        from oncewire.handler.loop import commit_loop as pulse
         async def run(self):
             import asyncio
             await asyncio.sleep(1)
@@ -214,7 +214,7 @@ def test_one_unreadable_message_blocks_nobody_else(pair: Path, served: Served) -
     assert len(taken["messages"]) == 5
     (found,) = ask(pair / "globex", "incidents")["incidents"]
     assert "oncewire abandon" in found["problem"]
-    ask(pair / "globex", "abandon", found["message_id"])
+    ask(pair / "globex", "abandon", found["message_id"], "--yes")
     assert ask(pair / "globex", "incidents")["incidents"] == []
     assert ask(pair / "globex", "status")["in.closed"] == 1
 

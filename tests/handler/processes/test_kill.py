@@ -40,8 +40,9 @@ ROLES = (
 )
 
 ONCE_IN_A_LIFE = ("start", "stop", "operate")
-AT_MOST = {"tick": 3, "outcome": 5, "spool": 6} | dict.fromkeys(ONCE_IN_A_LIFE, 1)
-"""How often some points are surely reached; the others as often as there are orders."""
+AT_MOST = {"tick": 3, "outcome": 5, "spool": 6, "take": 1} | dict.fromkeys(ONCE_IN_A_LIFE, 1)
+"""How often some points are surely reached; the others as often as there are orders. What follows
+a confirmed message on its channel is taken in the commit that confirms it."""
 
 
 def points_of(*steps: str) -> list[str]:
