@@ -261,6 +261,9 @@ class SendingSide:
         """What does not happen to every message."""
         message_id = journey.letter.message_id
         if isinstance(effect, Notify):
+            if journey.outgoing.state is OutgoingState.SENT:
+                # News about a best-effort message is owed to nobody (C34).
+                return
             self.tell(when, journey, effect.severity)
             if journey.trouble.late:
                 late = when + self._world.between(MINUTE, 30 * MINUTE)
