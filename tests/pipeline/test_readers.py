@@ -231,7 +231,9 @@ def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.Monk
     number = lake.current().number
     assert jobs.run(spark, lake, stores).version == number
     for module in ("extent", "refresh", "small_refresh"):
-        monkeypatch.setattr(f"oncewire.pipeline.judging.{module}.rules_digest", lambda: "other rules")
+        monkeypatch.setattr(
+            f"oncewire.pipeline.judging.{module}.rules_digest", lambda: "other rules"
+        )
     assert jobs.run(spark, lake, stores).version == number + 1
     assert lake.current().judged["rules"] == "other rules"
 
