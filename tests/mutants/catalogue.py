@@ -1,12 +1,9 @@
 """Deliberate bugs. Each replaces one piece of the product and must be caught by the checker.
 
-A mutant names the module, the text it replaces and what it puts there, the promise that
+A mutant names the module, the function, the code it replaces and what it puts there, the promise that
 must be seen broken, and a world in which the bug shows. When the product changes so that
-the text is gone, the suite says so: the mutant has to be written anew, not dropped.
+that code is gone, the suite says so: the mutant has to be written anew, not dropped.
 """
-
-# The replaced text is the product's own, as long as its lines are.
-# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -51,95 +48,99 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- durability ---
     Mutant(
         "acknowledge before the commit",
-        _ENGINE,
-        "                node.store.commit()\n",
-        "                node.commits = getattr(node, 'commits', 0) + 1\n"
-        "                if node.commits % 3 == 0:\n"
-        "                    node.store.commit()\n",
+        f"{_ENGINE}:Engine.commit",
+        "if node.store.pending():\n    node.store.commit()",
+        "if node.store.pending():\n"
+        "    node.commits = getattr(node, 'commits', 0) + 1\n"
+        "    if node.commits % 3 == 0:\n"
+        "        node.store.commit()",
         ("S3", "S4", "S1"),
         CRASHING,
         "STO-1",
     ),
     Mutant(
         "act although the commit failed",
-        _ENGINE,
-        "            node.actions = []\n            raise\n",
-        "            actions, node.actions = node.actions, []\n            return actions\n",
+        f"{_ENGINE}:Engine.commit",
+        "node.actions = []\nraise",
+        "actions, node.actions = (node.actions, [])\nreturn actions",
         ("S1", "S2", "S3", "S4"),
         "messages=60,disk_full=0.1",
         "RM-13",
     ),
     Mutant(
         "remember duplicates only until the next restart",
-        _ARRIVE,
-        "        sender = facts.from_party\n",
-        "        sender = facts.from_party + self.node.boot\n",
+        f"{_ARRIVE}:Arriving.take",
+        "sender = facts.from_party",
+        "sender = facts.from_party + self.node.boot",
         ("S2", "S6", "S8"),
         CRASHING,
         "STO-4",
     ),
     Mutant(
         "journal an arrival but do not store it",
-        _ARRIVE,
-        "        tx.add_incoming(stored)\n        self._journal_received(stored)\n",
-        "        self._journal_received(stored)\n",
+        f"{_ARRIVE}:Arriving._first",
+        "old = release_old(node, tx, judgement.channel, judgement.deliver)\n"
+        "tx.add_incoming(stored)",
+        "old = release_old(node, tx, judgement.channel, judgement.deliver)",
         ("S2", "S4", "S6", "S7", "S8"),
         PLAIN,
         "RM-18",
     ),
     Mutant(
         "forget that the application confirmed",
-        _DELIVER,
-        "    tx.save_incoming(confirmed)\n",
-        "",
+        f"{_DELIVER}:confirm",
+        "if confirmed is stored.incoming:\n    return False\ntx.save_incoming(confirmed)",
+        "if confirmed is stored.incoming:\n    return False",
         ("S2",),
         PLAIN,
         "DUP-2",
     ),
     Mutant(
         "forget that a message was handed over",
-        _DELIVER,
-        "        tx.save_incoming(incoming)\n    except (StoreFull",
-        "    except (StoreFull",
+        f"{_DELIVER}:_give",
+        "if fitting is not None:\n"
+        "    fitting.check(fitting.room.admit(taken), size)\n"
+        "tx.save_incoming(incoming)",
+        "if fitting is not None:\n    fitting.check(fitting.room.admit(taken), size)",
         ("S2",),
         PLAIN,
         "DUP-2",
     ),
     Mutant(
         "hide that a hand-over is a repeat",
-        _DELIVER,
-        "    what = HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)\n",
-        "    what = HandedOver(lease_expired=again and late, split_id=split_id)\n",
+        f"{_DELIVER}:_give",
+        "HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)",
+        "HandedOver(lease_expired=again and late, split_id=split_id)",
         ("S2",),
         CRASHING,
         "STO-3",
     ),
     Mutant(
         "believe damaged bytes",
-        "oncewire.handler.sealing.content_digest",
-        "    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated",
-        "    return True",
+        "oncewire.handler.sealing.content_digest:is_intact",
+        "return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated",
+        "return True",
         ("S1", "S4", "S9"),
         "messages=60,corrupt=0.3",
     ),
     Mutant(
         "give the application other bytes than were verified",
-        "oncewire.handler.delivering.deliver",
-        "        message = accepted(node, stored)\n",
-        "        message = accepted(node, stored)\n"
-        "        message = replace(message, payloads=tuple(\n"
-        "            replace(one, data=(one.data or b'') + b' ') for one in message.payloads))\n",
+        "oncewire.handler.delivering.deliver:GivenMessage.of",
+        "message = accepted(node, stored)",
+        "message = accepted(node, stored)\n"
+        "message = replace(message, payloads=tuple((replace(one, data=(one.data or b'') + b' ') for one in message.payloads)))",
         ("S15",),
         PLAIN,
         "RM-9",
     ),
     Mutant(
         "acknowledge before the commit, behind a hub that passes on",
-        _ENGINE,
-        "                node.store.commit()\n",
-        "                node.commits = getattr(node, 'commits', 0) + 1\n"
-        "                if node.commits % 3 == 0:\n"
-        "                    node.store.commit()\n",
+        f"{_ENGINE}:Engine.commit",
+        "if node.store.pending():\n    node.store.commit()",
+        "if node.store.pending():\n"
+        "    node.commits = getattr(node, 'commits', 0) + 1\n"
+        "    if node.commits % 3 == 0:\n"
+        "        node.store.commit()",
         ("S3",),
         f"messages=60,crash=0.05,{PASSING_ON}",
         "STO-1",
@@ -147,94 +148,97 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- retries ---
     Mutant(
         "never resend",
-        _ATTEMPTS,
-        "        next_attempt_at=now + wait if terms.runs_protocol else None,\n",
-        "        next_attempt_at=None,\n",
+        f"{_ATTEMPTS}:_transmit",
+        "outgoing.moved(OutgoingEvent.ATTEMPT_DUE, to, attempts=outgoing.attempts + 1, attempts_here=outgoing.attempts_here + 1, first_sent_at=now if outgoing.first_sent_at is None else outgoing.first_sent_at, last_sent_at=now, next_attempt_at=now + wait if terms.runs_protocol else None)",
+        "outgoing.moved(OutgoingEvent.ATTEMPT_DUE, to, attempts=outgoing.attempts + 1, attempts_here=outgoing.attempts_here + 1, first_sent_at=now if outgoing.first_sent_at is None else outgoing.first_sent_at, last_sent_at=now, next_attempt_at=None)",
         ("S4", "L1"),
         PLAIN + PATIENT,
         "RTY-18",
     ),
     Mutant(
         "resend too early",
-        _ATTEMPTS,
-        "    wait = terms.timeout if first else terms.retry_interval\n",
-        "    wait = terms.retry_interval // 5\n",
+        f"{_ATTEMPTS}:_transmit",
+        "wait = terms.timeout if first else terms.retry_interval",
+        "wait = terms.retry_interval // 5",
         ("S11",),
         PLAIN,
         "RTY-1",
     ),
     Mutant(
         "one retry too many",
-        _ATTEMPTS,
-        "    if outgoing.attempts_here > terms.resends:\n",
-        "    if outgoing.attempts_here > terms.resends + 1:\n",
+        f"{_ATTEMPTS}:attempt_due",
+        "outgoing.attempts_here > terms.resends",
+        "outgoing.attempts_here > terms.resends + 1",
         ("S11",),
         GIVING_UP,
         "RTY-3",
     ),
     Mutant(
         "give up one retry early",
-        _ATTEMPTS,
-        "    if outgoing.attempts_here > terms.resends:\n",
-        "    if outgoing.attempts_here > max(terms.resends - 1, 0):\n",
+        f"{_ATTEMPTS}:attempt_due",
+        "outgoing.attempts_here > terms.resends",
+        "outgoing.attempts_here > max(terms.resends - 1, 0)",
         ("S11",),
         FAILING,
         "RTY-18",
     ),
     Mutant(
         "resume without zeroing the counter",
-        _OPERATING,
-        "        attempts_here=0,\n",
-        "        attempts_here=outgoing.attempts_here,\n",
+        f"{_OPERATING}:resume",
+        "outgoing.moved(OutgoingEvent.RESUMED, attempts_here=0, transport=0, resumes=outgoing.resumes + 1, next_attempt_at=now, reason='', notice_owed=False)",
+        "outgoing.moved(OutgoingEvent.RESUMED, attempts_here=outgoing.attempts_here, transport=0, resumes=outgoing.resumes + 1, next_attempt_at=now, reason='', notice_owed=False)",
         ("S4", "L1", "S11"),
         "messages=30,retries=1,loss=0.6",
         "RTY-13",
     ),
     Mutant(
         "resend under a new MessageId",
-        _PERFORM,
-        "    relieve(node, tx, effect.message_id)\n",
-        "    if effect.attempt > 1:\n"
-        "        old, new = effect.message_id.encode(), f'{effect.attempt}{effect.message_id}'.encode()\n"
-        "        parcel = StoredParcel(parcel.content_type, (),\n"
-        "            tuple(p.replace(old, new) for p in parcel.body))\n"
-        "    relieve(node, tx, effect.message_id)\n",
+        f"{_PERFORM}:_post",
+        "if address is None or parcel is None:\n"
+        "    raise StoreDamaged(f'message {effect.message_id} has no bytes or no address to be sent with', remedy='restore the store from a backup')",
+        "if address is None or parcel is None:\n"
+        "    raise StoreDamaged(f'message {effect.message_id} has no bytes or no address to be sent with', remedy='restore the store from a backup')\n"
+        "if effect.attempt > 1:\n"
+        "    old, new = (effect.message_id.encode(), f'{effect.attempt}{effect.message_id}'.encode())\n"
+        "    parcel = StoredParcel(parcel.content_type, (), tuple((p.replace(old, new) for p in parcel.body)))",
         ("S1",),
         PLAIN,
         "DUP-3",
     ),
     Mutant(
         "send on after TimeToLive",
-        "oncewire.protocol.states",
-        "        if self.expires_at is not None:\n            ends.append(self.expires_at)\n",
-        "",
+        "oncewire.protocol.states:Outgoing.deadline",
+        "if self.expires_at is not None:\n    ends.append(self.expires_at)",
+        "pass",
         ("S11",),
         SHORT_LIVED,
         "HDR-9",
     ),
     Mutant(
         "send on after persistDuration",
-        "oncewire.protocol.states",
-        "            ends.append(self.first_sent_at + terms.persist_duration)\n",
-        "            pass\n",
+        "oncewire.protocol.states:Outgoing.deadline",
+        "if self.first_sent_at is not None and terms.reliable:\n"
+        "    ends.append(self.first_sent_at + terms.persist_duration)",
+        "if self.first_sent_at is not None and terms.reliable:\n    pass",
         ("S11",),
         FORGETFUL,
         "RTY-17",
     ),
     Mutant(
         "keep the number of an acknowledged message",
-        _ANSWERS,
-        "    return go_on(delivered, channel, terms, effects, Fate.SETTLED)\n",
-        "    return SenderStep(delivered, channel, effects)\n",
+        f"{_ANSWERS}:ack_arrived",
+        "go_on(delivered, channel, terms, effects, Fate.SETTLED)",
+        "SenderStep(delivered, channel, effects)",
         ("S4", "L1"),
         PLAIN,
         "SW-5",
     ),
     Mutant(
         "leave a failed number unsettled",
-        _SETTLING,
-        "    effects = (*effects, Raise(reason, failed.message_id))\n    return go_on(failed, channel, terms, effects, Fate.GIVEN_UP)\n",
-        "    return SenderStep(failed, channel, effects)\n",
+        f"{_SETTLING}:fail",
+        "effects = (*effects, Raise(reason, failed.message_id))\n"
+        "return go_on(failed, channel, terms, effects, Fate.GIVEN_UP)",
+        "return SenderStep(failed, channel, effects)",
         ("S4", "L1"),
         "messages=30,retries=1,loss=0.6,agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
         "RTY-16",
@@ -242,47 +246,53 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- outcomes ---
     Mutant(
         "call unknown not delivered",
-        "oncewire.protocol.states",
-        "        return OutgoingState.UNKNOWN if self.transmitted else OutgoingState.NOT_DELIVERED\n",
-        "        return OutgoingState.NOT_DELIVERED\n",
+        "oncewire.protocol.states:Outgoing.unheard",
+        "return OutgoingState.UNKNOWN if self.transmitted else OutgoingState.NOT_DELIVERED",
+        "return OutgoingState.NOT_DELIVERED",
         ("S5",),
         FAILING,
         "RM-2",
     ),
     Mutant(
         "fail without telling the From Party",
-        "oncewire.protocol.states",
-        "            notice_owed=True,\n",
-        "            notice_owed=False,\n",
+        "oncewire.protocol.states:Outgoing.failed",
+        "self.moved(event, to, next_attempt_at=None, reason=reason, notice_owed=True, failures=self.failures + 1, proved_by=None)",
+        "self.moved(event, to, next_attempt_at=None, reason=reason, notice_owed=False, failures=self.failures + 1, proved_by=None)",
         ("S4",),
         FAILING,
         "RTY-14",
     ),
     Mutant(
         "call a failure told before the application took the notice",
-        _FAILURES,
-        "            node.actions.append(notices.notice_of(stored.outgoing))\n",
-        "            node.actions.append(notices.notice_of(stored.outgoing))\n"
-        "            with node.transition() as tx:\n"
-        "                notices.take(node, tx, notices.notice_of(stored.outgoing).notice_id)\n",
+        f"{_FAILURES}:tell_failures",
+        "if stored.relayed_from is None:\n"
+        "    node.actions.append(notices.notice_of(stored.outgoing))\n"
+        "else:\n"
+        "    _report(node, stored)",
+        "if stored.relayed_from is None:\n"
+        "    node.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    with node.transition() as tx:\n"
+        "        notices.take(node, tx, notices.notice_of(stored.outgoing).notice_id)\n"
+        "else:\n"
+        "    _report(node, stored)",
         ("told",),
         FAILING,
         "RTY-14",
     ),
     Mutant(
         "forget that the application took a notice",
-        _NOTICES,
-        "    no_more_owed(tx, stored.outgoing)\n    write_notified(node, tx, stored)\n",
-        "    write_notified(node, tx, stored)\n",
+        f"{_NOTICES}:take",
+        "if stored is None:\n    return False\nno_more_owed(tx, stored.outgoing)",
+        "if stored is None:\n    return False",
         ("told",),
         FAILING,
         "RTY-14",
     ),
     Mutant(
         "send a notice about a notice",
-        _NOTICES,
-        "    return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)\n",
-        "    return terms.reliable\n",
+        f"{_NOTICES}:is_due",
+        "return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)",
+        "return terms.reliable",
         ("told",),
         "messages=30,hops=4,retries=1,loss=0.6,abandon=1.0,"
         "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
@@ -290,9 +300,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub's stored acknowledgement outlives its own report of failure",
-        _ANSWERS,
-        "    if proof is Proof.HOP and outgoing.taken_back:\n",
-        "    if False:\n",
+        f"{_ANSWERS}:ack_arrived",
+        "if proof is Proof.HOP and outgoing.taken_back:\n"
+        "    return _disowned(outgoing, channel, terms, ack_id)",
+        "if False:\n    return _disowned(outgoing, channel, terms, ack_id)",
         requirement="HOP-9",
         tests=(
             f"{_SAID}::test_a_hubs_word_after_its_failure_means_what_it_means_before_it",
@@ -301,9 +312,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "numbers per transport stand beside a change of transport",
-        "oncewire.protocol.terms",
-        "    if terms.numbered and terms.scope is Scope.TRIPLE and len",
-        "    if terms.ordered and terms.scope is Scope.TRIPLE and len",
+        "oncewire.protocol.terms:_check_contradictions",
+        "terms.numbered and terms.scope is Scope.TRIPLE and (len(terms.transports) > 1)",
+        "terms.ordered and terms.scope is Scope.TRIPLE and (len(terms.transports) > 1)",
         requirement="SEQ-1",
         tests=(
             "tests/protocol/test_terms.py::test_impossible_terms_are_refused_and_say_what_to_do",
@@ -311,9 +322,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let a hub take back what the To Party itself acknowledged",
-        _ANSWERS,
-        "        if outgoing.proved_by is not Proof.HOP:\n            return SenderStep",
-        "        if False:\n            return SenderStep",
+        f"{_ANSWERS}:_messaging_error",
+        "if outgoing.proved_by is not Proof.HOP:\n"
+        "    return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))",
+        "if False:\n"
+        "    return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))",
         requirement="HOP-9",
         tests=(
             f"{_TAKEN_BACK}::test_a_hubs_report_comes_too_late_after_the_to_partys_own_word",
@@ -322,25 +335,29 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe the failure report of a stranger",
-        "oncewire.handler.answering.signals",
-        "    if stored is None or not is_receiver(agreement, stored):\n",
-        "    if stored is None:\n",
+        "oncewire.handler.answering.signals:receive_errors",
+        "if stored is None or not is_receiver(agreement, stored):\n"
+        "    _ignore_stray(node, tx, message, agreement, reference, stored)\n"
+        "    return",
+        "if stored is None:\n"
+        "    _ignore_stray(node, tx, message, agreement, reference, stored)\n"
+        "    return",
         requirement="ERR-5",
         tests=(f"{_TAKEN_BACK}::test_a_partner_who_never_saw_the_message_changes_nothing",),
     ),
     Mutant(
         "believe a partner behind the same hub",
-        "oncewire.handler.route",
-        "    return agreement.via is None or relayed or stored.facts.cpa_id in names\n",
-        "    return True\n",
+        "oncewire.handler.route:is_receiver",
+        "return agreement.via is None or relayed or stored.facts.cpa_id in names",
+        "return True",
         requirement="ERR-5",
         tests=(f"{_TAKEN_BACK}::test_a_partner_behind_the_same_hub_is_not_on_the_messages_way",),
     ),
     Mutant(
         "restart a numbering whenever somebody asks",
-        "oncewire.handler.upkeep.operate",
-        "    tx.save_sending_channel(channel.restart(terms))\n",
-        "    tx.save_sending_channel(channel.end_epoch())\n",
+        "oncewire.handler.upkeep.operate:restart_channel",
+        "channel.restart(terms)",
+        "channel.end_epoch()",
         requirement="SEQ-4",
         tests=(
             "tests/handler/upkeep/test_operate.py::test_no_restart_while_a_number_is_unsettled",
@@ -348,9 +365,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "lose a hub's failure report",
-        _FAILURES,
-        "            report_failure(node, tx, stored)\n",
-        "            pass\n",
+        f"{_FAILURES}:_report",
+        "notices.no_more_owed(tx, outgoing)\nreport_failure(node, tx, stored)",
+        "notices.no_more_owed(tx, outgoing)\npass",
         ("S4", "S12"),
         "messages=30,hops=2,retries=1,loss=0.6,"
         "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
@@ -358,9 +375,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "hear no acknowledgement, and say so",
-        _ANSWERS,
-        "    late = outgoing.late if known else outgoing.state in FINAL_OUTGOING\n",
-        "    return SenderStep(outgoing, channel)\n    late = False\n",
+        f"{_ANSWERS}:ack_arrived",
+        "late = outgoing.late if known else outgoing.state in FINAL_OUTGOING",
+        "return SenderStep(outgoing, channel)\nlate = False",
         ("L3",),
         f"messages=5,retries=2,abandon=1.0,{CALM}",
         "RM-14",
@@ -368,63 +385,75 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- windows and numbers ---
     Mutant(
         "window one too wide",
-        _SENDING,
-        "        return max(0, terms.window_size - self.span(terms))\n",
-        "        return max(0, terms.window_size + 1 - self.span(terms))\n",
+        f"{_SENDING}:SendingChannel.places",
+        "terms.window_size - self.span(terms)",
+        "terms.window_size + 1 - self.span(terms)",
         ("S8",),
         "messages=60,window=2,loss=0.4",
         "SW-4",
     ),
     Mutant(
         "wrap-around compared as plain integers",
-        "oncewire.protocol.sequence",
-        "        return (end - start) % self.size\n",
-        "        return max(end - start, 0)\n",
+        "oncewire.protocol.sequence:SequenceRange.distance",
+        "return (end - start) % self.size",
+        "return max(end - start, 0)",
         ("S4", "S6", "S7", "S8", "L1"),
         WRAPPING,
         "SEQ-12",
     ),
     Mutant(
         "give one number twice",
-        _SENDING,
-        "next_number=terms.numbers.after(number),\n",
-        "next_number=terms.numbers.after(number, channel.used % 7 > 0),\n",
+        f"{_SENDING}:SendingChannel.enter",
+        "terms.numbers.after(number)",
+        "terms.numbers.after(number, channel.used % 7 > 0)",
         ("S4", "S8", "L1"),
         PLAIN,
         "SEQ-1",
     ),
     Mutant(
         "slide past an unacknowledged number",
-        _SENDING,
-        "        while first in settled:\n",
-        "        first, settled = terms.numbers.after(number), set()\n        while first in settled:\n",
+        f"{_SENDING}:SendingChannel.settle",
+        "first = self.first_unsettled",
+        "first = self.first_unsettled\nfirst, settled = (terms.numbers.after(number), set())",
         ("S4", "S8", "L1"),
         "messages=60,window=4,loss=0.4",
         "SW-5",
     ),
     Mutant(
         "hand over early messages at once",
-        _ARRIVE,
-        "            IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to\n",
-        "            IncomingEvent.ARRIVED, to\n",
+        f"{_ARRIVE}:Arriving._first",
+        "self._incoming(sender, facts, judgement.channel, terms).moved(IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to)",
+        "self._incoming(sender, facts, judgement.channel, terms).moved(IncomingEvent.ARRIVED, to)",
         ("S6", "S7"),
         "messages=60,loss=0.4",
         "SW-10",
     ),
     Mutant(
         "release everything that is held",
-        _RECEIVING,
-        "        while number in held or outrun > 0:\n",
-        "        while held:\n            number = next(iter(held))\n",
+        f"{_RECEIVING}:ReceivingChannel.take",
+        "while number in held or outrun > 0:\n"
+        "    if number in held:\n"
+        "        released.append(held.pop(number))\n"
+        "    else:\n"
+        "        skipped.append(number)\n"
+        "    number, passed, outrun = (kept.numbers.after(number), passed + 1, outrun - 1)",
+        "while held:\n"
+        "    number = next(iter(held))\n"
+        "    if number in held:\n"
+        "        released.append(held.pop(number))\n"
+        "    else:\n"
+        "        skipped.append(number)\n"
+        "    number, passed, outrun = (kept.numbers.after(number), passed + 1, outrun - 1)",
         ("S4", "S6", "S7"),
         "messages=60,loss=0.4",
         "SW-10",
     ),
     Mutant(
         "never release what was held",
-        "oncewire.handler.arriving.release",
-        "                _release_one(node, tx, held)\n",
-        "                pass\n",
+        "oncewire.handler.arriving.release:release",
+        "if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:\n"
+        "    _release_one(node, tx, held)",
+        "if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:\n    pass",
         ("S4", "S7"),
         "messages=60,loss=0.4",
         "SW-10",
@@ -432,82 +461,97 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "restart on a late copy of a Reset message",
         _RECEIVER,
-        "    if known is not None:\n        return _judge_known",
-        "    if known is not None and arrival.sequence and str(arrival.sequence.status) == 'Reset':\n"
+        "def judge(arrival: Arrival, known: Remembered | None, channel: ReceivingChannel | None, terms: Terms, now: Instant) -> Judgement:\n"
+        '    """What this arrival is and what follows from it."""\n'
+        "    if known is not None:\n"
+        "        return _judge_known(arrival, known, channel)\n"
+        "    expired = _expired(arrival, terms, now)\n"
+        "    if expired is not None:\n"
+        "        return refuse(arrival, expired, channel, terms)\n"
+        "    if channel is None or arrival.sequence is None:\n"
+        "        return First(channel, (arrival.message_id,))\n"
+        "    return _judge_number(arrival, arrival.sequence, channel, terms)",
+        "def judge(arrival: Arrival, known: Remembered | None, channel: ReceivingChannel | None, terms: Terms, now: Instant) -> Judgement:\n"
+        '    """What this arrival is and what follows from it."""\n'
+        "    if known is not None and arrival.sequence and (str(arrival.sequence.status) == 'Reset'):\n"
         "        again = judge(arrival, None, channel, terms, now)\n"
         "        return TurnedAway(Error('Unknown'), again.channel, again.effects)\n"
-        "    if known is not None:\n        return _judge_known",
+        "    if known is not None:\n"
+        "        return _judge_known(arrival, known, channel)\n"
+        "    expired = _expired(arrival, terms, now)\n"
+        "    if expired is not None:\n"
+        "        return refuse(arrival, expired, channel, terms)\n"
+        "    if channel is None or arrival.sequence is None:\n"
+        "        return First(channel, (arrival.message_id,))\n"
+        "    return _judge_number(arrival, arrival.sequence, channel, terms)",
         ("S2", "S4", "S6", "S7", "S8", "L1"),
         "messages=40,duplicate=0.5",
         "SEQ-15",
     ),
     Mutant(
         "let a refused number block the channel",
-        _RECEIVER,
-        "    if channel is None or sequence is None:\n",
-        "    if True:\n",
+        f"{_RECEIVER}:refuse",
+        "if channel is None or sequence is None:\n    return Refused(error, channel)",
+        "if True:\n    return Refused(error, channel)",
         ("S4", "L1", "S7"),
         SHORT_LIVED + PATIENT,
     ),
     Mutant(
         "skip a number without a word",
-        _RECEIVER,
-        '    return [\n        _skip(key, epoch, entry.number, entry.message_id, "refused")\n'
-        "        for entry in entries\n        if entry.refused\n    ]\n",
-        "    return []\n",
+        f"{_RECEIVER}:_skips",
+        "return [_skip(key, epoch, entry.number, entry.message_id, 'refused') for entry in entries if entry.refused]",
+        "return []",
         ("S7",),
         SHORT_LIVED,
     ),
     Mutant(
         "abandon a number and go on as if nothing happened",
-        _SENDING,
-        "        return self.settle(number, terms).end_epoch()\n",
-        "        return self.settle(number, terms)\n",
+        f"{_SENDING}:SendingChannel.abandon",
+        "self.settle(number, terms).end_epoch()",
+        "self.settle(number, terms)",
         ("S4", "S7", "S8", "L1"),
         GIVING_UP,
         "SEQ-14",
     ),
     Mutant(
         "restart without saying Reset",
-        _SENDING,
-        "        return SequenceStatus.RESET if self.used < marked else SequenceStatus.CONTINUE\n",
-        "        return SequenceStatus.CONTINUE\n",
+        f"{_SENDING}:SendingChannel.status",
+        "return SequenceStatus.RESET if self.used < marked else SequenceStatus.CONTINUE",
+        "return SequenceStatus.CONTINUE",
         ("S4", "S7", "S8", "L1"),
         GIVING_UP,
         "SEQ-14",
     ),
     Mutant(
         "drop what the old epoch held",
-        _RECEIVING,
-        "        return fresh, tuple(released), skipped\n",
-        "        return fresh, (), skipped\n",
+        f"{_RECEIVING}:ReceivingChannel.begin_epoch",
+        "(fresh, tuple(released), skipped)",
+        "(fresh, (), skipped)",
         ("S4", "S7"),
         "messages=80,retries=1,loss=0.5,abandon=1.0",
     ),
     Mutant(
         "send the whole window of a new epoch at once",
-        _SENDING,
-        "        opens = begins and terms.numbered\n",
-        "        opens = False\n",
+        f"{_SENDING}:SendingChannel.enter",
+        "opens = begins and terms.numbered",
+        "opens = False",
         tests=("tests/protocol/test_epochs.py::test_the_opener_travels_alone",),
     ),
     # --- answers ---
     Mutant(
         "treat a copy as a refusal",
-        _RECEIVER,
-        "        return Duplicate(channel)\n",
-        '        return TurnedAway(Error("Unknown"), channel)\n',
+        f"{_RECEIVER}:_judge_known",
+        "Duplicate(channel)",
+        "TurnedAway(Error('Unknown'), channel)",
         ("S5", "S2", "S4", "S9", "S10"),
         "messages=60,duplicate=0.5",
         "DUP-4",
     ),
     Mutant(
         "acknowledge what was refused",
-        _ARRIVE,
-        "        answer = answer_error(node, self.message, self.agreement, (error,), plan)\n"
-        "        terms",
-        "        answer = self._acknowledge(ack_owed(self.message, self.resolution.terms,"
-        " final=self.final), plan)\n        terms",
+        f"{_ARRIVE}:Arriving._refused",
+        "answer_error(node, self.message, self.agreement, (error,), plan)",
+        "self._acknowledge(ack_owed(self.message, self.resolution.terms, final=self.final), plan)",
         ("S3", "S4", "S5"),
         "messages=60,loss=0.3,reorder=0.7,abandon=1.0,"
         "agreement='[delivery]\\ntime_to_live=\"PT10S\"\\n'",
@@ -516,47 +560,46 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- hubs ---
     Mutant(
         "acknowledge at the hub and forward nothing",
-        _ARRIVE,
-        "            self._midway.send_on(stored, self.ahead, kept_open=relays)\n",
-        "            pass\n",
+        f"{_ARRIVE}:Arriving._first",
+        "if self.ahead is not None and (not judgement.held):\n"
+        "    self._midway.send_on(stored, self.ahead, kept_open=relays)",
+        "if self.ahead is not None and (not judgement.held):\n    pass",
         ("S4", "S12"),
         HUB,
         "HOP-8",
     ),
     Mutant(
         "change the message on its way",
-        "oncewire.handler.sealing.seal",
-        "    spliced = splice.next_hop(envelope, hop, route.form)\n",
-        "    spliced = splice.next_hop(envelope, hop, route.form).replace(b'PlaceOrder', b'Cancel')\n",
+        "oncewire.handler.sealing.seal:onward_parcel",
+        "splice.next_hop(envelope, hop, route.form)",
+        "splice.next_hop(envelope, hop, route.form).replace(b'PlaceOrder', b'Cancel')",
         ("S1", "S4", "S9"),
         HUB,
         "RM-9",
     ),
     Mutant(
         "a hub that loses its place in the onward stream",
-        "oncewire.handler.hub.next_hop",
-        "    channel = None\n    if key is not None:\n"
-        "        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)\n",
-        "    channel = None\n    if key is not None:\n"
-        "        channel = SendingChannel.open(key, route.terms)\n",
+        "oncewire.handler.hub.next_hop:send_onward",
+        "channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)",
+        "channel = SendingChannel.open(key, route.terms)",
         ("S4", "S6", "S7", "S8", "L1"),
         HUB,
         "HOP-1",
     ),
     Mutant(
         "a hub that leaves out what it held, and goes on",
-        "oncewire.handler.arriving.release",
-        "        go_on(node, tx, held)\n        return\n",
-        "        if held.incoming.number % 3:\n            go_on(node, tx, held)\n        return\n",
+        "oncewire.handler.arriving.release:_release_one",
+        "go_on(node, tx, held)\nreturn",
+        "if held.incoming.number % 3:\n    go_on(node, tx, held)\nreturn",
         ("S6", "S7"),
         "messages=60,hops=2,loss=0.4",
         "HOP-1",
     ),
     Mutant(
         "come back before the Transient Error allows",
-        _ATTEMPTS,
-        "    until = max(way.paused_until, 0 if channel is None else channel.paused_until)\n",
-        "    until = 0\n",
+        f"{_ATTEMPTS}:attempt_due",
+        "until = max(way.paused_until, 0 if channel is None else channel.paused_until)",
+        "until = 0",
         requirement="RTY-8",
         tests=("tests/handler/test_pause.py",),
     ),

@@ -1,8 +1,5 @@
 """Bugs in the fine print: small conditions that a tired hand drops, each seen by one test."""
 
-# The replaced text is the product's own, as long as its lines are.
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
@@ -41,70 +38,72 @@ _LIMITS = "tests/wire/test_limits.py"
 FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what was let go on in a commit that failed waits for ever",
-        "oncewire.handler.engine",
-        "            look_again_at_all(node)\n",
-        "            node.troubled |= dict.fromkeys(node.relieved, 0)\n",
+        "oncewire.handler.engine:Engine.commit",
+        "node.timeline.undo()\nlook_again_at_all(node)",
+        "node.timeline.undo()\nnode.troubled |= dict.fromkeys(node.relieved, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
     ),
     Mutant(
         "a channel that the operator paused has no incident",
-        "oncewire.handler.upkeep.operate",
-        '    open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))\n',
-        "",
+        "oncewire.handler.upkeep.operate:pause_channel",
+        "node.write(tx, [Note(Suspended(reason), channel=key)])\n"
+        "open_incident(node, tx, Raise(f'paused by the operator: {reason}', channel=key))",
+        "node.write(tx, [Note(Suspended(reason), channel=key)])",
         requirement="OPS-1",
         tests=(f"{_OPERATE}::test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed",),
     ),
     Mutant(
         "what waited while a channel was paused waits on",
-        "oncewire.handler.upkeep.operate",
-        "    _resume_all(node, tx, live)\n    node.admissions[key] = None\n",
-        "    _resume_all(node, tx, live)\n",
+        "oncewire.handler.upkeep.operate:resume_channel",
+        "node.admissions[key] = None",
+        "pass",
         requirement="RTY-13",
         tests=(f"{_OPERATE}::test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed",),
     ),
     Mutant(
         "a pause that is lifted resends what goes to others",
-        "oncewire.handler.upkeep.operate",
-        "if kept is not None and kept.peer == peer]\n",
-        "if kept is not None]\n",
+        "oncewire.handler.upkeep.operate:_lift_pause",
+        "behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]",
+        "behind = [kept for kept in map(tx.outgoing, due) if kept is not None]",
         requirement="RTY-8",
         tests=(f"{_PAUSE}::test_a_pause_that_is_lifted_sends_nothing_to_anybody_else",),
     ),
     Mutant(
         "the notice of a removed message was never there",
-        "oncewire.handler.delivering.notices",
-        "        if mark and any(gone.sender is None for gone in tx.removed(message_id)):\n",
-        "        if False:\n",
+        "oncewire.handler.delivering.notices:find_owed",
+        "if mark and any((gone.sender is None for gone in tx.removed(message_id))):\n"
+        "    return None",
+        "if False:\n    return None",
         tests=(f"{_RETAIN}::test_the_notice_of_a_removed_message_was_taken",),
     ),
     Mutant(
         "a failure that was settled by hand is told all the same",
-        "oncewire.handler.loop.offers",
-        '                yield await self._shell.do("look", lambda: engine.owes(notice_id))\n',
-        "                yield True\n",
+        "oncewire.handler.loop.offers:Telling._tell.turn",
+        "(yield (await self._shell.do('look', lambda: engine.owes(notice_id))))",
+        "(yield True)",
         tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
     ),
     Mutant(
         "a hub that has a message is taken for the To Party",
-        "oncewire.handler.answering.signals",
-        'ack_id=ack_id, by="status", proof=proof)\n',
-        'ack_id=ack_id, by="status")\n',
+        "oncewire.handler.answering.signals:_learn_status",
+        "ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by='status', proof=proof)",
+        "ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by='status')",
         requirement="HOP-9",
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_said_it_has_the_message_may_give_it_back",),
     ),
     Mutant(
         "a DeliveryFailure behind another error loses its name",
-        "oncewire.handler.answering.signals",
-        '    lead = next((error for error in fatal if error.code == "DeliveryFailure"), fatal[0])\n',
-        "    lead = fatal[0]\n",
+        "oncewire.handler.answering.signals:_told_together",
+        "lead = next((error for error in fatal if error.code == 'DeliveryFailure'), fatal[0])",
+        "lead = fatal[0]",
         requirement="HOP-9",
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_said_it_has_the_message_may_give_it_back",),
     ),
     Mutant(
         "a report names the agreement that leads to its hub today",
-        "oncewire.handler.arriving.agreement_match",
-        "        ours = about.relayed_from is None\n",
-        "        ours = False\n",
+        "oncewire.handler.arriving.agreement_match:_completed",
+        "ours = about.relayed_from is None",
+        "ours = False",
         requirement="ERR-5",
         tests=(
             f"{_TAKEN_BACK}::test_a_hubs_report_is_heard_although_only_another_agreement_leads_there",
@@ -112,23 +111,23 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an application is given trials",
-        "oncewire.handler.answering.signals",
-        "    return kind is MessageKind.ERROR or is_trial(message_id)\n",
-        "    return kind is MessageKind.ERROR\n",
+        "oncewire.handler.answering.signals:is_for_us",
+        "return kind is MessageKind.ERROR or is_trial(message_id)",
+        "return kind is MessageKind.ERROR",
         tests=(f"{_TRIALS}::test_a_trial_is_delivered_and_reaches_no_application_and_no_count",),
     ),
     Mutant(
         "business hides behind a trial's service",
-        "oncewire.message.header",
-        "    return is_trial(message_id) is (service == TRIAL_SERVICE)\n",
-        "    return is_trial(message_id) or service != TRIAL_SERVICE\n",
+        "oncewire.message.header:is_named_rightly",
+        "return is_trial(message_id) is (service == TRIAL_SERVICE)",
+        "return is_trial(message_id) or service != TRIAL_SERVICE",
         tests=(f"{_TRIALS}::test_its_receiver_takes_none_that_is_one_by_half",),
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.answering.signals",
-        "    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)\n",
-        "    agreement = agreement_of_hop(node, tx, stored)\n",
+        "oncewire.handler.answering.signals:_receive_report",
+        "agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)",
+        "agreement = agreement_of_hop(node, tx, stored)",
         requirement="ERR-5",
         tests=(
             f"{_STRANDED}::test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub",
@@ -136,26 +135,28 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a refused response settles what it refers to",
-        "oncewire.handler.arriving.receive",
-        "        header = replace(message.header, ref_to_message_id=None)\n",
-        "        header = message.header\n",
+        "oncewire.handler.arriving.receive:_settle_refused",
+        "header = replace(message.header, ref_to_message_id=None)",
+        "header = message.header",
         tests=(
             f"{_ACCEPTED_UNDER}::test_an_acknowledgement_counts_on_a_response_that_comes_too_late",
         ),
     ),
     Mutant(
         "some of the digests prove a receipt",
-        "oncewire.wire.security.references",
-        '        if other is None:\n            problem = f"the acknowledgment says nothing about {what}"\n        elif',
-        "        if other is None:\n            continue\n        elif",
+        "oncewire.wire.security.references:check_acknowledged",
+        "problem = f'the acknowledgment says nothing about {what}'",
+        "continue",
         requirement="ACK-17",
         tests=(f"{_SIGNED}::test_a_signed_acknowledgement_of_other_digests_settles_nothing",),
     ),
     Mutant(
         "a hub sends what it reported as failed",
-        "oncewire.handler.upkeep.operate",
-        "    if stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL:\n",
-        "    if False:\n",
+        "oncewire.handler.upkeep.operate:check_resumable",
+        "if stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL:\n"
+        "    raise NotAllowed(f'the failure of {message_id} was reported to {stored.relayed_from}', remedy='its From Party decides whether to send it again')",
+        "if False:\n"
+        "    raise NotAllowed(f'the failure of {message_id} was reported to {stored.relayed_from}', remedy='its From Party decides whether to send it again')",
         requirement="HOP-9",
         tests=(
             f"{_OPERATE}::test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back",
@@ -163,24 +164,27 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was delivered may be resumed",
-        "oncewire.handler.upkeep.operate",
-        "    if state is OutgoingState.DELIVERED and not stands:\n",
-        "    if False:\n",
+        "oncewire.handler.upkeep.operate:check_resumable",
+        "if state is OutgoingState.DELIVERED and (not stands):\n"
+        "    raise NotAllowed(f'message {message_id} was delivered: its receiver acknowledged it', remedy=f'a receiver that has it drops a copy under the same id; `oncewire ask {quote(message_id)}` asks whether it still has it. If it has lost it since, as when an older backup was restored there, or is to process the document once more, send the document as a new message')",
+        "if False:\n"
+        "    raise NotAllowed(f'message {message_id} was delivered: its receiver acknowledged it', remedy=f'a receiver that has it drops a copy under the same id; `oncewire ask {quote(message_id)}` asks whether it still has it. If it has lost it since, as when an older backup was restored there, or is to process the document once more, send the document as a new message')",
         tests=(f"{_OPERATE}::test_what_was_delivered_is_not_sent_again",),
     ),
     Mutant(
         "a hub that sent a message on knows that it arrived",
-        "oncewire.handler.answering.signals",
-        "    if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):\n",
-        "    if response.status is MessageStatus.NOT_RECOGNIZED:\n",
+        "oncewire.handler.answering.signals:_learn_status",
+        "response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED)",
+        "response.status is MessageStatus.NOT_RECOGNIZED",
         requirement="OPS-2",
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived",),
     ),
     Mutant(
         "what a receiver says of an earlier message of the id settles the refused one",
-        "oncewire.handler.answering.signals",
-        "    elif is_id_taken(stored.outgoing.reason):\n",
-        "    elif False:\n",
+        "oncewire.handler.answering.signals:_learn_status",
+        "if is_id_taken(stored.outgoing.reason):\n"
+        "    problem = 'it is about the earlier message of this id'",
+        "if False:\n    problem = 'it is about the earlier message of this id'",
         requirement="OPS-2",
         tests=(
             f"{_ASK}::test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused",
@@ -188,81 +192,93 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a copy of the request brought again counts for nothing",
-        "oncewire.protocol.states",
-        "        return self.attempts - self.attempts_lost + self.repeats\n",
-        "        return self.attempts - self.attempts_lost\n",
+        "oncewire.protocol.states:Outgoing.copies",
+        "self.attempts - self.attempts_lost + self.repeats",
+        "self.attempts - self.attempts_lost",
         requirement="ERR-9",
         tests=("tests/handler/arriving/test_original.py",),
     ),
     Mutant(
         "a copy that was certainly lost may have arrived",
-        "oncewire.handler.answering.signals",
-        "outgoing.copies > 1:\n",
-        "outgoing.attempts > 1:\n",
+        "oncewire.handler.answering.signals:_is_passing",
+        "outgoing.copies",
+        "outgoing.attempts",
         tests=(f"{_CLAIMS}::test_a_fault_ends_a_message_only_where_it_can_be_believed",),
     ),
     Mutant(
         "what not even a timer could be set for is stuck for ever",
-        "oncewire.handler.sending.transmit",
-        "        node.stuck.discard(message_id)\n",
-        "",
+        "oncewire.handler.sending.transmit:look_again",
+        "try:\n"
+        "    with node.transition() as tx:\n"
+        "        stored = tx.outgoing(message_id)\n"
+        "except StoreDamaged:\n"
+        "    node.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    continue\n"
+        "node.stuck.discard(message_id)",
+        "try:\n"
+        "    with node.transition() as tx:\n"
+        "        stored = tx.outgoing(message_id)\n"
+        "except StoreDamaged:\n"
+        "    node.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    continue",
         tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
     ),
     Mutant(
         "a reply that was damaged is believed",
-        "oncewire.handler.arriving.inbound",
-        "        if not is_intact(reply):\n",
-        "        if reply is None:\n",
+        "oncewire.handler.arriving.inbound:heard",
+        "if not is_intact(reply):\n"
+        "    raise ReadFault((MimeProblem('the reply was damaged on its way'),))",
+        "if reply is None:\n"
+        "    raise ReadFault((MimeProblem('the reply was damaged on its way'),))",
         tests=(f"{_CLAIMS}::test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt",),
     ),
     Mutant(
         "acknowledgements that wait stay where they were when the time moves",
-        "oncewire.handler.context",
-        "            (due + by, sender, message_id) for due",
-        "            (due, sender, message_id) for due",
+        "oncewire.handler.context:Node.follow_clock",
+        "(due + by, sender, message_id)",
+        "(due, sender, message_id)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
-        "oncewire.handler.context",
-        "        self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}\n",
-        "",
+        "oncewire.handler.context:Node.follow_clock",
+        "self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}",
+        "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the look at gaps stays where it was when the time moves",
-        "oncewire.handler.context",
-        "        self.gaps_due_at += by\n",
-        "",
+        "oncewire.handler.context:Node.follow_clock",
+        "self.gaps_due_at += by",
+        "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the sweep stays where it was when the time moves",
-        "oncewire.handler.context",
-        "        self.sweep_due_at += by\n",
-        "",
+        "oncewire.handler.context:Node.follow_clock",
+        "self.sweep_due_at += by",
+        "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "counts of refusals stay where they were when the time moves",
-        "oncewire.handler.context",
-        "        self.refusals.shift(by)\n",
-        "",
+        "oncewire.handler.context:Node.follow_clock",
+        "self.ticked_at += by\nself.refusals.shift(by)",
+        "self.ticked_at += by",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "nobody wakes to write down what was refused",
-        "oncewire.handler.upkeep.retention",
-        "    if node.refusals.due_at is not None:\n"
-        "        looks = min(looks, node.refusals.due_at)\n",
-        "",
+        "oncewire.handler.upkeep.retention:next_wake",
+        "if node.refusals.due_at is not None:\n    looks = min(looks, node.refusals.due_at)",
+        "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the rest of the answers waits for something else to happen",
-        "oncewire.handler.upkeep.retention",
-        "    if node.timeline.restless or node.repost_after is not None:\n",
-        "    if node.timeline.restless:\n",
+        "oncewire.handler.upkeep.retention:next_wake",
+        "if node.timeline.restless or node.repost_after is not None:\n    return now",
+        "if node.timeline.restless:\n    return now",
         requirement="STO-3",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
@@ -271,33 +287,34 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused message counts as one that arrived whole",
-        "oncewire.handler.arriving.accepted_terms",
-        "        return stored.incoming.state is not IncomingState.REFUSED\n",
-        "        return True\n",
+        "oncewire.handler.arriving.accepted_terms:is_known",
+        "return stored.incoming.state is not IncomingState.REFUSED",
+        "return True",
         tests=(
             f"{_ACCEPTED_UNDER}::test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other",
         ),
     ),
     Mutant(
         "anybody hears what became of a removed message",
-        "oncewire.handler.answering.signals",
-        "        if gone.sender in partner:\n",
-        "        if gone.sender is not None:\n",
+        "oncewire.handler.answering.signals:_status",
+        "gone.sender in partner",
+        "gone.sender is not None",
         requirement="OPS-2",
         tests=(f"{_RETAIN}::test_nobody_else_hears_what_became_of_a_message",),
     ),
     Mutant(
         "a message may refer to what another partner was sent",
-        "oncewire.handler.arriving.agreement_match",
-        "    if sent is not None and is_receiver(agreement, sent):\n",
-        "    if sent is not None:\n",
+        "oncewire.handler.arriving.agreement_match:check_reference",
+        "if sent is not None and is_receiver(agreement, sent):\n    return",
+        "if sent is not None:\n    return",
         tests=(f"{_CLAIMS}::test_a_reference_to_what_another_partner_was_sent_is_unknown",),
     ),
     Mutant(
         "a request is closed while the application has it",
-        "oncewire.handler.arriving.reply",
-        "    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:\n",
-        "    else:\n",
+        "oncewire.handler.arriving.reply:overdue",
+        "if request.stored.incoming.state is not IncomingState.HANDED_OVER:\n"
+        "    _close(node, tx, request.stored, TIMEOUT_MESSAGE)",
+        "_close(node, tx, request.stored, TIMEOUT_MESSAGE)",
         requirement="SYNC-18",
         tests=(
             f"{_ORIGINAL}::test_a_request_that_the_application_has_is_not_taken_from_it_when_time_is_up",
@@ -305,41 +322,43 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a reply stays under way after its commit failed",
-        "oncewire.handler.engine",
-        "                if isinstance(action, PostReply):\n"
-        "                    post = action.post\n"
-        "                elif",
-        "                if",
+        "oncewire.handler.engine:Engine.commit",
+        "if isinstance(action, PostReply):\n"
+        "    post = action.post\n"
+        "elif isinstance(action, Relay):\n"
+        "    post = action.instead",
+        "if isinstance(action, Relay):\n    post = action.instead",
         tests=(f"{_ORIGINAL}::test_a_reply_whose_commit_failed_is_not_under_way",),
     ),
     Mutant(
         "anybody hears what became of a message",
-        "oncewire.handler.answering.signals",
-        "        if stored.facts.from_party in partner or stored.peer == peer_label(agreement)\n",
-        "",
+        "oncewire.handler.answering.signals:_status",
+        "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id) if stored.facts.from_party in partner or stored.peer == peer_label(agreement)]",
+        "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id)]",
         requirement="OPS-2",
         tests=(f"{_RETAIN}::test_nobody_else_hears_what_became_of_a_message",),
     ),
     Mutant(
         "an error about other content is the answer that is owed",
-        "oncewire.handler.arriving.arrive",
-        "            stored = replace(stored, answer=None)\n",
-        "            pass\n",
+        "oncewire.handler.arriving.arrive:Arriving._refused",
+        "stored = replace(stored, answer=None)",
+        "pass",
         tests=(f"{_CLAIMS}::test_an_error_about_other_content_is_not_the_answer_that_is_owed",),
     ),
     Mutant(
         "a refused number lets nothing go that waited for it",
-        "oncewire.handler.arriving.arrive",
-        "        self._release(judgement.channel, judgement.deliver)\n        kept =",
-        "        kept =",
+        "oncewire.handler.arriving.arrive:Arriving._refused",
+        "follow(node, tx, judgement.channel, judgement.effects)\n"
+        "self._release(judgement.channel, judgement.deliver)",
+        "follow(node, tx, judgement.channel, judgement.effects)",
         requirement="SW-10",
         tests=(f"{_WINDOWS_AT_WORK}::test_a_refused_number_lets_go_what_waited_for_it",),
     ),
     Mutant(
         "what is held for us goes on when its agreement is gone",
-        "oncewire.handler.context",
-        "        return kept is not None and to_party in map(str, kept.own.party.ids)\n",
-        "        return False\n",
+        "oncewire.handler.context:Node.is_ours",
+        "return kept is not None and to_party in map(str, kept.own.party.ids)",
+        "return False",
         requirement="RM-17",
         tests=(
             f"{_ACCEPTED_UNDER}::test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement",
@@ -347,9 +366,9 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
-        "oncewire.wire.security.signature",
-        "        variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack\n",
-        "        ack\n",
+        "oncewire.wire.security.signature:_backed",
+        "return tuple((variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
+        "return tuple((ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         requirement="ACK-18",
         tests=(
             f"{_UNPROVEN}::test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_gives",
@@ -357,16 +376,16 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody wakes for an acknowledgement that found nothing to ride on",
-        "oncewire.handler.upkeep.retention",
-        "    if node.acks_waiting:\n        looks = min(looks, node.acks_waiting[0][0])\n",
-        "",
+        "oncewire.handler.upkeep.retention:next_wake",
+        "if node.acks_waiting:\n    looks = min(looks, node.acks_waiting[0][0])",
+        "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "what is sent to somebody else answers the request",
-        "oncewire.handler.arriving.reply",
-        "        return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer\n",
-        "        return True\n",
+        "oncewire.handler.arriving.reply:Request.is_answered_by",
+        "return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer",
+        "return True",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
     ),
 )
@@ -374,112 +393,124 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
 FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a hub's response stays under way after its commit failed",
-        "oncewire.handler.engine",
-        "                elif isinstance(action, Relay):\n"
-        "                    post = action.instead\n",
-        "",
+        "oncewire.handler.engine:Engine.commit",
+        "if isinstance(action, Relay):\n    post = action.instead",
+        "pass",
         tests=(f"{_RELAY}::test_a_response_that_a_hub_could_not_store_is_not_under_way",),
     ),
     Mutant(
         "a hub calls certain what may have arrived",
-        "oncewire.handler.hub.passing",
-        "        severity = Severity.ERROR if certain else Severity.WARNING\n",
-        "        severity = Severity.ERROR\n",
+        "oncewire.handler.hub.passing:Previous.given_up",
+        "severity = Severity.ERROR if certain else Severity.WARNING",
+        "severity = Severity.ERROR",
         requirement="ERR-9",
         tests=(f"{_RELAY}::test_what_has_failed_already_is_not_acknowledged",),
     ),
     Mutant(
         "a next hop that says nothing has failed",
-        "oncewire.handler.arriving.receive",
-        "    elif ended.sent:\n        nothing_more(node, tx, post.message_id)\n        return\n",
-        "",
+        "oncewire.handler.arriving.receive:receive_onward",
+        "if ended.sent:\n    nothing_more(node, tx, post.message_id)\n    return",
+        "pass",
         requirement="HOP-7",
         tests=(f"{_RELAY}::test_a_next_hop_that_takes_it_and_says_nothing_is_no_failure",),
     ),
     Mutant(
         "a hub that heard nothing says that all is well",
-        "oncewire.handler.hub.passing",
-        "        return _together(node, parcels) if said else Answer(504)\n",
-        "        return _together(node, parcels)\n",
+        "oncewire.handler.hub.passing:relay",
+        "return _together(node, parcels) if said else Answer(504)",
+        "return _together(node, parcels)",
         requirement="SYNC-17",
         tests=(f"{_RELAY}::test_one_that_only_passes_on_has_no_word_of_its_own_when_time_is_up",),
     ),
     Mutant(
         "the word to come back later is the answer that is owed",
-        "oncewire.handler.hub.accept",
-        "        kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None\n",
-        "        kept = answer\n",
+        "oncewire.handler.hub.accept:Midway._say",
+        "kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None",
+        "kept = answer",
         requirement="HOP-4",
         tests=(f"{_HUB}::test_the_word_to_come_back_later_is_not_the_answer_that_is_owed",),
     ),
     Mutant(
         "a copy goes on beside what is still under way",
-        "oncewire.handler.hub.passing",
-        "    if copy.outgoing.state is not OutgoingState.DELIVERED:\n",
-        "    if False:\n",
+        "oncewire.handler.hub.passing:pass_again",
+        "if copy.outgoing.state is not OutgoingState.DELIVERED:\n    return False",
+        "if False:\n    return False",
         tests=(f"{_HUB}::test_a_copy_of_what_is_still_under_way_is_not_sent_on_beside_it",),
     ),
     Mutant(
         "a stranded notice that is given up is told in another",
-        "oncewire.handler.hub.next_hop",
-        "        if owes_failure_notice(stored.facts.kind, reliable=True):\n",
-        "        if True:\n",
+        "oncewire.handler.hub.next_hop:abandon_stranded",
+        "if owes_failure_notice(stored.facts.kind, reliable=True):\n"
+        "    notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)\n"
+        "    notes.append(Note(Notified('Error'), message_id, notice_id))",
+        "if True:\n"
+        "    notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)\n"
+        "    notes.append(Note(Notified('Error'), message_id, notice_id))",
         requirement="ERR-8",
         tests=(f"{_STRANDED}::test_of_a_notice_that_is_given_up_nobody_is_told",),
     ),
     Mutant(
         "a neighbour is not told of what it sent on",
-        "oncewire.handler.answering.signals",
-        "        if stored.facts.from_party in partner or stored.peer == peer_label(agreement)\n",
-        "        if stored.facts.from_party in partner\n",
+        "oncewire.handler.answering.signals:_status",
+        "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id) if stored.facts.from_party in partner or stored.peer == peer_label(agreement)]",
+        "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id) if stored.facts.from_party in partner]",
         requirement="OPS-2",
         tests=(f"{_HUB}::test_a_neighbour_is_told_what_became_of_what_it_sent_on",),
     ),
     Mutant(
         "an answer goes back whoever brought it",
-        "oncewire.handler.hub.passing",
-        "    check_connection(node, ahead, source)\n",
-        "",
+        "oncewire.handler.hub.passing:pass_back",
+        "if ahead is None or before is None:\n"
+        "    raise ValueNotRecognized(f'no agreement leads to {(asked.peer if ahead else asked.facts.to_party)} any more', location='//MessageData/RefToMessageId', remedy='put back the agreement that the message came or went under')\n"
+        "check_connection(node, ahead, source)",
+        "if ahead is None or before is None:\n"
+        "    raise ValueNotRecognized(f'no agreement leads to {(asked.peer if ahead else asked.facts.to_party)} any more', location='//MessageData/RefToMessageId', remedy='put back the agreement that the message came or went under')",
         requirement="HOP-5",
         tests=(f"{_HUB}::test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection",),
     ),
     Mutant(
         "a hub lets the next message pass those that wait",
-        "oncewire.handler.hub.next_hop",
-        "        if channel.places(route.terms) < 1 or tx.waiting(key, 1):\n",
-        "        if channel.places(route.terms) < 1:\n",
+        "oncewire.handler.hub.next_hop:send_onward",
+        "if channel.places(route.terms) < 1 or tx.waiting(key, 1):\n"
+        "    draft, files = relayed_draft(stored.parcel)\n"
+        "    tx.add_outgoing(copy, parcel=None, draft=draft, files=files)\n"
+        "    return",
+        "if channel.places(route.terms) < 1:\n"
+        "    draft, files = relayed_draft(stored.parcel)\n"
+        "    tx.add_outgoing(copy, parcel=None, draft=draft, files=files)\n"
+        "    return",
         requirement="HOP-1",
         tests=(f"{_ONWARD}::test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn",),
     ),
     Mutant(
         "a hub's copy that waited has the time of its entry alone",
-        "oncewire.handler.sending.transmit",
-        "        channel, stamp = channel.stamp(now)\n",
-        "        pass\n",
+        "oncewire.handler.sending.transmit:enter",
+        "channel, stamp = channel.stamp(now)",
+        "pass",
         tests=(f"{_ONWARD}::test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn",),
     ),
     Mutant(
         "a copy waits for a next hop that has given up",
-        "oncewire.handler.hub.accept",
-        "copy.outgoing.state in _GIVEN_UP:\n",
-        "copy.outgoing.state is OutgoingState.NOT_DELIVERED:\n",
+        "oncewire.handler.hub.accept:Midway.waits_again",
+        "copy.outgoing.state in _GIVEN_UP",
+        "copy.outgoing.state is OutgoingState.NOT_DELIVERED",
         requirement="HOP-9",
         tests=(f"{_RELAY}::test_a_copy_of_what_has_failed_already_waits_for_nobody",),
     ),
     Mutant(
         "a hub's notice is sent once where replies are synchronous",
-        "oncewire.handler.hub.next_hop",
-        "    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)\n",
-        "    terms = replace(route.terms, ack_requested=asked)\n",
+        "oncewire.handler.hub.next_hop:tell_from_party",
+        "replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)",
+        "replace(route.terms, ack_requested=asked)",
         requirement="SYNC-18",
         tests=(f"{_MIDWAY}::test_a_hubs_notice_is_repeated_although_replies_are_synchronous",),
     ),
     Mutant(
         "what lies behind a neighbour needs no certificate of its",
-        "oncewire.handler.arriving.receive",
-        "    check_connection(node, resolution.agreement, source, resolution.accepted_at)\n"
-        "    message = received.message\n",
-        "    message = received.message\n",
+        "oncewire.handler.arriving.receive:_take_for_others",
+        '"A hub\'s part: pass it on, or store it and take over the duty to deliver."\n'
+        "check_connection(node, resolution.agreement, source, resolution.accepted_at)",
+        '"A hub\'s part: pass it on, or store it and take over the duty to deliver."',
         requirement="HOP-5",
         tests=(
             f"{_HUB}::test_a_neighbour_that_is_known_by_its_certificate_shows_it_for_what_lies_behind",
@@ -490,91 +521,119 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
 FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     Mutant(
         "best effort is sent where duplicates are always stopped",
-        "oncewire.agreement.rules",
-        "        or rules.duplicate_elimination is Requested.ALWAYS\n",
-        "",
+        "oncewire.agreement.rules:takes_best_effort",
+        "terms.numbered or stated or rules.ack is Requested.ALWAYS or (rules.duplicate_elimination is Requested.ALWAYS)",
+        "terms.numbered or stated or rules.ack is Requested.ALWAYS",
         tests=(
             f"{_RULES}::test_best_effort_contradicts_an_agreement_that_always_eliminates_duplicates",
         ),
     ),
     Mutant(
         "a handler nobody heard of is called as it wrote itself",
-        "oncewire.agreement.agreement",
-        "    return Party(tuple(sorted(party.ids, key=str)), party.role)\n",
-        "    return Party(party.ids, party.role)\n",
+        "oncewire.agreement.agreement:sender_of",
+        "Party(tuple(sorted(party.ids, key=str)), party.role)",
+        "Party(party.ids, party.role)",
         requirement="DUP-1",
         tests=(f"{_NAMING}::test_a_sender_has_one_name_whatever_the_order_of_its_ids",),
     ),
     Mutant(
         "the hub of an agreement is called as it wrote itself",
-        "oncewire.agreement.agreement",
-        "    if via is not None and via.party is not None and via.party.shares_id_with(party):\n"
-        "        return Party(via.party.ids, party.role)\n",
-        "",
+        "oncewire.agreement.agreement:sender_of",
+        "if via is not None and via.party is not None and via.party.shares_id_with(party):\n"
+        "    return Party(via.party.ids, party.role)",
+        "pass",
         requirement="DUP-1",
         tests=(f"{_NAMING}::test_a_sender_has_one_name_whatever_the_order_of_its_ids",),
     ),
     Mutant(
         "what was read before the timers moved is taken for stored",
-        "oncewire.store.transition.transaction",
-        "        self._work.step_over().shift_timers(by)\n        self._work.clear_rows()\n",
-        "        self._work.step_over().shift_timers(by)\n",
+        "oncewire.store.transition.transaction:KeepingSteps.shift_timers",
+        "self._work.step_over().shift_timers(by)\nself._work.clear_rows()",
+        "self._work.step_over().shift_timers(by)",
         tests=(f"{_STORE_OUTGOING}::test_what_is_saved_after_the_timers_moved_is_kept_as_it_is",),
     ),
     Mutant(
         "the connection that came last is thrown out first",
-        "oncewire.transport.listener",
-        "        return self._show_out(min(waiting, key=lambda item: item[:2])[2])\n",
-        "        return self._show_out(max(waiting, key=lambda item: item[:2])[2])\n",
+        "oncewire.transport.listener:Listener._throw_out",
+        "min(waiting, key=lambda item: item[:2])",
+        "max(waiting, key=lambda item: item[:2])",
         tests=(f"{_HTTP_SERVER}::test_when_full_the_longest_idle_makes_room",),
     ),
     Mutant(
         "who has just come is thrown out again",
-        "oncewire.transport.listener",
-        " and guest.transport is not None and guest.since < old\n",
-        " and guest.transport is not None\n",
+        "oncewire.transport.listener:Listener._throw_out",
+        "not guest.busy and guest.transport is not None and (guest.since < old)",
+        "not guest.busy and guest.transport is not None",
         tests=(f"{_HTTP_SERVER}::test_a_connection_that_has_just_come_keeps_its_place",),
     ),
     Mutant(
         "a file has its name before it is on the disk",
-        "oncewire.entry.files",
-        "                    file.flush()\n                    os.fsync(handle)\n",
-        "                    file.flush()\n",
+        "oncewire.entry.files:placed",
+        "file.flush()\nos.fsync(handle)",
+        "file.flush()",
         tests=(f"{_WAYS}::test_a_file_has_its_name_when_its_content_is_on_the_disk",),
     ),
     Mutant(
         "a file's name is not on the disk",
-        "oncewire.entry.files",
-        "            os.fsync(folder)\n",
-        "            pass\n",
+        "oncewire.entry.files:placed",
+        "try:\n"
+        "    with os.fdopen(handle, 'wb') as file:\n"
+        "        fcntl.flock(handle, fcntl.LOCK_EX)\n"
+        "        if mode is not None:\n"
+        "            os.fchmod(handle, mode)\n"
+        "        yield file\n"
+        "        file.flush()\n"
+        "        os.fsync(handle)\n"
+        "        os.replace(half, path.name, src_dir_fd=folder, dst_dir_fd=folder)\n"
+        "except BaseException:\n"
+        "    with contextlib.suppress(OSError):\n"
+        "        os.unlink(half, dir_fd=folder)\n"
+        "    raise\n"
+        "os.fsync(folder)",
+        "try:\n"
+        "    with os.fdopen(handle, 'wb') as file:\n"
+        "        fcntl.flock(handle, fcntl.LOCK_EX)\n"
+        "        if mode is not None:\n"
+        "            os.fchmod(handle, mode)\n"
+        "        yield file\n"
+        "        file.flush()\n"
+        "        os.fsync(handle)\n"
+        "        os.replace(half, path.name, src_dir_fd=folder, dst_dir_fd=folder)\n"
+        "except BaseException:\n"
+        "    with contextlib.suppress(OSError):\n"
+        "        os.unlink(half, dir_fd=folder)\n"
+        "    raise\n"
+        "pass",
         tests=(f"{_WAYS}::test_a_file_has_its_name_when_its_content_is_on_the_disk",),
     ),
     Mutant(
         "a file that cannot be named stays half",
-        "oncewire.entry.files",
-        "                    os.unlink(half, dir_fd=folder)\n",
-        "                    pass\n",
+        "oncewire.entry.files:placed",
+        "with contextlib.suppress(OSError):\n    os.unlink(half, dir_fd=folder)",
+        "with contextlib.suppress(OSError):\n    pass",
         tests=(f"{_WAYS}::test_a_file_that_cannot_have_its_name_leaves_nothing",),
     ),
     Mutant(
         "a file is written through a link",
-        "oncewire.entry.files",
-        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC",
-        "os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC",
+        "oncewire.entry.files:placed",
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
+        "os.O_WRONLY | os.O_CREAT",
         tests=(f"{_WAYS}::test_nothing_is_written_through_a_link_that_others_put_there",),
     ),
     Mutant(
         "a file that somebody still writes is removed",
-        "oncewire.entry.files",
-        "        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "",
+        "oncewire.entry.files:_is_left",
+        "if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():\n"
+        "    return False\n"
+        "fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():\n    return False",
         tests=(f"{_WAYS}::test_what_a_killed_process_had_begun_goes_when_it_is_put_again",),
     ),
     Mutant(
         "a backup is made where a link leads",
-        "oncewire.entry.running.backup",
-        "        if half.is_symlink():\n            half.unlink()\n",
-        "",
+        "oncewire.entry.running.backup:_begun",
+        "if half.is_symlink():\n    half.unlink()",
+        "pass",
         tests=(
             (
                 "tests/entry/running/test_backup.py::"
@@ -584,85 +643,89 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "two senders with one id write one file",
-        "oncewire.entry.delivery.directory",
-        '    key = f"{message.sender}\\0{message.message_id}"\n',
-        "    key = message.message_id\n",
+        "oncewire.entry.delivery.directory:name_of",
+        "key = f'{message.sender}\\x00{message.message_id}'",
+        "key = message.message_id",
         requirement="DUP-1",
         tests=(f"{_WAYS}::test_two_senders_may_use_one_message_id",),
     ),
     Mutant(
         "two senders with one id are one event",
-        "oncewire.entry.delivery.webhook",
-        'hashlib.sha256(f"{sender}\\0{message_id}".encode())',
-        "hashlib.sha256(message_id.encode())",
+        "oncewire.entry.delivery.webhook:event_id",
+        "f'{sender}\\x00{message_id}'.encode",
+        "message_id.encode",
         requirement="DUP-1",
         tests=(f"{_WAYS}::test_two_senders_may_use_one_message_id",),
     ),
     Mutant(
         "a redirect takes the document",
-        "oncewire.entry.delivery.webhook",
-        "        if not 200 <= status < 300:\n",
-        "        if not 200 <= status < 400:\n",
+        "oncewire.entry.delivery.webhook:Webhook._post",
+        "200 <= status < 300",
+        "200 <= status < 400",
         tests=(f"{_WAYS}::test_only_2xx_takes_an_event",),
     ),
     Mutant(
         "the document goes wherever the webhook points",
-        "oncewire.entry.delivery.webhook",
-        "allow_redirects=False",
-        "allow_redirects=True",
+        "oncewire.entry.delivery.webhook:Webhook._post",
+        "self._open().post(self._url, data=body.sent() if gaps else b''.join(body.pieces()), headers=headers, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=self._timeout + body.size / SLOWEST))",
+        "self._open().post(self._url, data=body.sent() if gaps else b''.join(body.pieces()), headers=headers, allow_redirects=True, timeout=aiohttp.ClientTimeout(total=self._timeout + body.size / SLOWEST))",
         tests=(f"{_WAYS}::test_only_2xx_takes_an_event",),
     ),
     Mutant(
         "a second failure is the event of the first",
-        "oncewire.entry.delivery.webhook",
-        '        "id": event_id("failure", notice.notice_id),\n',
-        '        "id": event_id("failure", notice.message_id),\n',
+        "oncewire.entry.delivery.webhook:failure_of",
+        "notice.notice_id",
+        "notice.message_id",
         tests=(f"{_WAYS}::test_each_failure_of_a_message_is_an_event_of_its_own",),
     ),
     Mutant(
         "parts within parts are not counted",
-        "oncewire.wire.mime.multipart",
-        "                depth=self._depth + 1,\n                work=self.work,\n",
-        "                depth=self._depth + 1,\n",
+        "oncewire.wire.mime.multipart:MultipartReader._start_part",
+        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, work=self.work, begin=self._part_begin if self._is_plain(headers) else None)",
+        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, begin=self._part_begin if self._is_plain(headers) else None)",
         tests=(f"{_LIMITS}::test_parts_within_parts_count_like_all_others",),
     ),
     Mutant(
         "a header line of a part may never end",
-        "oncewire.wire.mime.multipart",
-        "            if self._line_bytes + len(buffer) > self._limits.part_header_bytes:\n",
-        "            if self._line_bytes > self._limits.part_header_bytes:\n",
+        "oncewire.wire.mime.multipart:MultipartReader._read_header_line",
+        "self._line_bytes + len(buffer) > self._limits.part_header_bytes",
+        "self._line_bytes > self._limits.part_header_bytes",
         tests=(
             f"{_LIMITS}::test_a_header_line_of_a_part_that_never_ends_is_stopped_while_it_arrives",
         ),
     ),
     Mutant(
         "what a partner costs is taken from the strangers",
-        "oncewire.transport.budget",
-        "        if stranger:\n            self._processor.add",
-        "        if True:\n            self._processor.add",
+        "oncewire.transport.budget:Budgets.spend",
+        "if stranger:\n"
+        "    self._processor.add(seconds, self.limits.processor, now)\n"
+        "    self._check_processor(address, now)",
+        "if True:\n"
+        "    self._processor.add(seconds, self.limits.processor, now)\n"
+        "    self._check_processor(address, now)",
         tests=(f"{_BUDGET}::test_what_a_partner_costs_is_not_taken_from_the_strangers",),
     ),
     Mutant(
         "who is being answered is idle",
-        "oncewire.transport.listener",
-        "                if not guest.busy and guest.transport is not None and now - guest.since > patience:\n",
-        "                if guest.transport is not None and now - guest.since > patience:\n",
+        "oncewire.transport.listener:Listener._sweep",
+        "not guest.busy and guest.transport is not None and (now - guest.since > patience)",
+        "guest.transport is not None and now - guest.since > patience",
         tests=(f"{_HTTP_SERVER}::test_who_is_being_answered_is_not_idle",),
     ),
     Mutant(
         "a body that breaks off leaves a file",
-        "oncewire.store.spool",
-        "        except BaseException:\n            unfinished.abandon()\n            raise\n",
-        "        except OSError:\n            unfinished.abandon()\n            raise\n",
+        "oncewire.store.spool:FileSpool.put",
+        "BaseException",
+        "OSError",
         tests=(
             f"{_SPOOL}::test_a_sender_that_breaks_off_leaves_nothing_and_is_not_the_stores_fault",
         ),
     ),
     Mutant(
         "what a restart made a node forget is not told",
-        "oncewire.journal.predicates.receiver",
-        "        before = first.setdefault((row.peer, row.digest), row)\n",
-        "        before = first.setdefault((row.boot, row.digest), row)\n",
+        "oncewire.journal.predicates.receiver:_judge_memory",
+        "row.peer",
+        "row.boot",
         requirement="DUP-2",
         tests=(f"{_BROKEN_MESSAGES}::test_a_broken_promise_is_told_once",),
     ),

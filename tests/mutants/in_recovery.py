@@ -1,8 +1,5 @@
 """Mutants of retries and recovery that tests with real handlers must notice."""
 
-# The replaced text is the product's own, as long as its lines are.
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
@@ -19,33 +16,33 @@ _LAW = f"{_TESTS}::test_a_message_is_resent_by_the_law_and_never_given_up_early"
 IN_RECOVERY: tuple[Mutant, ...] = (
     Mutant(
         "every wait is the first one's",
-        _ATTEMPTS,
-        "    wait = terms.timeout if first else terms.retry_interval\n",
-        "    wait = terms.timeout\n",
+        f"{_ATTEMPTS}:_transmit",
+        "wait = terms.timeout if first else terms.retry_interval",
+        "wait = terms.timeout",
         requirement="RTY-2",
         tests=(_LAW,),
     ),
     Mutant(
         "given up one resend early",
-        _ATTEMPTS,
-        "    if outgoing.attempts_here > terms.resends:\n",
-        "    if outgoing.attempts_here >= terms.resends:\n",
+        f"{_ATTEMPTS}:attempt_due",
+        "outgoing.attempts_here > terms.resends",
+        "outgoing.attempts_here >= terms.resends",
         requirement="RTY-18",
         tests=(_LAW,),
     ),
     Mutant(
         "a time-out is waited for twice as long before the resend",
-        _ATTEMPTS,
-        "        next_attempt_at=now + wait if terms.runs_protocol else None,\n",
-        "        next_attempt_at=now + 2 * wait if terms.runs_protocol else None,\n",
+        f"{_ATTEMPTS}:_transmit",
+        "now + wait",
+        "now + 2 * wait",
         requirement="RTY-7",
         tests=(_LAW,),
     ),
     Mutant(
         "a transport error is followed by a resend at once",
-        _ATTEMPTS,
-        "    due = max(outgoing.next_attempt_at or now, now + terms.retry_interval)\n",
-        "    due = now\n",
+        f"{_ATTEMPTS}:transmission_failed",
+        "due = max(outgoing.next_attempt_at or now, now + terms.retry_interval)",
+        "due = now",
         requirement="RTY-6",
         tests=(
             f"{_TESTS}::test_after_a_transport_error_the_message_is_sent_again_after_an_interval",
@@ -53,11 +50,13 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a communication error ends the message",
-        _ANSWERS,
-        "    if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:\n",
-        "    if kind is ErrorClass.COMMUNICATION:\n"
-        "        return _messaging_error(outgoing, channel, terms, error, error_id)\n"
-        "    if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:\n",
+        f"{_ANSWERS}:error_arrived",
+        "if kind is ErrorClass.TRANSIENT:\n"
+        "    return _transient(outgoing, channel, terms, now, error, error_id)",
+        "if kind is ErrorClass.TRANSIENT:\n"
+        "    return _transient(outgoing, channel, terms, now, error, error_id)\n"
+        "if kind is ErrorClass.COMMUNICATION:\n"
+        "    return _messaging_error(outgoing, channel, terms, error, error_id)",
         requirement="ERR-1",
         tests=(
             f"{_TESTS}::test_a_communication_error_that_is_received_is_worked_like_a_local_one",
@@ -65,28 +64,27 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "after the pause the last message is not sent again",
-        _ANSWERS,
-        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due\n",
-        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=None\n",
+        f"{_ANSWERS}:_transient",
+        "outgoing.moved(OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due)",
+        "outgoing.moved(OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=None)",
         requirement="RTY-9",
         tests=(f"{_TESTS}::test_a_transient_error_stops_the_sender_for_as_long_as_it_says",),
     ),
     Mutant(
         "a transient error during another recovery is not heard",
-        _ANSWERS,
-        "    if outgoing.state is not OutgoingState.OUTSTANDING:\n"
-        "        return SenderStep(outgoing, channel, (note,))\n",
-        "    if outgoing.attempts_lost or outgoing.next_attempt_at:\n"
-        "        return SenderStep(outgoing, channel, (note,))\n",
+        f"{_ANSWERS}:_transient",
+        "if outgoing.state is not OutgoingState.OUTSTANDING:\n"
+        "    return SenderStep(outgoing, channel, (note,))",
+        "if outgoing.attempts_lost or outgoing.next_attempt_at:\n"
+        "    return SenderStep(outgoing, channel, (note,))",
         requirement="RTY-10",
         tests=(f"{_TESTS}::test_another_error_switches_to_its_own_recovery",),
     ),
     Mutant(
         "a transient error gives a retry back",
-        _ANSWERS,
-        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due\n",
-        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due,\n"
-        "        attempts_here=0,\n",
+        f"{_ANSWERS}:_transient",
+        "outgoing.moved(OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due)",
+        "outgoing.moved(OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due, attempts_here=0)",
         requirement="RTY-11",
         tests=(
             f"{_TESTS}::test_all_errors_count_against_one_total_and_then_the_operator_is_called",
@@ -94,9 +92,9 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "used up retries of v0-078 fail the message and nobody is called",
-        _ATTEMPTS,
-        "    if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:\n",
-        "    if terms.on_exhausted is None:\n",
+        f"{_ATTEMPTS}:_exhausted",
+        "terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL",
+        "terms.on_exhausted is None",
         requirement="RTY-12 OPS-1",
         tests=(
             f"{_TESTS}::test_all_errors_count_against_one_total_and_then_the_operator_is_called",
@@ -104,48 +102,53 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a messaging error keeps its place in the window",
-        _ANSWERS,
-        "    return go_on(refused, channel, terms, effects, Fate.GIVEN_UP)\n",
-        "    return SenderStep(refused, channel, effects)\n",
+        f"{_ANSWERS}:_refused",
+        "go_on(refused, channel, terms, effects, Fate.GIVEN_UP)",
+        "SenderStep(refused, channel, effects)",
         requirement="ERR-2",
         tests=(f"{_TESTS}::test_a_messaging_error_is_passed_up_and_the_transfer_goes_on",),
     ),
     Mutant(
         "the retries of the first transport are those of all",
-        _ATTEMPTS,
-        "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)\n",
-        "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=3)\n",
+        f"{_ATTEMPTS}:_on_next_transport",
+        "replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)",
+        "replace(outgoing, transport=outgoing.transport + 1, attempts_here=3)",
         requirement="RTY-4",
         tests=(f"{_TESTS}::test_the_retries_of_each_transport_are_counted_apart",),
     ),
     Mutant(
         "the incident of a pause outlives it",
-        "oncewire.handler.upkeep.operate",
-        "        return receiver is None or receiver.paused_until <= node.now()\n",
-        "        return receiver is None\n",
+        "oncewire.handler.upkeep.operate:_is_over",
+        "return receiver is None or receiver.paused_until <= node.now()",
+        "return receiver is None",
         tests=(f"{_ENDS}::test_the_incident_of_a_pause_ends_with_it",),
     ),
     Mutant(
         "a disk is called free because a row could be kept",
-        "oncewire.handler.loop.joining",
-        "                await asyncio.to_thread(self._works)\n",
-        "",
+        "oncewire.handler.loop.joining:OutageIncident.run",
+        "await asyncio.to_thread(self._works)\n"
+        "if came == self._came:\n"
+        "    await self._operate(partial(Engine.resume, channel=self._channel))\n"
+        "    self._open = came != self._came",
+        "if came == self._came:\n"
+        "    await self._operate(partial(Engine.resume, channel=self._channel))\n"
+        "    self._open = came != self._came",
         tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
     ),
     Mutant(
         "a full disk that a run left open is nobody's",
-        "oncewire.handler.loop.joining",
-        "            self._open = await self._operate(lambda engine: engine.is_called(self._channel))\n",
-        "            self._open = False\n",
+        "oncewire.handler.loop.joining:OutageIncident.run",
+        "self._open = await self._operate(lambda engine: engine.is_called(self._channel))",
+        "self._open = False",
         tests=(
             f"{_FULL}::test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start",
         ),
     ),
     Mutant(
         "a damaged database is waited for",
-        "oncewire.handler.arriving.release",
-        " and not isinstance(problem, StoreCorrupt)\n",
-        "\n",
+        "oncewire.handler.arriving.release:call_operator",
+        "waits = isinstance(problem, StoreFull | StoreGone) and (not isinstance(problem, StoreCorrupt))",
+        "waits = isinstance(problem, StoreFull | StoreGone)",
         tests=(f"{_ENDS}::test_troubles_of_the_store_that_end_in_another_way_are_told_apart",),
     ),
 )

@@ -16,103 +16,127 @@ _RECORD = "tests/entry/running/test_store_record.py"
 IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "what a failed commit held stays in memory",
-        "oncewire.store.transition.turns",
-        "                self._abandon()\n                raise\n",
-        "                raise\n",
+        "oncewire.store.transition.turns:Turns.commit",
+        "self._abandon()\nraise",
+        "raise",
         requirement="STO-1",
         tests=(f"{_TURNS}::test_every_nth_commit_fails_and_nothing_of_it_stays_in_memory",),
     ),
     Mutant(
         "what another process wrote is not noticed",
-        "oncewire.store.transition.turns",
-        "            elif work.backend.changed_elsewhere():\n",
-        "            elif not work.backend:\n",
+        "oncewire.store.transition.turns:Turns._look",
+        "if work.backend.changed_elsewhere():\n    work.clear()\nelif work.full:\n    work.rest()",
+        "if not work.backend:\n    work.clear()\nelif work.full:\n    work.rest()",
         tests=(f"{_TURNS}::test_whoever_else_writes_is_noticed",),
     ),
     Mutant(
         "a list is what happens to be in memory",
-        "oncewire.store.transition.work",
-        '        if not self.complete or index == "responses":\n',
-        '        if index == "responses":\n',
+        "oncewire.store.transition.work:Work.fill_outgoing",
+        "if not self.complete or index == 'responses':\n"
+        "    start = (after,) if after else None\n"
+        "    self._fill(index, bounds, limit, self.outgoing, self._load_sent, start)",
+        "if index == 'responses':\n"
+        "    start = (after,) if after else None\n"
+        "    self._fill(index, bounds, limit, self.outgoing, self._load_sent, start)",
         tests=(_OUTGOING,),
     ),
     Mutant(
         "all that is live counts as held although it does not fit",
-        "oncewire.store.transition.work",
-        "        while len(self.outgoing.rows) > LIVE_MAX:\n            self.complete = False\n",
-        "        while len(self.outgoing.rows) > LIVE_MAX:\n",
+        "oncewire.store.transition.work:Work._bound",
+        "self.complete = False\noldest = next(iter(self.outgoing.rows))",
+        "oldest = next(iter(self.outgoing.rows))",
         tests=(f"{_TURNS}::test_what_does_not_fit_is_read_back",),
     ),
     Mutant(
         "an undone row is taken for one that is not there",
-        "oncewire.store.transition.tables",
-        "        if old is UNKNOWN:\n            self.forget(key)\n        else:\n"
-        "            self._set(key, old)\n",
-        "        self._set(key, None if old is UNKNOWN else old)\n",
+        "oncewire.store.transition.tables:Table.restore",
+        "if old is UNKNOWN:\n    self.forget(key)\nelse:\n    self._set(key, old)",
+        "self._set(key, None if old is UNKNOWN else old)",
         tests=(f"{_TURNS}::test_damaged_terms_stay_damaged_where_their_mending_is_undone",),
     ),
     Mutant(
         "numbers of an undone transition are lost",
-        "oncewire.store.transition.work",
-        "        self.counters = dict(counters)\n",
-        "        del counters\n",
+        "oncewire.store.transition.work:Work._take_back",
+        "self.counters = dict(counters)",
+        "del counters",
         tests=(f"{_TRANSITIONS}::test_an_exception_undoes_exactly_its_transition",),
     ),
     Mutant(
         "one value that cannot be kept fails the whole turn",
-        "oncewire.store.sqlite.backend",
-        "            _check_sizes(texts, numbers)\n            # Whom",
-        "            # Whom",
+        "oncewire.store.sqlite.backend:Checking.check",
+        "_check_sizes(texts, numbers)\nnamed = {values[_CHECKED_MESSAGE] for values in journal}",
+        "named = {values[_CHECKED_MESSAGE] for values in journal}",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
     ),
     Mutant(
         "a step over many rows does not see what the turn did before it",
-        "oncewire.store.transition.work",
-        "            self.journal, self.counters = journal, counters\n        self.write()\n",
-        "            self.journal, self.counters = journal, counters\n",
+        "oncewire.store.transition.work:Work.step_over",
+        "if not self._stepped:\n"
+        "    changes, rows, _ = self._begun\n"
+        "    mine = {(table, key): table.rows[key] for table, key, _, _ in self.log[changes:]}\n"
+        "    journal, counters = (self.journal[rows:], self.counters)\n"
+        "    self._take_back()\n"
+        "    self.write()\n"
+        "    self.backend.begin_steps()\n"
+        "    self._stepped = True\n"
+        "    for (table, key), row in mine.items():\n"
+        "        table.put(key, row)\n"
+        "    self.journal, self.counters = (journal, counters)\n"
+        "self.write()",
+        "if not self._stepped:\n"
+        "    changes, rows, _ = self._begun\n"
+        "    mine = {(table, key): table.rows[key] for table, key, _, _ in self.log[changes:]}\n"
+        "    journal, counters = (self.journal[rows:], self.counters)\n"
+        "    self._take_back()\n"
+        "    self.write()\n"
+        "    self.backend.begin_steps()\n"
+        "    self._stepped = True\n"
+        "    for (table, key), row in mine.items():\n"
+        "        table.put(key, row)\n"
+        "    self.journal, self.counters = (journal, counters)",
         tests=("tests/store/test_keeping.py",),
     ),
     Mutant(
         "a step over many rows outlives its transition",
-        "oncewire.store.sqlite.loading",
-        '        self.run("ROLLBACK TO steps")\n',
-        "",
+        "oncewire.store.sqlite.loading:Statements.undo_steps",
+        "'It is undone.'\nself.run('ROLLBACK TO steps')",
+        "'It is undone.'",
         tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),
     ),
     Mutant(
         "an older copy of the store is taken for the store",
-        "oncewire.store.sqlite.connection",
-        "    if found.journal < known.journal:\n",
-        "    if found.journal < 0:\n",
+        "oncewire.store.sqlite.connection:check_mark",
+        "found.journal < known.journal",
+        "found.journal < 0",
         tests=(f"{_MARK}::test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with",),
     ),
     Mutant(
         "an empty store is taken for a new one where there was another",
-        "oncewire.entry.running.assemble",
-        "            known=read_record(settings),\n",
-        "            known=None,\n",
+        "oncewire.entry.running.assemble:open_store",
+        "SqliteStore.open(path, node=party_name(settings), spool=settings.path(settings.store.spool), known=read_record(settings), note=partial(write_record, settings))",
+        "SqliteStore.open(path, node=party_name(settings), spool=settings.path(settings.store.spool), known=None, note=partial(write_record, settings))",
         requirement="STO-1",
         tests=(f"{_RECORD}::test_a_store_without_content_is_no_new_party",),
     ),
     Mutant(
         "two histories of one store are one",
-        "oncewire.store.sqlite.connection",
-        "    if head and known.head and head != known.head:\n",
-        "    if head and known.head and head == known.store_id:\n",
+        "oncewire.store.sqlite.connection:check_mark",
+        "head != known.head",
+        "head == known.store_id",
         tests=(f"{_MARK}::test_the_chain_tells_two_histories_of_one_store_apart",),
     ),
     Mutant(
         "what is not committed is noted of a store",
-        "oncewire.store.sqlite.store",
-        " or self._connection.in_transaction:\n",
-        ":\n",
+        "oncewire.store.sqlite.store:SqliteStore._mark",
+        "self._note is None or self._connection is None or self._connection.in_transaction",
+        "self._note is None or self._connection is None",
         tests=(f"{_MARK}::test_what_was_never_committed_is_not_noted",),
     ),
     Mutant(
         "a backup does not know its own store",
-        "oncewire.entry.running.backup",
-        "        put_record(half, mark)\n",
-        "        put_record(half, type(mark)(mark.store_id, mark.journal + 1, mark.head))\n",
+        "oncewire.entry.running.backup:take_backup",
+        "put_record(half, mark)",
+        "put_record(half, type(mark)(mark.store_id, mark.journal + 1, mark.head))",
         tests=(f"{_RECORD}::test_a_restore_by_the_product_is_accepted_and_its_lost_end_is_not",),
     ),
 )

@@ -34,9 +34,9 @@ class PutBack:
         return cls(what, next(mutant for mutant in ALL if mutant.name == name))
 
     @classmethod
-    def change(cls, what: str, module: str, old: str, new: str) -> PutBack:
+    def change(cls, what: str, place: str, old: str, new: str) -> PutBack:
         """By a change of its own."""
-        return cls(what, Mutant(what, module, old, new))
+        return cls(what, Mutant(what, place, old, new))
 
 
 PUT_BACK: tuple[PutBack, ...] = (
@@ -75,9 +75,10 @@ PUT_BACK: tuple[PutBack, ...] = (
     ),
     PutBack.change(
         "B8 a copy gets the latest response, whatever was agreed",
-        _ACKNOWLEDGING,
-        "    if terms.duplicate_answer is DuplicateAnswer.MOST_RECENT and responded:\n",
-        "    if responded:\n",
+        f"{_ACKNOWLEDGING}:answer_duplicate",
+        "if terms.duplicate_answer is DuplicateAnswer.MOST_RECENT and responded:\n"
+        "    return DuplicateReply.LATEST_RESPONSE",
+        "if responded:\n    return DuplicateReply.LATEST_RESPONSE",
     ),
     PutBack.named("B9 a clock that was set is believed", "a clock that was set is believed"),
     PutBack.named(
@@ -87,22 +88,42 @@ PUT_BACK: tuple[PutBack, ...] = (
     PutBack.named("B9 a pause may last for ever", "a pause may last for ever"),
     PutBack.change(
         "B10 a message without an address is called sent",
-        "oncewire.handler.perform",
-        "    closed = frozenset(terms.transports).difference(addresses)\n",
-        "    closed: frozenset[str] = frozenset()\n",
+        "oncewire.handler.perform:way_to",
+        "closed = frozenset(terms.transports).difference(addresses)",
+        "closed: frozenset[str] = frozenset()",
     ),
     PutBack.change(
         "B11 a held request survives its connection",
-        _REPLY,
-        "    for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):\n",
-        "    for stored in tx.ready(FOR_EVER, limit):\n",
+        f"{_REPLY}:take_up_waiting",
+        "for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):\n"
+        "    try:\n"
+        "        terms = node.terms_of(tx, stored.incoming.terms_id)\n"
+        "    except StoreDamaged as problem:\n"
+        "        withhold(node, tx, stored, problem)\n"
+        "        continue\n"
+        "    if is_awaited(node, tx, stored) and (not answerable_after_restart(terms)):\n"
+        "        _close(node, tx, stored, _GONE)\n"
+        "    elif _ack_waits(node, tx, stored):\n"
+        "        incoming = stored.incoming\n"
+        "        heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))",
+        "for stored in tx.ready(FOR_EVER, limit):\n"
+        "    try:\n"
+        "        terms = node.terms_of(tx, stored.incoming.terms_id)\n"
+        "    except StoreDamaged as problem:\n"
+        "        withhold(node, tx, stored, problem)\n"
+        "        continue\n"
+        "    if is_awaited(node, tx, stored) and (not answerable_after_restart(terms)):\n"
+        "        _close(node, tx, stored, _GONE)\n"
+        "    elif _ack_waits(node, tx, stored):\n"
+        "        incoming = stored.incoming\n"
+        "        heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))",
     ),
     PutBack.change(
         "B11 a closed request leaves a gap",
-        _REPLY,
-        "        settled, effects = close_number(stored.incoming, channel)\n"
-        "        follow(node, tx, settled, effects)\n",
-        "        pass\n",
+        f"{_REPLY}:_close",
+        "settled, effects = close_number(stored.incoming, channel)\n"
+        "follow(node, tx, settled, effects)",
+        "pass",
     ),
     PutBack.named(
         "B12 another document under a used id is thrown away",
@@ -114,15 +135,17 @@ PUT_BACK: tuple[PutBack, ...] = (
     ),
     PutBack.change(
         "B14 a hub without a key raises",
-        "oncewire.handler.arriving.agreement_match",
-        "    if owed.signed and node.keys is None:\n",
-        "    if False:\n",
+        "oncewire.handler.arriving.agreement_match:check_signing",
+        "if owed.signed and node.keys is None:\n"
+        "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
+        "if False:\n"
+        "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
     ),
     PutBack.change(
         "B15 a warning is dropped where no acknowledgement is owed",
-        "oncewire.handler.arriving.arrive",
-        "        told = self.resolution.warnings\n",
-        "        told: tuple[Error, ...] = ()\n",
+        "oncewire.handler.arriving.arrive:Arriving._answer_at_once",
+        "told = self.resolution.warnings",
+        "told: tuple[Error, ...] = ()",
     ),
     PutBack.named(
         "K1 two epochs before a slow hand-over are a gap",

@@ -1,7 +1,7 @@
 """Run mutants: load the product with a bug in it and say what noticed.
 
 `python -m tests.mutants.run "never resend"` ends with status 0 when the bug was caught. The
-bug is put into the module's source as it is imported, in that process only.
+bug is put into the module's syntax tree as it is imported, in that process only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEDS = range(1, 13)
 
 
 class Infect(importlib.abc.MetaPathFinder):
-    """Finds one module and changes its source before it is compiled."""
+    """Finds one module and changes it before it is compiled."""
 
     def __init__(self, mutant: Mutant) -> None:
         self.mutant = mutant
@@ -48,10 +48,11 @@ class Infected(importlib.machinery.SourceFileLoader):
     mutant: Mutant
 
     def get_code(self, fullname: str) -> object:
-        source = self.get_data(self.path).decode()
-        if source.count(self.mutant.old) != 1:
-            sys.exit(f"the text of mutant {self.mutant.name!r} is not in {fullname} exactly once")
-        return compile(source.replace(self.mutant.old, self.mutant.new), self.path, "exec")
+        try:
+            infected = self.mutant.put_into(self.get_data(self.path).decode())
+        except LookupError as lost:
+            sys.exit(str(lost))
+        return compile(infected, self.path, "exec", dont_inherit=True)
 
 
 def caught(mutant: Mutant) -> str | None:
