@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oncewire.entry.control.client import Running
+from oncewire.entry.control.client import LocalHandler
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.serving import Prepared, prepare, serving
 
@@ -20,11 +20,11 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.loop = asyncio.new_event_loop()
-        self._doors: dict[str, AbstractAsyncContextManager[Running]] = {}
+        self._doors: dict[str, AbstractAsyncContextManager[LocalHandler]] = {}
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
-    def start(self, name: str) -> Running:
+    def start(self, name: str) -> LocalHandler:
         settings = load(self.folder / name, environ={}).settings
         door = serving(settings, self.do(_prepared(settings)))
         self._doors[name] = door

@@ -12,7 +12,7 @@ from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.whole import with_envelope
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 from tests.fuzz.mutations import mutated
 from tests.wire import samples
 from tests.wire.roots import read_fault
@@ -90,9 +90,9 @@ def _outcome(capture: Capture) -> Received | ReadFault:
 
 
 @functools.lru_cache(maxsize=2)
-def _learned(good: tuple[bytes, ...]) -> Moulds:
+def _learned(good: tuple[bytes, ...]) -> EnvelopeTemplates:
     """What there is to learn of the messages that mutations start from."""
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     for number, data in enumerate(good):
         try:
             received = codec.read(open_capture(data).parcel)

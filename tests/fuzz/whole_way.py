@@ -20,7 +20,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Source
 from oncewire.handler.arriving.inbound import Intake
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.world import RealWorld
@@ -102,7 +102,7 @@ class InProcess:
 
     def _fresh(self) -> Engine:
         agreement = read_toml(agreement_text("beta", "alpha", "ebms2", SYNC))
-        node = Node("beta", MemoryStore("beta"), Agreements([agreement]), RealWorld())
+        node = HandlerContext("beta", MemoryStore("beta"), Agreements([agreement]), RealWorld())
         engine = Engine(node)
         engine.start()
         engine.commit()
@@ -126,8 +126,8 @@ class InProcess:
         if chance.random() < 0.5:
             answer = engine.receive(parcel, source)
         else:
-            spool = engine.node.store.spool
-            intake = Intake(spool, parcel.content_type, parcel.headers, engine.node.limits)
+            spool = engine.context.store.spool
+            intake = Intake(spool, parcel.content_type, parcel.headers, engine.context.limits)
             intake.begin()
             intake.feed(pieces(chance, parcel.body))
             stored, reading, spooled = intake.finish()
@@ -213,7 +213,7 @@ async def over_sockets(folder: Path, seed: int) -> AsyncIterator[OverSockets]:
     """A handler to fuzz; whatever escaped in it is raised at the end."""
     agreement = read_toml(agreement_text("beta", "alpha", "ebms2", SYNC))
     store = SqliteStore.open(folder / "beta.db", node="beta")
-    node = Node("beta", store, Agreements([agreement]), RealWorld())
+    node = HandlerContext("beta", store, Agreements([agreement]), RealWorld())
     # What is not all there is not waited for.
     limits = HttpLimits(
         header_wait=0.4,

@@ -134,6 +134,6 @@ class Asking:
 
     def rows(self, name: str, *kinds: str) -> list[Row]:
         """What one of them journaled."""
-        with self.pair.engines[name].node.store.reader() as reader:
+        with self.pair.engines[name].context.store.reader() as reader:
             rows: Sequence[Row] = reader.journal_since(0, 1_000_000)
         return [row for row in rows if not kinds or row.kind in kinds]

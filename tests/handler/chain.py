@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice, Post, PostAnswer, Source, StatusTold
 from oncewire.handler.answering.answer import Answer
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
@@ -57,7 +57,7 @@ class Chain:
         old = self.engines.get(name)
         world = old.node.world if old is not None else TestWorld(name)
         kept = store or (old.node.store if old is not None else MemoryStore(name))
-        engine = self.engines[name] = Engine(Node(name, kept, agreements, world))
+        engine = self.engines[name] = Engine(HandlerContext(name, kept, agreements, world))
         engine.start()
         self.settle(name)
         return engine
@@ -98,11 +98,11 @@ class Chain:
     def carry(self, name: str, action: Post | PostAnswer) -> Answer:
         """One parcel to its receiver, and what comes back on its connection."""
         engine, to = self.engines[name], action.address.split("/")[2]
-        parcel = whole_parcel(engine.node, action.parcel)
+        parcel = whole_parcel(engine.context, action.parcel)
         self.carried.append((name, to, parcel))
         answer = self.deliver(to, parcel)
         back = answer.parcel
-        reply = None if back is None else whole_parcel(self.engines[to].node, back)
+        reply = None if back is None else whole_parcel(self.engines[to].context, back)
         if isinstance(action, Post):
             sent = Transmission(action.message_id, action.attempt, sent=True)
             engine.transmission_over(sent, reply)
@@ -118,18 +118,18 @@ class Chain:
 
     def pass_time(self, duration: int) -> None:
         for name, engine in list(self.engines.items()):
-            assert isinstance(engine.node.world, TestWorld)
-            engine.node.world.time += duration
+            assert isinstance(engine.context.world, TestWorld)
+            engine.context.world.time += duration
             engine.tick()
             self.settle(name)
 
     def state(self, message_id: str, name: str = "buyer") -> OutgoingState | None:
-        with self.engines[name].node.store.transition() as tx:
+        with self.engines[name].context.store.transition() as tx:
             stored = tx.outgoing(message_id)
         return None if stored is None else stored.outgoing.state
 
     def rows(self, name: str, message_id: str | None = None) -> list[Row]:
-        with self.engines[name].node.store.reader() as reader:
+        with self.engines[name].context.store.reader() as reader:
             rows = reader.journal_since(0, 100_000)
         return [row for row in rows if message_id in (None, row.message_id)]
 

@@ -151,7 +151,7 @@ class SpoolingPair(Pair):
     def deliver(self, name: str, parcel: Parcel) -> Answer:
         engine, stored = self.engines[name], None
         if len(parcel.body) > SPOOL_ABOVE:
-            spooled, length = engine.node.store.spool.put([parcel.body])
+            spooled, length = engine.context.store.spool.put([parcel.body])
             slices = (SpoolSlice(spooled, 0, length),)
             stored = StoredParcel(parcel.content_type, parcel.headers, slices)
         try:
@@ -167,10 +167,10 @@ class SpoolingPair(Pair):
         """As the real one does: what has changed stays, who is sent away comes back."""
         lost = Transmission(post.message_id, post.attempt, sent=False, reason="503")
         try:
-            check_files(engine.node.store.spool, post.parcel)
+            check_files(engine.context.store.spool, post.parcel)
         except StoreDamaged as problem:
             engine.transmission_over(lost)
-            set_aside(engine.node, post.message_id, problem)
+            set_aside(engine.context, post.message_id, problem)
             self.settle(name)
             return
         try:
@@ -212,12 +212,12 @@ class Scene:
         self.pair.settle("beta")
 
     def incidents(self, side: str) -> list[tuple[str | None, str | None, str]]:
-        with self.pair.engines[side].node.store.reader() as reader:
+        with self.pair.engines[side].context.store.reader() as reader:
             return [(one.message_id, one.channel, one.reason) for one in reader.incidents()]
 
     def look(self, side: str) -> None:
         """What people and pages ask for works, whatever is damaged."""
-        with self.pair.engines[side].node.store.reader() as reader:
+        with self.pair.engines[side].context.store.reader() as reader:
             reader.counts(), reader.channels(), reader.incidents(), reader.spooled()
             reader.journal_since(0, 1000)
             for sent in reader.outgoing_list():

@@ -17,7 +17,7 @@ from oncewire.agreement.compose import layer
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source
-from oncewire.handler.context import Keys, Node
+from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
@@ -76,7 +76,7 @@ class Desk:
     ) -> None:
         self.world = TestWorld("desk")
         self.world.time = parse_instant(at)[0]
-        node = Node(
+        node = HandlerContext(
             "desk", MemoryStore("desk"), Agreements(agreements, form=form), self.world, keys=keys
         )
         self.engine = Engine(node)
@@ -105,7 +105,7 @@ class Desk:
         self.commit()
         if answer.parcel is None:
             return Reply(answer.status)
-        back = whole_parcel(self.engine.node, answer.parcel)
+        back = whole_parcel(self.engine.context, answer.parcel)
         fault = read_fault(back.body)
         message = codec.read(back).message if fault is None else None
         return Reply(answer.status, message, fault, back)
@@ -113,7 +113,7 @@ class Desk:
     def answers(self) -> list[Message]:
         """The signals that left on connections of their own."""
         return [
-            codec.read(whole_parcel(self.engine.node, one.parcel)).message for one in self.posted
+            codec.read(whole_parcel(self.engine.context, one.parcel)).message for one in self.posted
         ]
 
     def take(self) -> list[GivenMessage]:
@@ -123,7 +123,7 @@ class Desk:
         for stored in taken:
             self.engine.confirm(stored.incoming.sender, stored.incoming.message_id)
         self.commit()
-        return [GivenMessage.of(self.engine.node, one) for one in taken]
+        return [GivenMessage.of(self.engine.context, one) for one in taken]
 
     # --- sending ---
 
@@ -135,7 +135,7 @@ class Desk:
 
     def parcel(self, post: Post) -> Parcel:
         """The bytes of an attempt."""
-        return whole_parcel(self.engine.node, post.parcel)
+        return whole_parcel(self.engine.context, post.parcel)
 
     def hear(self, post: Post, reply: Parcel | None, *, sent: bool = True) -> None:
         """The attempt ended, and this came back with it; `sent`: the status was a 2xx."""
@@ -151,7 +151,7 @@ class Desk:
 
     def stored(self, message_id: str) -> StoredOutgoing:
         """A message that was sent from here."""
-        with self.engine.node.store.transition() as tx:
+        with self.engine.context.store.transition() as tx:
             found = tx.outgoing(message_id)
         assert found is not None
         return found
@@ -163,20 +163,20 @@ class Desk:
     def terms(self, message_id: str) -> Terms:
         """What a message that was sent from here runs under."""
         terms_id = self.stored(message_id).outgoing.terms_id
-        with self.engine.node.store.transition() as tx:
-            return self.engine.node.terms_of(tx, terms_id)
+        with self.engine.context.store.transition() as tx:
+            return self.engine.context.terms_of(tx, terms_id)
 
     # --- looking ---
 
     def violations(self) -> tuple[Violation, ...]:
         """What the checker finds in this handler's journal."""
-        with self.engine.node.store.reader() as reader:
+        with self.engine.context.store.reader() as reader:
             return check_journal(reader.journal_since(0, 1_000_000), healed=False).violations
 
     @property
     def refused(self) -> int:
         """How many messages were refused, with a row of the journal or only counted."""
-        counted = sum(one.count for one in self.engine.node.refusals.counted)
+        counted = sum(one.count for one in self.engine.context.refusals.counted)
         return max(counted, len(self.journal("refused")))
 
     def journal(self, kind: str) -> list[Row]:
@@ -185,7 +185,7 @@ class Desk:
 
     def every_row(self) -> list[Row]:
         """The journal."""
-        with self.engine.node.store.reader() as reader:
+        with self.engine.context.store.reader() as reader:
             return list(reader.journal_since(0, 1_000_000))
 
 

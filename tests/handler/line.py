@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.sending.submit import Submission
@@ -145,7 +145,7 @@ async def line(options: Options, application: Clerk | None = None) -> AsyncItera
     async with AsyncExitStack() as stack:
         for name in names(options):
             agreements = Agreements(agreements_of(name, options))
-            node = Node(name, MemoryStore(name), agreements, RealWorld())
+            node = HandlerContext(name, MemoryStore(name), agreements, RealWorld())
             called = application if name == "seller" else None
             handler = Handler(node, {"http": Port(net, name)}, application=called)
             handlers[name] = await stack.enter_async_context(handler)

@@ -21,7 +21,7 @@ from oncewire.handler.actions import (
     StatusTold,
 )
 from oncewire.handler.answering.answer import Answer
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.joining import join_at_once
 from oncewire.handler.sealing.seal import whole_parcel
@@ -108,13 +108,13 @@ class Pair:
     def _start(self, own: str, store: Store, world: TestWorld) -> None:
         partner = "beta" if own == "alpha" else "alpha"
         agreement = agreement_of(agreement_text(own, partner, self.profile, self.extra))
-        self.engines[own] = Engine(Node(own, store, Agreements([agreement]), world))
+        self.engines[own] = Engine(HandlerContext(own, store, Agreements([agreement]), world))
         self.engines[own].start()
         self.settle(own)
 
     def crash(self, name: str) -> None:
         """The process dies with everything it has not committed, and is started again."""
-        node = self.engines[name].node
+        node = self.engines[name].context
         store = node.store
         store.close()
         assert isinstance(node.world, TestWorld)
@@ -122,7 +122,7 @@ class Pair:
 
     def close(self) -> None:
         for engine in self.engines.values():
-            engine.node.store.close()
+            engine.context.store.close()
 
     @property
     def alpha(self) -> Engine:
@@ -151,7 +151,7 @@ class Pair:
     def pass_time(self, duration: Duration = 60 * SECOND) -> None:
         """Let time pass on both sides, and do what becomes due."""
         for name, engine in self.engines.items():
-            world = engine.node.world
+            world = engine.context.world
             assert isinstance(world, TestWorld)
             world.time += duration
             engine.tick()
@@ -187,13 +187,13 @@ class Pair:
         elif isinstance(action, Post):
             self._post(name, engine, action)
         elif isinstance(action, PostAnswer):
-            parcel = whole_parcel(engine.node, action.parcel)
+            parcel = whole_parcel(engine.context, action.parcel)
             self.answers.append(parcel.body)
             if self.lose_answer(len(self.answers)):
                 return
             receiver = _host(action.address)
             back = self.deliver(receiver, parcel).parcel
-            reply = None if back is None else whole_parcel(self.engines[receiver].node, back)
+            reply = None if back is None else whole_parcel(self.engines[receiver].context, back)
             engine.answer_left(action, sent=True, reply=reply)
             self.settle(name)
 
@@ -204,10 +204,10 @@ class Pair:
             engine.transmission_over(lost)
             self.settle(name)
             return
-        answer = self.deliver(_host(post.address), whole_parcel(engine.node, post.parcel))
+        answer = self.deliver(_host(post.address), whole_parcel(engine.context, post.parcel))
         reply = None
         if answer.parcel is not None:
-            reply = whole_parcel(engine.node, answer.parcel)
+            reply = whole_parcel(engine.context, answer.parcel)
             self.answers.append(reply.body)
             if self.lose_answer(len(self.answers)):
                 engine.transmission_over(lost)
@@ -234,13 +234,13 @@ class Pair:
     def verify(self, *, healed: bool = True) -> JournalReport:
         rows = []
         for engine in self.engines.values():
-            with engine.node.store.reader() as reader:
+            with engine.context.store.reader() as reader:
                 rows += reader.journal_since(0, 1_000_000)
         return check_journal(rows, healed=healed)
 
     def kinds(self, name: str) -> list[str]:
         """What one node journaled, in order."""
-        with self.engines[name].node.store.reader() as reader:
+        with self.engines[name].context.store.reader() as reader:
             return [row.kind for row in reader.journal_since(0, 1_000_000)]
 
 

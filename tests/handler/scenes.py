@@ -84,7 +84,7 @@ def conversation(stage: Stage) -> None:
 
 def question(stage: Stage) -> None:
     """An order whose response is waited for on its connection."""
-    stage.engines["beta"].node.application_called = True
+    stage.engines["beta"].context.application_called = True
     stage.responses = {"order-1@alpha": [response()]}
     stage.send()
     stage.take("alpha")
@@ -136,7 +136,7 @@ def copies(stage: Stage) -> None:
 
 def early_copies(stage: Stage) -> None:
     """A copy comes while nothing is stored that could answer it."""
-    stage.engines["beta"].node.application_called = True
+    stage.engines["beta"].context.application_called = True
     stage.lose_request = lambda post: True
     stage.send()
     parcel = stage.sent()

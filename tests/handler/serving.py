@@ -11,7 +11,7 @@ import aiohttp
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.context import Keys, Node
+from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.handler import Handler
 from oncewire.handler.sending.submit import Submission
@@ -54,7 +54,7 @@ async def serving(
     listen: int | None = None,
     vfs: str | None = None,
     keys: Keys | None = None,
-    change: Callable[[Node], None] = lambda node: None,
+    change: Callable[[HandlerContext], None] = lambda node: None,
     application: Application | None = None,
     others: Mapping[str, Transport] | None = None,
 ) -> AsyncIterator[Handler]:
@@ -62,7 +62,7 @@ async def serving(
     travels by beside HTTP."""
     agreement = read_toml(agreement_text(own, partner, profile, extra, ports))
     store = SqliteStore.open(folder / f"{own}.db", node=own, vfs=vfs)
-    node = Node(own, store, Agreements([agreement]), RealWorld(), keys=keys)
+    node = HandlerContext(own, store, Agreements([agreement]), RealWorld(), keys=keys)
     change(node)
     transport = HttpTransport(
         # A slow machine is no flood: who comes in does not depend on its speed here.
@@ -95,5 +95,5 @@ async def post(
 
 def journal(handler: Handler) -> list[Row]:
     """Everything a running handler recorded."""
-    with handler.engine.node.store.reader() as reader:
+    with handler.engine.context.store.reader() as reader:
         return reader.journal_since(0, 10_000_000)

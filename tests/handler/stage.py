@@ -18,7 +18,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostAnswer, Source
 from oncewire.handler.answering.answer import Answer
-from oncewire.handler.context import Keys, Node
+from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
@@ -84,7 +84,7 @@ class Stage:
         for name, texts in papers.items():
             agreements = Agreements([read_toml(text, load=load) for text in texts])
             world, own = TestWorld(name), (keys or {}).get(name)
-            node = Node(name, MemoryStore(name), agreements, world, keys=own)
+            node = HandlerContext(name, MemoryStore(name), agreements, world, keys=own)
             self.engines[name] = Engine(node)
             self.engines[name].start()
             self.settle(name)
@@ -116,7 +116,7 @@ class Stage:
         taken = engine.take(100, 30 * SECOND)
         self.settle(name)
         for stored in taken:
-            given = GivenMessage.of(engine.node, stored)
+            given = GivenMessage.of(engine.context, stored)
             self.note(name, "is given", given.message_id, [one.data for one in given.payloads])
             responses = self.responses.get(given.message_id, [])
             engine.confirm(given.sender, given.message_id, responses)
@@ -138,10 +138,10 @@ class Stage:
         engine = self.engines[name]
         if not isinstance(action, Post | PostAnswer):
             return
-        parcel = whole_parcel(engine.node, action.parcel)
+        parcel = whole_parcel(engine.context, action.parcel)
         how: tuple[object, ...] = (action.transport, action.address)
         if isinstance(action, Post):
-            how += (action.attempt, action.timeout, engine.node.store.next_wake())
+            how += (action.attempt, action.timeout, engine.context.store.next_wake())
         self.note(name, "posts", *how, sorted(parcel.headers), parcel.body.decode("latin-1"))
         host = action.address.split("/")[2] if "//" in action.address else ""
         lost = host not in self.engines or (
@@ -167,15 +167,15 @@ class Stage:
         awaited = answer.awaited
         if awaited is not None:
             self.note(name, "lets a connection wait for", awaited.patience)
-            engine.node.replying = {(awaited.sender, awaited.message_id)}
+            engine.context.replying = {(awaited.sender, awaited.message_id)}
             self.take(name)
             answer = engine.reply_to(awaited) or engine.overdue(awaited)
-            engine.node.replying = ()
+            engine.context.replying = ()
             self.settle(name)
         if answer.parcel is None:
             self.note(name, "answers", answer.status, answer.retry_after)
             return None
-        parcel = whole_parcel(engine.node, answer.parcel)
+        parcel = whole_parcel(engine.context, answer.parcel)
         self.note(name, "answers", answer.status, parcel.body.decode("latin-1"))
         return parcel
 
@@ -193,17 +193,17 @@ class Stage:
     def sent(self, number: int = 1, *, by: str = "alpha") -> Parcel:
         """An order as its sender stored it."""
         engine = self.engines[by]
-        with engine.node.store.reader() as reader:
+        with engine.context.store.reader() as reader:
             stored = reader.outgoing_parcel(f"order-{number}@{by}")
         assert stored is not None
-        return whole_parcel(engine.node, stored)
+        return whole_parcel(engine.context, stored)
 
     def pass_time(self, *durations: Duration) -> None:
         """Let time pass everywhere, and do what becomes due."""
         for duration in durations:
             for engine in self.engines.values():
-                assert isinstance(engine.node.world, TestWorld)
-                engine.node.world.time += duration
+                assert isinstance(engine.context.world, TestWorld)
+                engine.context.world.time += duration
             for name, engine in self.engines.items():
                 engine.tick()
                 self.settle(name)
@@ -214,11 +214,11 @@ class Stage:
         """All that was seen, and what the stores hold at the end."""
         found = list(self.record)
         for name, engine in self.engines.items():
-            with engine.node.store.reader() as reader:
+            with engine.context.store.reader() as reader:
                 rows = reader.journal_since(0, 1_000_000)
                 found.append(f"{name} keeps {sorted(reader.counts().items())}")
                 found += [f"{name} counts {one.code}" for one in reader.refusals()]
-            found.append(f"{name} wakes at {engine.node.store.next_wake()}")
+            found.append(f"{name} wakes at {engine.context.store.next_wake()}")
             found += [
                 f"{name} notes {row.at - START} {row.kind} {row.message_id} {row.attempt} "
                 f"{row.sequence_number} {row.transport} {row.peer} {row.detail}"

@@ -273,7 +273,7 @@ async def test_an_initiator_reads_both_replies_of_one_body(tmp_path: Path, bundl
         (acked,) = [row for row in journal(alpha) if row.kind == "acknowledged"]
         assert Acknowledged.read(acked.detail).by == "ack"
         # A copy gets the same bytes: two messages in one body.
-        with alpha.engine.node.store.reader() as reader:
+        with alpha.engine.context.store.reader() as reader:
             stored = reader.outgoing_parcel(sent.message_id)
         assert stored is not None
         body = b"".join(part for part in stored.body if isinstance(part, bytes))

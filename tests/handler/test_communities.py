@@ -250,7 +250,9 @@ def test_our_request_says_what_spine_s_does(corpus: Path) -> None:
     assert ours_.header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     action = desk.parcel(post).header("SOAPAction")
     assert action == "urn:nhs:names:services:pdsquery/QUPA_IN000006UK02"
-    assert action == action_of(ours_, desk.engine.node.agreements.by_cpa_id("S1001A1630")[0].form)
+    assert action == action_of(
+        ours_, desk.engine.context.agreements.by_cpa_id("S1001A1630")[0].form
+    )
 
 
 def test_our_refusal_has_the_shape_of_spine_s(corpus: Path) -> None:
@@ -393,7 +395,7 @@ def test_a_signed_acknowledgement_of_something_else_proves_nothing(corpus: Path)
     """Its signature holds, but it names digests of another message than ours."""
     name = "nav-smtp-transport/acknowledgment_no_from.eml"
     case = ANSWERING[name]
-    (plain,) = case.desk(corpus).engine.node.agreements
+    (plain,) = case.desk(corpus).engine.context.agreements
     (certificate,) = plain.receiving.security.partner_certificates
     own, partner = '[{value = "79768", type = "HER"}]', '[{value = "92239", type = "HER"}]'
     agreement = norway(own, partner, case.cpa_id, certificate)

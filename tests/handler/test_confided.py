@@ -56,7 +56,7 @@ def closed_pair(alpha_says: str = "", beta_says: str = "") -> Pair:
             "[security]\nsign = true\nrequire_signature = true\nencrypt = true\n"
             f'partner_certificates = ["{certificate}"]\n{says}\n'
         )
-        node = pair.engines[own].node
+        node = pair.engines[own].context
         node.agreements = Agreements([read_toml(agreement_text(own, partner, "ebms2", extra))])
         node.keys = Keys(people()[own].certificate, people()[own].key)
     return pair
@@ -221,7 +221,7 @@ def test_a_hub_checks_who_signed_what_it_cannot_open(changed: bool) -> None:
     order = chain.send()
     name, post = chain.posts.pop()
     if changed:
-        parcel = whole_parcel(chain.engines["buyer"].node, post.parcel)
+        parcel = whole_parcel(chain.engines["buyer"].context, post.parcel)
         chain.deliver("hub1", Parcel(parcel.content_type, parcel.body.replace(b"order 0", b"X")))
         assert [row.kind for row in chain.rows("hub1")][-1] == "refused"
         return

@@ -55,7 +55,7 @@ def test_what_answers_it_goes_to_its_sender(corpus: Path, name: str) -> None:
     desk = case.desk(corpus)
     reply = desk.hand_in(parcel_of(corpus, name), case.source)
     messages = [*desk.answers(), *([reply.message] if reply.message is not None else [])]
-    (agreement,) = desk.engine.node.agreements
+    (agreement,) = desk.engine.context.agreements
     for message in messages:
         assert agreement.own.is_named_by(message.header.from_party)
         assert agreement.partner.is_named_by(message.header.to_party)

@@ -177,7 +177,7 @@ def test_waiting_for_one_receiver_keeps_nobody_else_waiting(tmp_path: Path) -> N
             async with world.handler("alpha") as alpha:
                 for number in range(20):
                     await alpha.send(document(number))
-                assert alpha.engine.node.room == 256
+                assert alpha.engine.context.room == 256
             await theirs.stop()
 
     run(work(), 100)

@@ -6,7 +6,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
@@ -31,7 +31,9 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     pair.take()
     agreement = read_toml(agreement_text("beta", "alpha", "rm-0.78", TERMS))
     world = pair.beta.node.world
-    pair.engines["beta"] = Engine(Node("beta", MemoryStore("beta"), Agreements([agreement]), world))
+    pair.engines["beta"] = Engine(
+        HandlerContext("beta", MemoryStore("beta"), Agreements([agreement]), world)
+    )
     pair.beta.start()
     pair.settle("beta")
     sent = pair.send(3)

@@ -54,7 +54,7 @@ def spool_handles(folder: Path) -> list[str]:
 
 
 def incidents(handler: Handler) -> list[str]:
-    with handler.engine.node.store.reader() as reader:
+    with handler.engine.context.store.reader() as reader:
         return [incident.reason for incident in reader.incidents()]
 
 

@@ -11,7 +11,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Post
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.sending.submit import Submission
@@ -101,7 +101,7 @@ async def both_ways(
 def started(world: World, name: str) -> Handler:
     agreement = read_toml(world.agreement(name))
     store = SqliteStore.open(world.folder / f"{name}.db", node=name)
-    node = Node(name, store, Agreements([agreement]), RealWorld())
+    node = HandlerContext(name, store, Agreements([agreement]), RealWorld())
     return Handler(node, world.ways[name], probe_every=100 * MILLISECOND)
 
 
@@ -136,18 +136,18 @@ def test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_throu
             rows = of(alpha, second.message_id)
             assert [row.transport for row in rows if row.kind == Kind.SENT] == ["smtp"]
             assert "because nothing got across over http" in explain(rows)
-            assert alpha.engine.node.left
-            with alpha.engine.node.store.reader() as reader:
+            assert alpha.engine.context.left
+            with alpha.engine.context.store.reader() as reader:
                 assert any("another way" in each.reason for each in reader.incidents())
 
             lines["alpha"].before = False
-            await until(lambda: not alpha.engine.node.left)
+            await until(lambda: not alpha.engine.context.left)
             assert lines["alpha"].probes[-1] is OutcomeKind.SENT
             third = await alpha.send(document(3))
             assert await alpha.wait(third.message_id, 30) is OutgoingState.DELIVERED
             rows = of(alpha, third.message_id)
             assert [row.transport for row in rows if row.kind == Kind.SENT] == ["http"]
-            with alpha.engine.node.store.reader() as reader:
+            with alpha.engine.context.store.reader() as reader:
                 assert not reader.incidents()
             assert len(await beta.take(10)) == 3
             for handler in (alpha, beta):
@@ -272,9 +272,9 @@ retries = 0
 def test_a_transport_that_fails_to_one_partner_is_still_taken_to_the_others() -> None:
     def started() -> Engine:
         deals = Agreements([read_toml(BOTH.format(partner=name)) for name in ("beta", "gamma")])
-        engine = Engine(Node("alpha", store, deals, world))
+        engine = Engine(HandlerContext("alpha", store, deals, world))
         engine.start()
-        take_up(engine.node)
+        take_up(engine.context)
         return engine
 
     def way_of(partner: str) -> Post:
@@ -297,11 +297,11 @@ def test_a_transport_that_fails_to_one_partner_is_still_taken_to_the_others() ->
     for _ in range(2):
         assert way_of("beta").transport == "smtp"
         assert way_of("gamma").transport == "http"
-        assert [way.peer for way in left_ways(engine.node)] == ["urn:test:beta"]
+        assert [way.peer for way in left_ways(engine.context)] == ["urn:test:beta"]
         engine = started()
     fail(way_of("gamma"))
-    (beta, gamma) = left_ways(engine.node)
-    take_again(engine.node, beta)
-    assert left_ways(engine.node) == [gamma]
+    (beta, gamma) = left_ways(engine.context)
+    take_again(engine.context, beta)
+    assert left_ways(engine.context) == [gamma]
     assert way_of("beta").transport == "http"
     assert way_of("gamma").transport == "smtp"

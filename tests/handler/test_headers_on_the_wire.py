@@ -130,6 +130,6 @@ def test_a_hub_passes_a_foreign_element_on_untouched(monkeypatch: pytest.MonkeyP
     with seller.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-0@buyer")
     assert arrived.parcel is not None
-    last = codec.read(whole_parcel(seller.engine.node, arrived.parcel))
+    last = codec.read(whole_parcel(seller.engine.context, arrived.parcel))
     assert last.message.header.foreign == (FOREIGN,)
     assert FOREIGN in last.envelope

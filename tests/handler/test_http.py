@@ -100,7 +100,9 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
         for name, body, content_type, status, word in bad_inputs():
             got, _, answer = await post(ports["beta"], body, content_type)
             assert (got, word.encode() in answer) == (status, True), (name, got, answer[:400])
-        assert sum(one.count for one in beta.engine.node.refusals.counted) == len(bad_inputs()) - 1
+        assert (
+            sum(one.count for one in beta.engine.context.refusals.counted) == len(bad_inputs()) - 1
+        )
         # Only what names an agreement of ours has a row; whoever else it was has none.
         refused = [row for row in journal(beta) if row.kind == "refused"]
         assert len(refused) == 5

@@ -140,17 +140,17 @@ def test_a_known_type_with_another_value_is_another_party() -> None:
     assert desk.take() == []
     # Whoever else it is, he is not told who the parties are.
     assert reply.error[0] == "ValueNotRecognized"
-    assert [one.code for one in desk.engine.node.refusals.counted] == ["Inconsistent"]
+    assert [one.code for one in desk.engine.context.refusals.counted] == ["Inconsistent"]
 
 
 def test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy() -> None:
     """Versions before filed a message under the id that stood first in its header."""
     desk = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
     desk.hand_in(from_alpha(DUNS, ALPHA))
-    with desk.engine.node.store.transition() as tx:
+    with desk.engine.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("m@alpha")
     older = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
-    node = older.engine.node
+    node = older.engine.context
     with node.transition() as tx:
         terms = node.agreements.by_cpa_id("a")[0].receiving.terms
         kept = replace(stored.incoming, sender=str(DUNS), terms_id=node.keep_terms(tx, terms))
@@ -167,7 +167,7 @@ def test_a_hub_knows_a_copy_by_whom_it_is_from() -> None:
     chain.carrying = False
     chain.send()
     ((_, post),) = chain.posts
-    parcel = whole_parcel(chain.engines["buyer"].node, post.parcel)
+    parcel = whole_parcel(chain.engines["buyer"].context, post.parcel)
     message = codec.read(parcel).message
     chain.posts.clear()
     sender = message.header.from_party.ids

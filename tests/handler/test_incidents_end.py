@@ -93,7 +93,7 @@ def test_every_cause_of_an_incident_says_who_ends_it() -> None:
 
 
 def incidents(pair: Pair, name: str = "alpha") -> list[tuple[str | None, str | None]]:
-    with pair.engines[name].node.store.reader() as reader:
+    with pair.engines[name].context.store.reader() as reader:
         return [(incident.message_id, incident.channel) for incident in reader.incidents()]
 
 

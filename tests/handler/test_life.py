@@ -74,11 +74,11 @@ class Life:
     def _trim(self) -> None:
         """The lake has taken the journal over, up to half an hour ago."""
         for name, engine in self.pair.engines.items():
-            world = engine.node.world
+            world = engine.context.world
             assert isinstance(world, TestWorld)
-            with engine.node.store.reader() as reader:
+            with engine.context.store.reader() as reader:
                 last = reader.last_seq()
-            with engine.node.store.transition() as tx:
+            with engine.context.store.transition() as tx:
                 tx.trim_journal(world.time - HOUR // 2, last)
             self.pair.settle(name)
 

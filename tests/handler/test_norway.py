@@ -21,7 +21,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post
-from oncewire.handler.context import Keys, Node
+from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
@@ -89,7 +89,7 @@ def keys(name: str) -> Keys:
 
 def letter(document: Submission = LETTER, over: str = "smtp") -> Parcel:
     """A message of the peer, signed, its document in an envelope for us."""
-    node = Node(
+    node = HandlerContext(
         "alpha", MemoryStore("alpha"), Agreements([agreed("alpha", "beta")]), RealWorld(),
         keys=keys("alpha"),
     )  # fmt: skip
@@ -122,7 +122,7 @@ def test_a_mail_that_is_repeated_and_a_message_that_is_sent_again(tmp_path: Path
         ours = SmtpTransport(relay, ListenerSettings("beta@beta.test", port=at))
         store = SqliteStore.open(tmp_path / "beta.db", node="beta")
         agreements = Agreements([agreed("beta", "alpha")])
-        node = Node("beta", store, agreements, RealWorld(), keys=keys("beta"))
+        node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
         parcel = letter()
         assert b"application/pkcs7-mime" in parcel.body
 
@@ -197,7 +197,7 @@ def test_what_is_asked_over_http_is_answered_in_the_response_of_the_post(tmp_pat
         at = {"beta": f"http://127.0.0.1:{port}/msh"}
         store = SqliteStore.open(tmp_path / "beta.db", node="beta")
         agreements = Agreements([agreed("beta", "alpha", at)])
-        node = Node("beta", store, agreements, RealWorld(), keys=keys("beta"))
+        node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
         http = HttpTransport(HttpServerSettings("127.0.0.1", port, "/msh"))
         desk = Desk()
         parcel = letter(ask, "http")

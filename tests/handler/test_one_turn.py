@@ -44,11 +44,11 @@ def _exchange(alpha: Engine, beta: Engine) -> int:
     assert len(posts) == IN_FLIGHT
     source = Source("http", can_answer=True)
     answers = [beta.receive(whole_parcel(alpha.node, post.parcel), source) for post in posts]
-    apart = [action for action in beta.commit() if isinstance(action, PostAnswer)]
+    isolated_step = [action for action in beta.commit() if isinstance(action, PostAnswer)]
     for post, answer in zip(posts, answers, strict=True):
         reply = None if answer.parcel is None else whole_parcel(alpha.node, answer.parcel)
         alpha.transmission_over(Transmission(post.message_id, post.attempt, sent=True), reply)
-    for left in apart:
+    for left in isolated_step:
         alpha.receive(whole_parcel(beta.node, left.parcel), source)
         beta.answer_left(left, sent=True)
     settled = [action for action in alpha.commit() if isinstance(action, Settled)]
@@ -73,7 +73,7 @@ def test_at_most_ten_statements_a_message_and_one_commit_a_turn(
         window + sync,
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
     )
-    stores = [engine.node.store for engine in pair.engines.values()]
+    stores = [engine.context.store for engine in pair.engines.values()]
     if profile == "window":
         # The first message of an epoch travels alone.
         pair.send(1)

@@ -13,7 +13,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
@@ -63,7 +63,7 @@ class World:
     def handler(self, name: str) -> Handler:
         agreement = read_toml(self.agreement(name))
         store = SqliteStore.open(self.folder / f"{name}.db", node=name)
-        node = Node(name, store, Agreements([agreement]), RealWorld())
+        node = HandlerContext(name, store, Agreements([agreement]), RealWorld())
         return Handler(node, self.ways[name])
 
     @contextlib.asynccontextmanager

@@ -122,7 +122,7 @@ def test_a_copy_that_asks_for_more_is_passed_on_too(profile: str) -> None:
 @PROFILES
 def test_an_error_comes_back_the_same_way(profile: str) -> None:
     chain = Chain(options(profile, hops=2, hop_mode="transparent"))
-    world = chain.engines["seller"].node.world
+    world = chain.engines["seller"].context.world
     assert isinstance(world, TestWorld)
     world.time += HOUR
     order = chain.send(time_to_live=SECOND)
@@ -135,7 +135,7 @@ def test_an_error_comes_back_the_same_way(profile: str) -> None:
 def test_so_does_one_of_a_to_party_that_knows_no_agreement(profile: str) -> None:
     """It answers on the connection, for it knows nobody to post to. v0-078 has no such answers."""
     chain = Chain(options(profile, hops=2, hop_mode="transparent"))
-    chain.start("seller", chain.engines["buyer"].node.agreements)
+    chain.start("seller", chain.engines["buyer"].context.agreements)
     order = chain.send()
     assert chain.state(order) is OutgoingState.NOT_DELIVERED
     assert [one.message_id for one in chain.notices] == [order]

@@ -146,4 +146,4 @@ async def test_over_real_sockets(tmp_path: Path, profile: str) -> None:
             said = await alpha.ask_status(sent.message_id, 20)
             assert said is not None
             assert said.status is MessageStatus.RECEIVED
-    assert not alpha.engine.node.pings
+    assert not alpha.engine.context.pings

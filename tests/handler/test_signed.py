@@ -54,7 +54,7 @@ def signed_pair(
             extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
             extra += f'actor = "{actor}"\n'
         agreement = read_toml(agreement_text(own, partner, profile, extra + more))
-        node = pair.engines[own].node
+        node = pair.engines[own].context
         node.agreements = Agreements([agreement])
         node.keys = Keys(people[own].certificate, people[own].key)
     return pair
@@ -206,7 +206,7 @@ def signing_chain(profile: str, hubs: int) -> Chain:
     )
     chain = Chain(options(profile, hops=hubs + 1, agreement=agreement))
     for name, one in people.items():
-        chain.engines[name].node.keys = Keys(one.certificate, one.key)
+        chain.engines[name].context.keys = Keys(one.certificate, one.key)
     return chain
 
 
@@ -263,7 +263,7 @@ def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs()
         ],
     }
     for name, one in people.items():
-        node = chain.engines[name].node
+        node = chain.engines[name].context
         node.agreements = Agreements(papers[name])
         node.keys = Keys(one.certificate, one.key)
     order = chain.send()

@@ -18,8 +18,8 @@ def _taught() -> Pair:
         sent = pair.send(number)
         assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
     for engine in pair.engines.values():
-        assert engine.node.learned.hits >= 2
-        assert engine.node.learned.layouts
+        assert engine.context.learned.hits >= 2
+        assert engine.context.learned.layouts
     return pair
 
 
@@ -62,8 +62,8 @@ def test_a_certificate_that_was_replaced_between_two_messages_proves_nothing() -
 def test_a_certificate_that_has_run_out_between_two_messages_proves_nothing() -> None:
     pair = _taught()
     for engine in pair.engines.values():
-        assert isinstance(engine.node.world, TestWorld)
-        engine.node.world.time += 366 * DAY
+        assert isinstance(engine.context.world, TestWorld)
+        engine.context.world.time += 366 * DAY
     assert _is_refused(pair)
 
 

@@ -17,7 +17,7 @@ from oncewire.errors import StoreFull, ValueNotRecognized
 from oncewire.handler.actions import Source
 from oncewire.handler.arriving import inbound as inbound_module
 from oncewire.handler.arriving.inbound import Expected, Intake, take_in
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.world import RealWorld
@@ -35,12 +35,14 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbound_module, "SPOOL_ABOVE", 0)
 
 
-def node_of(path: Path, extra: str = SYNC) -> Node:
+def node_of(path: Path, extra: str = SYNC) -> HandlerContext:
     agreement = read_toml(agreement_text("beta", "alpha", "ebms2", extra))
-    return Node("beta", SqliteStore.open(path, node="beta"), Agreements([agreement]), RealWorld())
+    return HandlerContext(
+        "beta", SqliteStore.open(path, node="beta"), Agreements([agreement]), RealWorld()
+    )
 
 
-def clean(node: Node) -> None:
+def clean(node: HandlerContext) -> None:
     with node.store.reader() as reader:
         node.store.spool.remove_unreferenced(reader.spooled())
 

@@ -261,13 +261,13 @@ async def test_a_file_that_has_changed_is_given_to_nobody(
     ):
         sent = await alpha.send(submission(LongContent(2 * MEGABYTE)))
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-        monkeypatch.setattr(beta.engine.node.proofs, "_fresh", {})
+        monkeypatch.setattr(beta.engine.context.proofs, "_fresh", {})
         (file,) = (tmp_path / "beta.db.spool").iterdir()
         with file.open("r+b") as changed:
             changed.seek(MEGABYTE)
             changed.write(b"another document")
         assert await beta.take() == []
-        with beta.engine.node.store.reader() as reader:
+        with beta.engine.context.store.reader() as reader:
             (incident,) = reader.incidents()
         assert "no longer say what was accepted" in incident.reason
 

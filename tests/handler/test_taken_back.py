@@ -9,7 +9,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post, PostAnswer, Source
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
@@ -52,7 +52,7 @@ def agreement(own: str, partner: str, via: str = "") -> str:
 
 def engine(name: str, *agreements: str) -> Engine:
     found = Agreements([read_toml(one) for one in agreements])
-    made = Engine(Node(name, MemoryStore(name), found, TestWorld(name)))
+    made = Engine(HandlerContext(name, MemoryStore(name), found, TestWorld(name)))
     made.start()
     made.commit()
     return made

@@ -40,7 +40,7 @@ def test_a_trial_is_delivered_and_reaches_no_application_and_no_count(profile: s
     assert len(trial.heard) == 1
     assert pair.take() == []
     for engine in (pair.alpha, pair.beta):
-        with engine.node.store.reader() as reader:
+        with engine.context.store.reader() as reader:
             assert not any(reader.counts().values())
             assert reader.outgoing_list() == []
             assert reader.incoming_list() == []
@@ -117,7 +117,7 @@ def test_every_promise_is_judged_of_a_trial_though_no_ledger_has_it() -> None:
     submit(pair)
     rows = []
     for engine in (pair.alpha, pair.beta):
-        with engine.node.store.reader() as reader:
+        with engine.context.store.reader() as reader:
             rows += reader.journal_since(0, 1_000)
     lost = [row for row in rows if row.kind not in ("handed_over", "confirmed")]
     # As if they had never been written: no hole tells of them.

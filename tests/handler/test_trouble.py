@@ -12,7 +12,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, StoreProblem
 from oncewire.handler.actions import Post
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.sending import transmit
 from oncewire.handler.sending.submit import Submission
@@ -60,7 +60,9 @@ class Desk:
 
     def start(self, agreements: Iterable[Agreement]) -> None:
         self.store.crash()
-        self.engine = Engine(Node("alpha", self.store, Agreements(agreements), self.world))
+        self.engine = Engine(
+            HandlerContext("alpha", self.store, Agreements(agreements), self.world)
+        )
         self.engine.start()
         self.settle()
 
@@ -147,7 +149,7 @@ def test_a_waiting_message_whose_agreement_changed_delays_nobody(change: Change)
 def test_an_answer_is_taken_although_the_next_message_cannot_enter() -> None:
     desk = two_partners()
     desk.start([narrowed(agreed("beta")), agreed("gamma")])
-    node = desk.engine.node
+    node = desk.engine.context
     with node.transition() as tx:
         stored = tx.outgoing("beta-1@alpha")
         assert stored is not None
@@ -203,7 +205,7 @@ def test_the_operator_may_have_it_looked_at_at_once() -> None:
     desk.settle()
     assert len(desk.incidents("beta-2")) == 1
     assert len(desk.incidents("beta-2", open_only=False)) == 2
-    desk.engine.node.agreements = Agreements([agreed("beta"), agreed("gamma")])
+    desk.engine.context.agreements = Agreements([agreed("beta"), agreed("gamma")])
     desk.engine.resume(message_id="beta-2@alpha")
     desk.settle()
     assert desk.posts[-1] == "beta-2@alpha"
@@ -216,7 +218,7 @@ def test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one(late: boo
     desk.start([narrowed(agreed("beta")), agreed("gamma")])
     desk.pass_seconds(30)
     assert len(desk.incidents("beta-2")) == 1
-    desk.engine.node.agreements = Agreements([agreed("beta"), agreed("gamma")])
+    desk.engine.context.agreements = Agreements([agreed("beta"), agreed("gamma")])
     desk.world.time += MINUTE
     desk.engine.tick()
     fail = desk.store.fail_next_commit if late else desk.store.fail_next_transition
@@ -242,7 +244,7 @@ def test_what_an_undone_step_decided_does_not_leave(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(transmit, "perform", trouble)
     desk.pass_seconds(6)
     assert desk.posts == before
-    assert desk.engine.node.in_flight == set()
+    assert desk.engine.context.in_flight == set()
     assert len(desk.incidents("beta-1")) == len(desk.incidents("gamma-1")) == 1
     monkeypatch.setattr(transmit, "perform", performed)
     desk.pass_seconds(70)
@@ -271,21 +273,21 @@ def test_a_message_without_its_terms_is_passed_over(
     restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = two_partners()
-    save, terms_of = type_of_transaction(desk).save_outgoing, Node.terms_of
+    save, terms_of = type_of_transaction(desk).save_outgoing, HandlerContext.terms_of
 
-    def damaged(node: Node, tx: Transaction, terms_id: str) -> Terms:
+    def damaged(node: HandlerContext, tx: Transaction, terms_id: str) -> Terms:
         raise StoreProblem("the terms are missing")
 
     def refuse(_tx: object, _outgoing: object, **_more: object) -> None:
         raise StoreProblem("the terms are missing")
 
-    monkeypatch.setattr(Node, "terms_of", damaged)
+    monkeypatch.setattr(HandlerContext, "terms_of", damaged)
     monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", refuse)
     desk.pass_seconds(6)
-    assert desk.engine.node.stuck == {"beta-1@alpha", "gamma-1@alpha"}
+    assert desk.engine.context.stuck == {"beta-1@alpha", "gamma-1@alpha"}
     # Still due, and looked at now and then only.
-    assert desk.engine.next_wake() == desk.engine.node.ticked_at + SECOND
-    monkeypatch.setattr(Node, "terms_of", terms_of)
+    assert desk.engine.next_wake() == desk.engine.context.ticked_at + SECOND
+    monkeypatch.setattr(HandlerContext, "terms_of", terms_of)
     monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", save)
     if restarted:
         desk.start([agreed("beta"), agreed("gamma")])
@@ -293,7 +295,7 @@ def test_a_message_without_its_terms_is_passed_over(
     else:
         # Without a restart it is looked at again after a while.
         desk.pass_seconds(70)
-    assert desk.engine.node.stuck == set()
+    assert desk.engine.context.stuck == set()
     assert desk.state("beta-1") is OutgoingState.UNKNOWN
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
@@ -31,7 +31,7 @@ async def test_who_is_over_his_budget_when_his_turn_comes_is_told_so(tmp_path: P
     wire, parcel = Wire(), order(extra="")
     store = SqliteStore.open(tmp_path / "beta.db", node="beta")
     agreement = read_toml(agreement_text("beta", "alpha", "ebms2"))
-    node = Node("beta", store, Agreements([agreement]), RealWorld())
+    node = HandlerContext("beta", store, Agreements([agreement]), RealWorld())
     async with Handler(node, {"http": wire}) as handler:
         wire.gate.set()
         with pytest.raises(OverBudget):

@@ -18,7 +18,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Post, PostAnswer, Source, replied
 from oncewire.handler.answering import signals
-from oncewire.handler.context import Keys, Node
+from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.sealing import authentication
 from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.sending.transmit import Transmission
@@ -68,7 +68,7 @@ def signed(profile: str) -> Pair:
     """Two handlers that sign, under one of the dialects."""
     pair = Pair(profile)
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
-        node = pair.engines[own].node
+        node = pair.engines[own].context
         text = agreement_text(own, partner, profile, signing(partner))
         node.agreements = Agreements([read_toml(text)])
         node.keys = KEYS[own]
@@ -96,7 +96,7 @@ def unsigned(parcel: Parcel) -> Parcel:
 
 
 def rows(pair: Pair, message_id: str, name: str = "alpha") -> list[Row]:
-    with pair.engines[name].node.store.reader() as reader:
+    with pair.engines[name].context.store.reader() as reader:
         return reader.journal_of(message_id)
 
 
@@ -349,7 +349,7 @@ def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
     proof = '[ack]\nrequest = "always"\nsignature = "always"\n'
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         text = agreement_text(own, partner, "ebms2", proof + signing(partner))
-        pair.engines[own].node.agreements = Agreements([read_toml(text)])
+        pair.engines[own].context.agreements = Agreements([read_toml(text)])
     pair.lose_answer = lambda count: True
     pair.send(1, b"x" * (SPOOL_ABOVE + 1))
     (ack,) = pair.answers
@@ -480,8 +480,8 @@ def test_a_reply_of_one_partner_brings_no_document_of_another() -> None:
 
 def test_what_a_reply_proves() -> None:
     desk = connected()
-    (agreement,) = desk.engine.node.agreements
-    node = desk.engine.node
+    (agreement,) = desk.engine.context.agreements
+    node = desk.engine.context
     assert authentication.is_authentic(node, agreement, replied("https://beta/msh"))
     assert not authentication.is_authentic(node, agreement, replied("http://beta/msh"))
     assert not authentication.is_authentic(node, agreement, MAIL)
@@ -504,10 +504,10 @@ async def test_an_unsigned_post_ends_nothing_over_sockets(tmp_path: Path) -> Non
     ) as sender:
         # beta is not there yet: the message is pending.
         accepted = await sender.send(order(1))
-        with sender.engine.node.store.reader() as reader:
+        with sender.engine.context.store.reader() as reader:
             stored = reader.outgoing_parcel(accepted.message_id)
         assert stored is not None
-        forged = unsigned(whole_parcel(sender.engine.node, stored))
+        forged = unsigned(whole_parcel(sender.engine.context, stored))
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
         ) as receiver:
@@ -537,19 +537,21 @@ def test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven(proven:
     )
     chain = Chain(options("ebms2", hops=2, agreement=agreement))
     for name, one in people.items():
-        chain.engines[name].node.keys = Keys(one.certificate, one.key)
+        chain.engines[name].context.keys = Keys(one.certificate, one.key)
     chain.carrying = False
     message_id = chain.send()
     chain.carry(*chain.posts.pop())
     ((_, onward),) = [one for one in chain.posts if one[0] == "hub1" and isinstance(one[1], Post)]
-    parcel = whole_parcel(chain.engines["hub1"].node, onward.parcel)
+    parcel = whole_parcel(chain.engines["hub1"].context, onward.parcel)
     assert chain.state(message_id, "hub1") is OutgoingState.OUTSTANDING
     message = codec.read(parcel).message
     envelope = Envelope("ack@seller", message.header.timestamp, Form(), own=message.header.to_party)
     word = answers.acknowledgment_for(message, envelope)
-    security = chain.engines["seller"].node.agreements.by_cpa_id(message.header.cpa_id)[0].sending
+    security = (
+        chain.engines["seller"].context.agreements.by_cpa_id(message.header.cpa_id)[0].sending
+    )
     signer = (
-        authentication.signer_for(chain.engines["seller"].node, security.security)
+        authentication.signer_for(chain.engines["seller"].context, security.security)
         if proven
         else None
     )
@@ -567,15 +569,15 @@ def test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name() -> None:
     )
     chain = Chain(options("ebms2", hops=2, agreement=agreement))
     for engine in chain.engines.values():
-        engine.node.keys = KEYS["alpha"]
+        engine.context.keys = KEYS["alpha"]
     chain.carrying = False
     message_id = chain.send()
     ((_, post),) = chain.posts
-    forged = unsigned(whole_parcel(chain.engines["buyer"].node, post.parcel))
+    forged = unsigned(whole_parcel(chain.engines["buyer"].context, post.parcel))
     body = forged.body.replace(b"order 0", b"order 7")
     answer = chain.deliver("hub1", Parcel(forged.content_type, body))
     assert answer.parcel is not None
-    back = whole_parcel(chain.engines["hub1"].node, answer.parcel)
+    back = whole_parcel(chain.engines["hub1"].context, answer.parcel)
     assert b"<ds:Signature" not in back.body
     assert chain.kinds("hub1", message_id) == ["refused"]
     chain.carrying = True
@@ -588,21 +590,21 @@ async def test_an_acknowledgement_without_the_certificate_leaves_a_trace_over_so
 ) -> None:
     ports = {"alpha": free_port(), "beta": free_port()}
 
-    def bind(node: Node) -> None:
+    def bind(node: HandlerContext) -> None:
         text = agreement_text("alpha", "beta", "ebms2", FAST, ports)
         text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{PRINT}"]\n')
         node.agreements = Agreements([read_toml(text)])
 
     async with serving(tmp_path, "alpha", "beta", ports, change=bind) as sender:
         accepted = await sender.send(order(1, message_id=ORDER))
-        with sender.engine.node.store.reader() as reader:
+        with sender.engine.context.store.reader() as reader:
             stored = reader.outgoing_parcel(accepted.message_id)
         assert stored is not None
-        word = CLAIMS["acknowledgement"](whole_parcel(sender.engine.node, stored))
+        word = CLAIMS["acknowledgement"](whole_parcel(sender.engine.context, stored))
         with caplog.at_level(logging.WARNING, "oncewire.handler"):
             status, _, body = await post(ports["alpha"], word.body, word.content_type)
         assert (status, body) == (204, b"")
-        with sender.engine.node.store.reader() as reader:
+        with sender.engine.context.store.reader() as reader:
             told = reader.journal_of(ORDER)
         assert "a signal was ignored: acknowledgement" in explain(told)
         assert "a signal was ignored" in [one.message for one in caplog.records]

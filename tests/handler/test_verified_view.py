@@ -253,10 +253,10 @@ async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) 
         tmp_path, "alpha", "beta", ports, extra=extra["alpha"], keys=KEYS["alpha"]
     ) as sender:
         accepted = await sender.send(order(1))
-        with sender.engine.node.store.reader() as reader:
+        with sender.engine.context.store.reader() as reader:
             stored = reader.outgoing_parcel(accepted.message_id)
         assert stored is not None
-        altered = _insert(1, EVIL)(whole_parcel(sender.engine.node, stored))
+        altered = _insert(1, EVIL)(whole_parcel(sender.engine.context, stored))
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
         ) as receiver:

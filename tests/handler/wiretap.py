@@ -48,7 +48,7 @@ class Tapped(Pair):
         answer = super().deliver(name, parcel)
         reply = None
         if answer.parcel is not None:
-            reply = whole_parcel(self.engines[name].node, answer.parcel)
+            reply = whole_parcel(self.engines[name].context, answer.parcel)
         self.line.insert(place, Crossing(name, parcel, reply))
         return answer
 

@@ -42,7 +42,7 @@ EPOCH_START = 1_767_225_600 * SECOND
 
 
 @dataclass
-class Node:
+class HandlerContext:
     """One handler's journal."""
 
     name: str
@@ -91,19 +91,19 @@ class World:
 
     terms: Terms = PLAIN
     time: int = 0
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, HandlerContext] = field(default_factory=dict)
     acks: int = 0
     places: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> HandlerContext:
         if name not in self.nodes:
-            node = Node(name, self, (len(self.nodes) * 5 - 3) * HOUR)
+            node = HandlerContext(name, self, (len(self.nodes) * 5 - 3) * HOUR)
             self.nodes[name] = node
             node.start()
             self.agree(node)
         return self.nodes[name]
 
-    def agree(self, node: Node, terms: Terms | None = None) -> None:
+    def agree(self, node: HandlerContext, terms: Terms | None = None) -> None:
         terms = terms or self.terms
         node.add(Kind.TERMS, terms_id=terms.terms_id, detail=write_terms(terms))
 

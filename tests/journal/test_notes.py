@@ -33,7 +33,7 @@ def wrong_notes(source: str) -> list[str]:
         if isinstance(node, ast.Compare) and _is_kind_word(node):
             found.append(f"line {node.lineno}: a kind is compared with a bare word")
         if isinstance(node, ast.Call) and _called(node) == "Row" and len(node.args) > 18:
-            # The columns as `Node.write` fills them: kind and detail come from a note.
+            # The columns as `HandlerContext.write` fills them: kind and detail come from a note.
             kind, detail = node.args[5], node.args[18]
             if isinstance(kind, ast.Constant) or isinstance(detail, ast.Dict | ast.Constant):
                 found.append(f"line {node.lineno}: a row is written past its definition")

@@ -17,7 +17,7 @@ def test_three_hops_are_told_in_order_whatever_the_clocks_say(profile: str, skew
     chain = Chain(options(profile, hops=3))
     if skewed:
         for number, name in enumerate(reversed(NODES)):
-            world = chain.engines[name].node.world
+            world = chain.engines[name].context.world
             assert isinstance(world, TestWorld)
             world.time += number * 60_000_000
     order = chain.send()

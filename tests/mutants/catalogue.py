@@ -49,11 +49,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledge before the commit",
         f"{_ENGINE}:Engine.commit",
-        "if node.store.pending():\n    node.store.commit()",
-        "if node.store.pending():\n"
-        "    node.commits = getattr(node, 'commits', 0) + 1\n"
-        "    if node.commits % 3 == 0:\n"
-        "        node.store.commit()",
+        "if context.store.pending():\n    context.store.commit()",
+        "if context.store.pending():\n"
+        "    context.commits = getattr(context, 'commits', 0) + 1\n"
+        "    if context.commits % 3 == 0:\n"
+        "        context.store.commit()",
         ("S3", "S4", "S1"),
         CRASHING,
         "STO-1",
@@ -61,8 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "act although the commit failed",
         f"{_ENGINE}:Engine.commit",
-        "node.actions = []\nraise",
-        "actions, node.actions = (node.actions, [])\nreturn actions",
+        "context.actions = []\nraise",
+        "actions, context.actions = (context.actions, [])\nreturn actions",
         ("S1", "S2", "S3", "S4"),
         "messages=60,disk_full=0.1",
         "RM-13",
@@ -71,7 +71,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "remember duplicates only until the next restart",
         f"{_ARRIVE}:Arriving.take",
         "sender = facts.from_party",
-        "sender = facts.from_party + self.node.boot",
+        "sender = facts.from_party + self.context.boot",
         ("S2", "S6", "S8"),
         CRASHING,
         "STO-4",
@@ -79,9 +79,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "journal an arrival but do not store it",
         f"{_ARRIVE}:Arriving._first",
-        "old = release_old(node, tx, judgement.channel, judgement.deliver)\n"
+        "old = release_old(context, tx, judgement.channel, judgement.deliver)\n"
         "tx.add_incoming(stored)",
-        "old = release_old(node, tx, judgement.channel, judgement.deliver)",
+        "old = release_old(context, tx, judgement.channel, judgement.deliver)",
         ("S2", "S4", "S6", "S7", "S8"),
         PLAIN,
         "RM-18",
@@ -126,8 +126,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "give the application other bytes than were verified",
         "oncewire.handler.delivering.deliver:GivenMessage.of",
-        "message = accepted(node, stored)",
-        "message = accepted(node, stored)\n"
+        "message = accepted(context, stored)",
+        "message = accepted(context, stored)\n"
         "message = replace(message, payloads=tuple((replace(one, data=(one.data or b'') + b' ') for one in message.payloads)))",
         ("S15",),
         PLAIN,
@@ -136,11 +136,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledge before the commit, behind a hub that passes on",
         f"{_ENGINE}:Engine.commit",
-        "if node.store.pending():\n    node.store.commit()",
-        "if node.store.pending():\n"
-        "    node.commits = getattr(node, 'commits', 0) + 1\n"
-        "    if node.commits % 3 == 0:\n"
-        "        node.store.commit()",
+        "if context.store.pending():\n    context.store.commit()",
+        "if context.store.pending():\n"
+        "    context.commits = getattr(context, 'commits', 0) + 1\n"
+        "    if context.commits % 3 == 0:\n"
+        "        context.store.commit()",
         ("S3",),
         f"messages=60,crash=0.05,{PASSING_ON}",
         "STO-1",
@@ -266,15 +266,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "call a failure told before the application took the notice",
         f"{_FAILURES}:tell_failures",
         "if stored.relayed_from is None:\n"
-        "    node.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    context.actions.append(notices.notice_of(stored.outgoing))\n"
         "else:\n"
-        "    _report(node, stored)",
+        "    _report(context, stored)",
         "if stored.relayed_from is None:\n"
-        "    node.actions.append(notices.notice_of(stored.outgoing))\n"
-        "    with node.transition() as tx:\n"
-        "        notices.take(node, tx, notices.notice_of(stored.outgoing).notice_id)\n"
+        "    context.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    with context.transition() as tx:\n"
+        "        notices.take(context, tx, notices.notice_of(stored.outgoing).notice_id)\n"
         "else:\n"
-        "    _report(node, stored)",
+        "    _report(context, stored)",
         ("told",),
         FAILING,
         "RTY-14",
@@ -337,10 +337,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "believe the failure report of a stranger",
         "oncewire.handler.answering.signals:receive_errors",
         "if stored is None or not is_receiver(agreement, stored):\n"
-        "    _ignore_stray(node, tx, message, agreement, reference, stored)\n"
+        "    _ignore_stray(context, tx, message, agreement, reference, stored)\n"
         "    return",
         "if stored is None:\n"
-        "    _ignore_stray(node, tx, message, agreement, reference, stored)\n"
+        "    _ignore_stray(context, tx, message, agreement, reference, stored)\n"
         "    return",
         requirement="ERR-5",
         tests=(f"{_TAKEN_BACK}::test_a_partner_who_never_saw_the_message_changes_nothing",),
@@ -366,7 +366,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "lose a hub's failure report",
         f"{_FAILURES}:_report",
-        "notices.no_more_owed(tx, outgoing)\nreport_failure(node, tx, stored)",
+        "notices.no_more_owed(tx, outgoing)\nreport_failure(context, tx, stored)",
         "notices.no_more_owed(tx, outgoing)\npass",
         ("S4", "S12"),
         "messages=30,hops=2,retries=1,loss=0.6,"
@@ -452,7 +452,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "never release what was held",
         "oncewire.handler.arriving.release:release",
         "if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:\n"
-        "    _release_one(node, tx, held)",
+        "    _release_one(context, tx, held)",
         "if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:\n    pass",
         ("S4", "S7"),
         "messages=60,loss=0.4",
@@ -550,7 +550,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledge what was refused",
         f"{_ARRIVE}:Arriving._refused",
-        "answer_error(node, self.message, self.agreement, (error,), plan)",
+        "answer_error(context, self.message, self.agreement, (error,), plan)",
         "self._acknowledge(ack_owed(self.message, self.resolution.terms, final=self.final), plan)",
         ("S3", "S4", "S5"),
         "messages=60,loss=0.3,reorder=0.7,abandon=1.0,"
@@ -589,8 +589,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a hub that leaves out what it held, and goes on",
         "oncewire.handler.arriving.release:_release_one",
-        "go_on(node, tx, held)\nreturn",
-        "if held.incoming.number % 3:\n    go_on(node, tx, held)\nreturn",
+        "go_on(context, tx, held)\nreturn",
+        "if held.incoming.number % 3:\n    go_on(context, tx, held)\nreturn",
         ("S6", "S7"),
         "messages=60,hops=2,loss=0.4",
         "HOP-1",

@@ -107,7 +107,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a copy is judged by today's agreement",
         "oncewire.handler.arriving.receive:receive_message",
-        "original = copied(node, tx, message) if _is_for_application(message) else None",
+        "original = copied(context, tx, message) if _is_for_application(message) else None",
         "original = None",
         requirement="RM-17",
         tests=(f"{_ACCEPTED}::test_a_copy_of_what_was_delivered_gets_its_answer_again",),
@@ -116,11 +116,11 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "after the end nothing that answers is believed",
         "oncewire.handler.arriving.agreement_match:place",
         "if received.message.kind is not MessageKind.NORMAL:\n"
-        "    earlier = place_as_answer(node, tx, received, source)\n"
+        "    earlier = place_as_answer(context, tx, received, source)\n"
         "    if earlier is not None:\n"
         "        return earlier",
         "if False:\n"
-        "    earlier = place_as_answer(node, tx, received, source)\n"
+        "    earlier = place_as_answer(context, tx, received, source)\n"
         "    if earlier is not None:\n"
         "        return earlier",
         tests=(
@@ -140,18 +140,18 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "who cannot prove that he repeats a message is told what is wrong",
         "oncewire.handler.arriving.receive:receive_message",
         "if original is not None:\n"
-        "    _journal_refused(node, tx, PartialHeader.of(message), error, source)\n"
+        "    _journal_refused(context, tx, PartialHeader.of(message), error, source)\n"
         "    told = NOTHING\n"
         "    if isinstance(error, SoapFault):\n"
         "        fault = RefusedByTerms((error,), PartialHeader.of(message))\n"
-        "        told = answer_unread(node, fault, source, received)\n"
+        "        told = answer_unread(context, fault, source, received)\n"
         "    return replace(told, refused=True)",
         "if original is None:\n"
-        "    _journal_refused(node, tx, PartialHeader.of(message), error, source)\n"
+        "    _journal_refused(context, tx, PartialHeader.of(message), error, source)\n"
         "    told = NOTHING\n"
         "    if isinstance(error, SoapFault):\n"
         "        fault = RefusedByTerms((error,), PartialHeader.of(message))\n"
-        "        told = answer_unread(node, fault, source, received)\n"
+        "        told = answer_unread(context, fault, source, received)\n"
         "    return replace(told, refused=True)",
         tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
     ),
@@ -161,12 +161,12 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = node.learned.verify(partner, *asked)\n"
-        "_check_withdrawn(node, verified.certificate)",
+        "    verified = context.learned.verify(partner, *asked)\n"
+        "_check_withdrawn(context, verified.certificate)",
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = node.learned.verify(partner, *asked)",
+        "    verified = context.learned.verify(partner, *asked)",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
     ),
     Mutant(

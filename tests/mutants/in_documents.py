@@ -67,7 +67,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         tests=(f"{_HOSTILE}::test_a_fragment_of_another_conversation_is_not_joined",),
     ),
     Mutant(
-        "tear apart what was begun under an agreement that is replaced",
+        "tear isolated_step what was begun under an agreement that is replaced",
         "oncewire.handler.arriving.arrive:Storing._find_split",
         "return split_begun(self.tx, sender, self.message)",
         "return None",
@@ -169,11 +169,11 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
         "tell of each part that fails",
         "oncewire.handler.failures:tell_failures",
-        "if is_part(stored) or not notices.is_due(node, tx, stored):\n"
-        "    notices.withhold(node, tx, stored)\n"
+        "if is_part(stored) or not notices.is_due(context, tx, stored):\n"
+        "    notices.withhold(context, tx, stored)\n"
         "    continue",
-        "if not notices.is_due(node, tx, stored):\n"
-        "    notices.withhold(node, tx, stored)\n"
+        "if not notices.is_due(context, tx, stored):\n"
+        "    notices.withhold(context, tx, stored)\n"
         "    continue",
         requirement="BIG-3",
         tests=(f"{_LIFE}::test_a_part_that_never_arrives_ends_the_document_with_one_notice",),
@@ -181,8 +181,8 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
         "compress a document in the event loop",
         "oncewire.handler.sending.handing_in:_compressed",
-        "contents = await asyncio.to_thread(write_contents, node, payloads, route)",
-        "contents = write_contents(node, payloads, route)",
+        "contents = await asyncio.to_thread(write_contents, context, payloads, route)",
+        "contents = write_contents(context, payloads, route)",
         tests=(f"{_BESIDE}::test_what_a_command_or_a_program_sends_is_compressed_beside_the_loop",),
     ),
     Mutant(

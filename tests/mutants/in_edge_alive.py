@@ -15,7 +15,7 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "hold a stream without order behind a damaged message",
         "oncewire.handler.delivering.deliver:hand_over",
-        "if channel is not None and _is_ordered(node, tx, stored):\n    blocked.add(channel)",
+        "if channel is not None and _is_ordered(context, tx, stored):\n    blocked.add(channel)",
         "if channel is not None:\n    blocked.add(channel)",
         tests=(f"{_POISON}::test_where_no_order_is_agreed_a_numbered_stream_goes_on",),
     ),
@@ -30,14 +30,14 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "look for nothing that no list can find",
         "oncewire.handler.engine:Engine.start",
-        "(lambda tx: release.survey(node, tx), lambda tx: deliver.recover_hand_overs(node, tx), lambda tx: take_up_waiting(node, tx), lambda tx: node.failed.extend(left_untold(node, tx)), lambda tx: gathering.begin_all(node, tx), lambda tx: retention.end_all_answers(node, tx), lambda tx: repost_answers(node, tx), lambda tx: transmit.take_up_delegated(node, tx), lambda tx: go_on_at_last(node, tx))",
-        "(lambda tx: deliver.recover_hand_overs(node, tx), lambda tx: take_up_waiting(node, tx), lambda tx: node.failed.extend(left_untold(node, tx)), lambda tx: gathering.begin_all(node, tx), lambda tx: retention.end_all_answers(node, tx), lambda tx: repost_answers(node, tx), lambda tx: transmit.take_up_delegated(node, tx), lambda tx: go_on_at_last(node, tx))",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         tests=(f"{_POISON}::test_a_state_that_no_list_can_find_is_found_at_the_start",),
     ),
     Mutant(
         "name no message whose row cannot be read",
         "oncewire.handler.sending.transmit:set_aside",
-        "with node.transition() as tx:\n    open_incident(node, tx, raised)",
+        "with context.transition() as tx:\n    open_incident(context, tx, raised)",
         "pass",
         tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
     ),
@@ -89,7 +89,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "lose the agreement with its damaged copy",
-        "oncewire.handler.context:Node._still_agreed",
+        "oncewire.handler.context:HandlerContext._still_agreed",
         "for agreement in self.agreements:\n"
         "    text = write_whole(agreement)\n"
         "    if _agreement_id(text) == agreement_id:\n"
@@ -114,8 +114,8 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "post every answer that is owed at once",
         "oncewire.handler.arriving.receive:repost_answers",
-        "node.repost_after = owed[-1].row if len(owed) == REPOSTED else None",
-        "node.repost_after = None",
+        "context.repost_after = owed[-1].row if len(owed) == REPOSTED else None",
+        "context.repost_after = None",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
 )
@@ -130,21 +130,21 @@ SUPERVISION: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let callers wait for a turn that never comes",
-        "oncewire.handler.loop.commit_loop:Shell.turn",
+        "oncewire.handler.loop.commit_loop:CommitLoop.turn",
         "self._fail(begun, problem)\nraise",
         "raise",
         tests=(f"{_SUPERVISOR}::test_nobody_waits_for_a_turn_that_never_comes",),
     ),
     Mutant(
         "go on after the memory ran out",
-        "oncewire.handler.loop.commit_loop:Shell._attempt",
+        "oncewire.handler.loop.commit_loop:CommitLoop._attempt",
         "if isinstance(problem, MemoryError):\n    raise",
         "if problem is None:\n    raise",
         tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
     ),
     Mutant(
         "call a handler running that takes no turns",
-        "oncewire.entry.control.client:Running.condition",
+        "oncewire.entry.control.client:LocalHandler.condition",
         "lag = await self.handler.supervisor.probe(PROBE)",
         "lag = 0.0",
         tests=(f"{_SUPERVISOR}::test_a_handler_that_takes_no_turns_is_not_called_running",),
@@ -228,7 +228,7 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "agree on nothing new until the next start",
         "oncewire.entry.running.reloading:Reloading._take_over",
-        "node.agreements = in_force(self._settings, kept)",
+        "context.agreements = in_force(self._settings, kept)",
         "in_force(self._settings, kept)",
         tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
     ),

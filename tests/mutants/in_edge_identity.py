@@ -21,9 +21,9 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
         "what proves the receipt of a message is thrown away",
         "oncewire.handler.answering.signals:_settle",
         "if signed:\n"
-        "    tx.keep_receipt(reference, StoredReceipt(message.header.message_id, node.now(), kept))",
+        "    tx.keep_receipt(reference, StoredReceipt(message.header.message_id, context.now(), kept))",
         "if False:\n"
-        "    tx.keep_receipt(reference, StoredReceipt(message.header.message_id, node.now(), kept))",
+        "    tx.keep_receipt(reference, StoredReceipt(message.header.message_id, context.now(), kept))",
         requirement="ACK-14",
         tests=(
             f"{_SIGNED}::test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came",
@@ -111,7 +111,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "anybody is answered as the partner he names",
         "oncewire.handler.answering.answer:answer_unread",
-        "stranger = not is_authentic(node, agreement, source, received)",
+        "stranger = not is_authentic(context, agreement, source, received)",
         "stranger = False",
         tests=(
             f"{_UNPROVEN}::test_an_unproven_message_gets_no_signed_answer",
@@ -142,20 +142,20 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "who proves himself is answered as a stranger",
         "oncewire.handler.arriving.receive:_refuse",
-        "answer_unread(node, fault, source, received)",
-        "answer_unread(node, fault, source)",
+        "answer_unread(context, fault, source, received)",
+        "answer_unread(context, fault, source)",
         tests=(f"{_UNPROVEN}::test_who_proves_himself_is_told_what_is_wrong_in_signed_words",),
     ),
     Mutant(
         "anybody's fault ends a message",
         "oncewire.handler.answering.signals:receive_fault",
-        "if agreement is None or not is_authentic(node, agreement, source):\n"
+        "if agreement is None or not is_authentic(context, agreement, source):\n"
         "    claim = Claim('fault', f'SOAP:{fault.code}', f'unproven: {words_of(fault)}', stored.peer)\n"
-        "    ignore(node, tx, claim, message_id)\n"
+        "    ignore(context, tx, claim, message_id)\n"
         "    return False",
         "if agreement is None:\n"
         "    claim = Claim('fault', f'SOAP:{fault.code}', f'unproven: {words_of(fault)}', stored.peer)\n"
-        "    ignore(node, tx, claim, message_id)\n"
+        "    ignore(context, tx, claim, message_id)\n"
         "    return False",
         tests=(
             f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",
@@ -187,8 +187,8 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
         "fetch the whole body for each acknowledgement",
         "oncewire.handler.answering.signals:_is_proven",
         "if sent is None or not sent.signed:\n"
-        "    sent = read_stored(node.store.spool, parcel, node.limits)",
-        "if sent is not acks:\n    sent = read_stored(node.store.spool, parcel, node.limits)",
+        "    sent = read_stored(context.store.spool, parcel, context.limits)",
+        "if sent is not acks:\n    sent = read_stored(context.store.spool, parcel, context.limits)",
         tests=(
             f"{_UNPROVEN}::test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent",
         ),
@@ -218,9 +218,9 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "whatever passes a hub settles its copy",
         "oncewire.handler.arriving.receive:_take_for_others",
-        "if is_authentic(node, resolution.agreement, source, received):\n"
-        "    signals.settle_passing(node, tx, message, resolution, kept)",
-        "if True:\n    signals.settle_passing(node, tx, message, resolution, kept)",
+        "if is_authentic(context, resolution.agreement, source, received):\n"
+        "    signals.settle_passing(context, tx, message, resolution, kept)",
+        "if True:\n    signals.settle_passing(context, tx, message, resolution, kept)",
         tests=(
             f"{_UNPROVEN}::test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven",
         ),
@@ -229,7 +229,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
         "a hub answers for what anybody sends in a neighbour's name",
         "oncewire.handler.arriving.receive:_take_for_others",
         "if resolution.agreement.partner.is_named_by(header.from_party) and (not is_answer(message)):\n"
-        "    check_passing(node, received, resolution, source)",
+        "    check_passing(context, received, resolution, source)",
         "if resolution.agreement.partner.is_named_by(header.from_party) and (not is_answer(message)):\n"
         "    pass",
         tests=(f"{_UNPROVEN}::test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name",),
@@ -262,13 +262,13 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
         "if about is not None and tx.outgoing(about) is not None:\n"
         "    word = word_for(known.kind)\n"
         "    claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)\n"
-        "    ignore(node, tx, claim, about)\n"
+        "    ignore(context, tx, claim, about)\n"
         "    if known.kind is not MessageKind.NORMAL:\n"
         "        return",
         "if False:\n"
         "    word = word_for(known.kind)\n"
         "    claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)\n"
-        "    ignore(node, tx, claim, about)\n"
+        "    ignore(context, tx, claim, about)\n"
         "    if known.kind is not MessageKind.NORMAL:\n"
         "        return",
         tests=(f"{_UNPROVEN}::test_a_signal_apart_counts_with_the_agreed_certificate",),

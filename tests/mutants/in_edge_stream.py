@@ -156,7 +156,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
         "a large body is held until it is whole",
         f"{_INBOUND}:take_in",
         "size > (SPOOL_ABOVE if roomy else READ_AT_ONCE)",
-        "size > node.body_max",
+        "size > context.body_max",
         tests=(f"{_LARGE}::test_a_large_body_goes_to_the_disk_and_none_of_it_stays_in_memory",),
     ),
     Mutant(
@@ -283,8 +283,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "whom no agreement names is journaled",
         f"{_RECEIVE}:_journal_refused",
-        "if not _names_agreement(node, known) or not node.refusals.may_journal(now):\n    return",
-        "if not node.refusals.may_journal(now):\n    return",
+        "if not _names_agreement(context, known) or not context.refusals.may_journal(now):\n    return",
+        "if not context.refusals.may_journal(now):\n    return",
         tests=(
             "tests/handler/arriving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
@@ -292,9 +292,9 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "refusals of strangers are counted nowhere",
         f"{_RECEIVE}:_journal_refused",
-        "now = node.now()\n"
-        "node.refusals.count(code, source.address, error.problem, known.message_id, now)",
-        "now = node.now()",
+        "now = context.now()\n"
+        "context.refusals.count(code, source.address, error.problem, known.message_id, now)",
+        "now = context.now()",
         tests=(
             "tests/handler/arriving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
@@ -344,7 +344,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a turn takes as long as its verbs like",
-        "oncewire.handler.loop.commit_loop:Shell._works",
+        "oncewire.handler.loop.commit_loop:CommitLoop._works",
         "monotonic() < began + seconds",
         "seconds > 0",
         tests=(
@@ -363,8 +363,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "read a long reply in the loop",
         "oncewire.handler.arriving.inbound:hear",
-        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, node.limits, node.moulds)",
-        "if parcel.body:\n    return heard(parcel, node.limits, node.moulds)",
+        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.moulds)",
+        "if parcel.body:\n    return heard(parcel, context.limits, context.moulds)",
         tests=("tests/handler/arriving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
     ),
     Mutant(

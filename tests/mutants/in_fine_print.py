@@ -39,23 +39,23 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what was let go on in a commit that failed waits for ever",
         "oncewire.handler.engine:Engine.commit",
-        "node.timeline.undo()\nlook_again_at_all(node)",
-        "node.timeline.undo()\nnode.troubled |= dict.fromkeys(node.relieved, 0)",
+        "context.timeline.undo()\nrecheck_waiting(context)",
+        "context.timeline.undo()\nnode.troubled |= dict.fromkeys(context.relieved, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
     ),
     Mutant(
         "a channel that the operator paused has no incident",
         "oncewire.handler.upkeep.operate:pause_channel",
-        "node.write(tx, [Note(Suspended(reason), channel=key)])\n"
-        "open_incident(node, tx, Raise(f'paused by the operator: {reason}', channel=key))",
-        "node.write(tx, [Note(Suspended(reason), channel=key)])",
+        "context.write(tx, [Note(Suspended(reason), channel=key)])\n"
+        "open_incident(context, tx, Raise(f'paused by the operator: {reason}', channel=key))",
+        "context.write(tx, [Note(Suspended(reason), channel=key)])",
         requirement="OPS-1",
         tests=(f"{_OPERATE}::test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed",),
     ),
     Mutant(
         "what waited while a channel was paused waits on",
         "oncewire.handler.upkeep.operate:resume_channel",
-        "node.admissions[key] = None",
+        "context.admissions[key] = None",
         "pass",
         requirement="RTY-13",
         tests=(f"{_OPERATE}::test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed",),
@@ -126,8 +126,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a notice is judged by whatever leads to its hub today",
         "oncewire.handler.answering.signals:_receive_report",
-        "agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)",
-        "agreement = agreement_of_hop(node, tx, stored)",
+        "agreement = context.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(context, tx, stored)",
+        "agreement = agreement_of_hop(context, tx, stored)",
         requirement="ERR-5",
         tests=(
             f"{_STRANDED}::test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub",
@@ -209,17 +209,17 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "what not even a timer could be set for is stuck for ever",
         "oncewire.handler.sending.transmit:look_again",
         "try:\n"
-        "    with node.transition() as tx:\n"
+        "    with context.transition() as tx:\n"
         "        stored = tx.outgoing(message_id)\n"
         "except StoreDamaged:\n"
-        "    node.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    context.troubled[message_id] = now + LOOK_AGAIN\n"
         "    continue\n"
-        "node.stuck.discard(message_id)",
+        "context.stuck.discard(message_id)",
         "try:\n"
-        "    with node.transition() as tx:\n"
+        "    with context.transition() as tx:\n"
         "        stored = tx.outgoing(message_id)\n"
         "except StoreDamaged:\n"
-        "    node.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    context.troubled[message_id] = now + LOOK_AGAIN\n"
         "    continue",
         tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
     ),
@@ -234,35 +234,35 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledgements that wait stay where they were when the time moves",
-        "oncewire.handler.context:Node.follow_clock",
+        "oncewire.handler.context:HandlerContext.follow_clock",
         "(due + by, sender, message_id)",
         "(due, sender, message_id)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
-        "oncewire.handler.context:Node.follow_clock",
+        "oncewire.handler.context:HandlerContext.follow_clock",
         "self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the look at gaps stays where it was when the time moves",
-        "oncewire.handler.context:Node.follow_clock",
+        "oncewire.handler.context:HandlerContext.follow_clock",
         "self.gaps_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the sweep stays where it was when the time moves",
-        "oncewire.handler.context:Node.follow_clock",
+        "oncewire.handler.context:HandlerContext.follow_clock",
         "self.sweep_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "counts of refusals stay where they were when the time moves",
-        "oncewire.handler.context:Node.follow_clock",
+        "oncewire.handler.context:HandlerContext.follow_clock",
         "self.ticked_at += by\nself.refusals.shift(by)",
         "self.ticked_at += by",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
@@ -270,15 +270,15 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "nobody wakes to write down what was refused",
         "oncewire.handler.upkeep.retention:next_wake",
-        "if node.refusals.due_at is not None:\n    looks = min(looks, node.refusals.due_at)",
+        "if context.refusals.due_at is not None:\n    looks = min(looks, context.refusals.due_at)",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the rest of the answers waits for something else to happen",
         "oncewire.handler.upkeep.retention:next_wake",
-        "if node.timeline.restless or node.repost_after is not None:\n    return now",
-        "if node.timeline.restless:\n    return now",
+        "if context.timeline.restless or context.repost_after is not None:\n    return now",
+        "if context.timeline.restless:\n    return now",
         requirement="STO-3",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
@@ -313,8 +313,8 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
         "a request is closed while the application has it",
         "oncewire.handler.arriving.reply:overdue",
         "if request.stored.incoming.state is not IncomingState.HANDED_OVER:\n"
-        "    _close(node, tx, request.stored, TIMEOUT_MESSAGE)",
-        "_close(node, tx, request.stored, TIMEOUT_MESSAGE)",
+        "    _close(context, tx, request.stored, TIMEOUT_MESSAGE)",
+        "_close(context, tx, request.stored, TIMEOUT_MESSAGE)",
         requirement="SYNC-18",
         tests=(
             f"{_ORIGINAL}::test_a_request_that_the_application_has_is_not_taken_from_it_when_time_is_up",
@@ -348,15 +348,15 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused number lets nothing go that waited for it",
         "oncewire.handler.arriving.arrive:Arriving._refused",
-        "follow(node, tx, judgement.channel, judgement.effects)\n"
+        "follow(context, tx, judgement.channel, judgement.effects)\n"
         "self._release(judgement.channel, judgement.deliver)",
-        "follow(node, tx, judgement.channel, judgement.effects)",
+        "follow(context, tx, judgement.channel, judgement.effects)",
         requirement="SW-10",
         tests=(f"{_WINDOWS_AT_WORK}::test_a_refused_number_lets_go_what_waited_for_it",),
     ),
     Mutant(
         "what is held for us goes on when its agreement is gone",
-        "oncewire.handler.context:Node.is_ours",
+        "oncewire.handler.context:HandlerContext.is_ours",
         "return kept is not None and to_party in map(str, kept.own.party.ids)",
         "return False",
         requirement="RM-17",
@@ -377,14 +377,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "nobody wakes for an acknowledgement that found nothing to ride on",
         "oncewire.handler.upkeep.retention:next_wake",
-        "if node.acks_waiting:\n    looks = min(looks, node.acks_waiting[0][0])",
+        "if context.acks_waiting:\n    looks = min(looks, context.acks_waiting[0][0])",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "what is sent to somebody else answers the request",
         "oncewire.handler.arriving.reply:Request.is_answered_by",
-        "return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer",
+        "return peer_label(agreement_called(self.context, response.cpa_id)) == self.stored.peer",
         "return True",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
     ),
@@ -409,7 +409,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a next hop that says nothing has failed",
         "oncewire.handler.arriving.receive:receive_onward",
-        "if ended.sent:\n    nothing_more(node, tx, post.message_id)\n    return",
+        "if ended.sent:\n    nothing_more(context, tx, post.message_id)\n    return",
         "pass",
         requirement="HOP-7",
         tests=(f"{_RELAY}::test_a_next_hop_that_takes_it_and_says_nothing_is_no_failure",),
@@ -417,8 +417,8 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a hub that heard nothing says that all is well",
         "oncewire.handler.hub.passing:relay",
-        "return _together(node, parcels) if said else Answer(504)",
-        "return _together(node, parcels)",
+        "return _together(context, parcels) if said else Answer(504)",
+        "return _together(context, parcels)",
         requirement="SYNC-17",
         tests=(f"{_RELAY}::test_one_that_only_passes_on_has_no_word_of_its_own_when_time_is_up",),
     ),
@@ -441,10 +441,10 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
         "a stranded notice that is given up is told in another",
         "oncewire.handler.hub.next_hop:abandon_stranded",
         "if owes_failure_notice(stored.facts.kind, reliable=True):\n"
-        "    notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)\n"
+        "    notice_id = tell_from_party(context, tx, message, transmitted=False, reason=reason)\n"
         "    notes.append(Note(Notified('Error'), message_id, notice_id))",
         "if True:\n"
-        "    notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)\n"
+        "    notice_id = tell_from_party(context, tx, message, transmitted=False, reason=reason)\n"
         "    notes.append(Note(Notified('Error'), message_id, notice_id))",
         requirement="ERR-8",
         tests=(f"{_STRANDED}::test_of_a_notice_that_is_given_up_nobody_is_told",),
@@ -462,7 +462,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
         "oncewire.handler.hub.passing:pass_back",
         "if ahead is None or before is None:\n"
         "    raise ValueNotRecognized(f'no agreement leads to {(asked.peer if ahead else asked.facts.to_party)} any more', location='//MessageData/RefToMessageId', remedy='put back the agreement that the message came or went under')\n"
-        "check_connection(node, ahead, source)",
+        "check_connection(context, ahead, source)",
         "if ahead is None or before is None:\n"
         "    raise ValueNotRecognized(f'no agreement leads to {(asked.peer if ahead else asked.facts.to_party)} any more', location='//MessageData/RefToMessageId', remedy='put back the agreement that the message came or went under')",
         requirement="HOP-5",
@@ -509,7 +509,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
         "what lies behind a neighbour needs no certificate of its",
         "oncewire.handler.arriving.receive:_take_for_others",
         '"A hub\'s part: pass it on, or store it and take over the duty to deliver."\n'
-        "check_connection(node, resolution.agreement, source, resolution.accepted_at)",
+        "check_connection(context, resolution.agreement, source, resolution.accepted_at)",
         '"A hub\'s part: pass it on, or store it and take over the duty to deliver."',
         requirement="HOP-5",
         tests=(

@@ -81,7 +81,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "open a payload by today's agreement",
         f"{_ACCEPTED}:_security_of",
-        "agreement = node.agreement_accepted(stored)",
+        "agreement = context.agreement_accepted(stored)",
         "agreement = None",
         tests=(f"{_GIVEN}::test_payloads_are_opened_by_the_agreement_they_came_under",),
     ),
@@ -109,8 +109,8 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "overtake a message that cannot be given",
         f"{_DELIVER}:hand_over",
-        "if channel is not None and _is_ordered(node, tx, stored):\n    blocked.add(channel)",
-        "if channel is not None and _is_ordered(node, tx, stored):\n    pass",
+        "if channel is not None and _is_ordered(context, tx, stored):\n    blocked.add(channel)",
+        "if channel is not None and _is_ordered(context, tx, stored):\n    pass",
         tests=(f"{_GIVEN}::test_what_follows_on_its_channel_waits_too",),
     ),
     Mutant(
@@ -127,7 +127,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
         "what a person gave up is confirmed",
         "oncewire.handler.arriving.release:_close",
         "before.closed()",
-        "replace(before, state=IncomingState.CONFIRMED, confirmed_at=node.now())",
+        "replace(before, state=IncomingState.CONFIRMED, confirmed_at=context.now())",
         requirement="RM-2",
         tests=(f"{_GIVEN_UP}::test_who_gave_it_up_is_in_its_row_and_its_incident_is_closed",),
     ),
@@ -157,7 +157,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "give up what the application was never offered",
         "oncewire.handler.arriving.release:give_up_received",
-        "hopeless = [kept for kept in found if kept.incoming.state in _WAITING and (kept.incoming.hand_overs > 0 or not _reads(node, tx, kept))]",
+        "hopeless = [kept for kept in found if kept.incoming.state in _WAITING and (kept.incoming.hand_overs > 0 or not _reads(context, tx, kept))]",
         "hopeless = [kept for kept in found if kept.incoming.state in _WAITING]",
         tests=(f"{_GIVEN_UP}::test_what_the_application_was_never_offered_is_not_given_up",),
     ),

@@ -15,8 +15,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a hub gives what it passes on an id of its own",
         "oncewire.handler.hub.next_hop:send_onward",
-        "Outgoing(message.header.message_id, node.keep_terms(tx, route.terms), node.now(), key, expires_at=message.header.time_to_live)",
-        "Outgoing(f'{node.name}-{message.header.message_id}', node.keep_terms(tx, route.terms), node.now(), key, expires_at=message.header.time_to_live)",
+        "Outgoing(message.header.message_id, context.keep_terms(tx, route.terms), context.now(), key, expires_at=message.header.time_to_live)",
+        "Outgoing(f'{context.name}-{message.header.message_id}', context.keep_terms(tx, route.terms), context.now(), key, expires_at=message.header.time_to_live)",
         requirement="RM-10",
         tests=(f"{_PROMISES}::test_one_id_names_a_message_on_its_whole_way",),
     ),
@@ -33,8 +33,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an acknowledgement means that the application has it",
         "oncewire.handler.arriving.arrive:Arriving._first",
-        "old = release_old(node, tx, judgement.channel, judgement.deliver)",
-        "old = release_old(node, tx, judgement.channel, judgement.deliver)\n"
+        "old = release_old(context, tx, judgement.channel, judgement.deliver)",
+        "old = release_old(context, tx, judgement.channel, judgement.deliver)\n"
         "if self.final and (not judgement.held):\n"
         "    stored = replace(stored, incoming=stored.incoming.handed_over(0).confirmed(0))",
         requirement="RM-3 RM-1",
@@ -43,8 +43,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "transmit first, save when there is time",
         "oncewire.handler.engine:Engine.commit",
-        "if node.store.pending():\n    node.store.commit()",
-        "if node.store.pending() and (not node.actions):\n    node.store.commit()",
+        "if context.store.pending():\n    context.store.commit()",
+        "if context.store.pending() and (not context.actions):\n    context.store.commit()",
         requirement="RM-11",
         tests=(f"{_EXCHANGE}::test_nothing_leaves_before_the_commit",),
     ),
@@ -53,7 +53,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "oncewire.handler.arriving.arrive:Arriving.take",
         "known = known_as(self.tx, sender, self.agreement, message.header.message_id)",
         "known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n"
-        "if known is not None and known.incoming.received_at <= self.node.timeline._state.origin:\n"
+        "if known is not None and known.incoming.received_at <= self.context.timeline._state.origin:\n"
         "    known = None",
         requirement="DUP-1",
         tests=(f"{_PROMISES}::test_the_id_of_every_reliable_message_outlives_the_process",),
@@ -89,7 +89,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "a copy is never answered",
         "oncewire.handler.arriving.arrive:Arriving._copy",
         "return self._duplicate(known, owed, plan)",
-        "self._duplicate(known, owed, plan)\nself.node.actions.clear()\nreturn NOTHING",
+        "self._duplicate(known, owed, plan)\nself.context.actions.clear()\nreturn NOTHING",
         requirement="DUP-10",
         tests=(f"{_EXCHANGE}::test_the_acknowledgement_lost_k_times",),
     ),
@@ -175,8 +175,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "the hops of a message are not journaled",
         "oncewire.handler.perform:perform_effects",
-        "node.write(tx, notes, terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer)",
-        "node.write(tx, notes, terms_id=outgoing.terms_id, hop=None, peer=stored.peer)",
+        "context.write(tx, notes, terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer)",
+        "context.write(tx, notes, terms_id=outgoing.terms_id, hop=None, peer=stored.peer)",
         requirement="OPS-3",
         tests=(
             "tests/handler/hub/test_hub.py::test_every_hop_leaves_its_routing_header_and_nothing_else",
@@ -186,13 +186,13 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "any partner may acknowledge",
         f"{_SIGNALS}:settle_references",
         "if stored is None or not is_receiver(resolution.agreement, stored):\n"
-        "    _ignore_stray(node, tx, message, resolution.agreement, reference, stored)\n"
+        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "else:\n"
-        "    _settle(node, tx, message, stored, resolution.agreement, kept)",
+        "    _settle(context, tx, message, stored, resolution.agreement, kept)",
         "if stored is None:\n"
-        "    _ignore_stray(node, tx, message, resolution.agreement, reference, stored)\n"
+        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "else:\n"
-        "    _settle(node, tx, message, stored, resolution.agreement, kept)",
+        "    _settle(context, tx, message, stored, resolution.agreement, kept)",
         requirement="RM-14",
         tests=(f"{_CLAIMS}::test_only_the_partner_it_went_to_can_say_that_it_arrived",),
     ),
@@ -200,10 +200,10 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "any partner's status answer settles",
         f"{_SIGNALS}:_learn_status",
         "if stored is None or not is_receiver(resolution.agreement, stored):\n"
-        "    _ignore_stray(node, tx, message, resolution.agreement, reference, stored)\n"
+        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "    return",
         "if stored is None:\n"
-        "    _ignore_stray(node, tx, message, resolution.agreement, reference, stored)\n"
+        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "    return",
         requirement="RM-14",
         tests=(f"{_CLAIMS}::test_only_the_partner_it_went_to_can_say_that_it_arrived",),
@@ -211,16 +211,16 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a retry overtakes its own slow attempt",
         "oncewire.handler.sending.transmit:transmit_due",
-        "free = [due_id for due_id in due if due_id not in node.in_flight and due_id not in node.stuck]",
-        "free = [due_id for due_id in due if due_id not in node.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.in_flight and due_id not in context.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.stuck]",
         requirement="RTY-1",
         tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
     ),
     Mutant(
         "an expired waiting message is still numbered",
         "oncewire.handler.sending.transmit:_admit_one.bring_in",
-        "node.now() < deadline",
-        "node.now() > 0",
+        "context.now() < deadline",
+        "context.now() > 0",
         requirement="HDR-9",
         tests=(f"{_CLAIMS}::test_a_message_that_expired_while_it_waited_uses_no_number",),
     ),
@@ -259,8 +259,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an attempt stays under way after its commit failed",
         "oncewire.handler.engine:Engine.commit",
-        "node.in_flight.discard",
-        "node.in_flight.add",
+        "context.in_flight.discard",
+        "context.in_flight.add",
         requirement="RTY-18",
         tests=(f"{_CLAIMS}::test_an_attempt_whose_commit_failed_was_never_begun",),
     ),
@@ -284,7 +284,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "nobody hears that a best-effort message was refused",
         "oncewire.handler.failures:tell_failures",
-        "node.actions.append(Refused(notices.refusal_of(stored.outgoing)))\ncontinue",
+        "context.actions.append(Refused(notices.refusal_of(stored.outgoing)))\ncontinue",
         "continue",
         requirement="ERR-2",
         tests=(f"{_BEST_EFFORT}::test_no_notice_is_owed_and_its_application_is_told_once",),

@@ -41,7 +41,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "send on what is for us",
         "oncewire.handler.hub.next_hop:is_stranded",
-        "if incoming.state is not IncomingState.HELD or node.is_ours(tx, stored):\n"
+        "if incoming.state is not IncomingState.HELD or context.is_ours(tx, stored):\n"
         "    return False",
         "if incoming.state is not IncomingState.HELD:\n    return False",
         tests=("tests/handler/hub/test_stranded.py::test_what_is_for_us_is_never_sent_on",),
@@ -50,11 +50,11 @@ IN_HUBS: tuple[Mutant, ...] = (
         "forget where a message came from that was passed on",
         "oncewire.handler.hub.passing:pass_on",
         "if is_answer(message):\n"
-        "    _post(node, tx, message, route, parcel, source, asked=asked)\n"
+        "    _post(context, tx, message, route, parcel, source, asked=asked)\n"
         "    return NOTHING\n"
-        "_remember(node, tx, message, ahead, before, source)",
+        "_remember(context, tx, message, ahead, before, source)",
         "if is_answer(message):\n"
-        "    _post(node, tx, message, route, parcel, source, asked=asked)\n"
+        "    _post(context, tx, message, route, parcel, source, asked=asked)\n"
         "    return NOTHING",
         requirement="HOP-7 ACK-4 ACK-12",
         tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
@@ -97,7 +97,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "drop a held message whose way on is gone",
         "oncewire.handler.hub.next_hop:go_on",
-        "open_incident(node, tx, Raise(problem, incoming.message_id), incoming)",
+        "open_incident(context, tx, Raise(problem, incoming.message_id), incoming)",
         "tx.save_incoming(_forwarded(stored.incoming))",
         requirement="HOP-8",
         tests=(_STRANDED + "test_it_goes_on_in_order_when_the_agreement_is_back",),
@@ -105,9 +105,9 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "give a stranded message up and tell nobody",
         "oncewire.handler.engine:Engine.abandon",
-        "if not abandon_stranded(self.node, tx, message_id, by):\n"
-        "    operate.abandon_message(self.node, tx, message_id, by)",
-        "if True:\n    operate.abandon_message(self.node, tx, message_id, by)",
+        "if not abandon_stranded(self.context, tx, message_id, by):\n"
+        "    operate.abandon_message(self.context, tx, message_id, by)",
+        "if True:\n    operate.abandon_message(self.context, tx, message_id, by)",
         requirement="HOP-9",
         tests=(_STRANDED + "test_the_from_party_is_told_when_it_is_given_up",),
     ),
@@ -159,8 +159,8 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is stranded goes on in the order against that in which it came",
-        "oncewire.handler.hub.next_hop:go_on_at_last",
-        "sorted(stranded, key=lambda kept: _place(node, tx, kept.incoming))",
+        "oncewire.handler.hub.next_hop:resume_stranded_hops",
+        "sorted(stranded, key=lambda kept: _place(context, tx, kept.incoming))",
         "reversed(stranded)",
         requirement="SW-10",
         tests=(_STRANDED + "test_it_goes_on_in_the_order_of_its_numbers_however_it_came",),
@@ -184,7 +184,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "let the To Party's word go back by today's agreements alone",
         "oncewire.handler.arriving.receive:_take_for_others",
-        "ahead = ahead or way_back(node, tx, message, asked)",
+        "ahead = ahead or way_back(context, tx, message, asked)",
         "pass",
         requirement="HOP-5 RM-16",
         tests=(_HOPS + "test_the_to_partys_word_goes_back_though_the_way_is_gone",),
@@ -200,7 +200,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a notice that was taken is sent until somebody acknowledges it",
         "oncewire.handler.sending.transmit:transmission_over",
-        "last_word = _is_unacknowledged(node, tx, stored)",
+        "last_word = _is_unacknowledged(context, tx, stored)",
         "last_word = False",
         requirement="HOP-9",
         tests=(_MIDWAY + "test_a_notice_that_nobody_acknowledges_is_owed_until_it_is_taken",),
@@ -209,13 +209,13 @@ IN_HUBS: tuple[Mutant, ...] = (
         "a hub lets a notice pass and forgets it",
         "oncewire.handler.hub.passing:_post",
         "if asked is not None and message.kind is MessageKind.ERROR:\n"
-        "    _owe(node, tx, message, route, parcel)\n"
+        "    _owe(context, tx, message, route, parcel)\n"
         "else:\n"
-        "    node.actions.append(post)",
+        "    context.actions.append(post)",
         "if False:\n"
-        "    _owe(node, tx, message, route, parcel)\n"
+        "    _owe(context, tx, message, route, parcel)\n"
         "else:\n"
-        "    node.actions.append(post)",
+        "    context.actions.append(post)",
         requirement="HOP-9",
         tests=(_MIDWAY + "test_a_hub_on_the_way_of_a_notice_owes_it_too",),
     ),

@@ -33,21 +33,21 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what follows a gap is not compared",
-        f"{_MOULD}:Mould._values",
+        f"{_MOULD}:EnvelopeTemplate._values",
         "if end < 0 or not envelope.startswith(following, end):\n    return None",
         "if end < 0:\n    return None",
         tests=(_ALIKE,),
     ),
     Mutant(
         "what stands behind the last byte of a mould is not seen",
-        f"{_MOULD}:Mould._values",
+        f"{_MOULD}:EnvelopeTemplate._values",
         "if at != len(envelope):\n    return None",
         "pass",
         tests=(_ALIKE,),
     ),
     Mutant(
         "a mould forgets the rules between elements",
-        f"{_MOULD}:Mould.read",
+        f"{_MOULD}:EnvelopeTemplate.read",
         "self._order is not None and next(ebms2_rules.broken(message), None) is not None",
         "self._order is not None and False",
         tests=(f"{_TESTS}::test_a_number_beyond_its_rules_is_left_to_the_full_reader",),
@@ -61,7 +61,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what an acknowledgement of the drafts is about is learned by heart",
-        f"{_MOULD}:Mould._place",
+        f"{_MOULD}:EnvelopeTemplate._place",
         "named is None",
         "named is not None",
         tests=(
@@ -88,14 +88,14 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one partner takes the places of all",
-        f"{_MOULDS}:Moulds.learn_of",
+        f"{_MOULDS}:EnvelopeTemplates.learn_of",
         "self._of_one",
         "self._most",
         tests=(f"{_TESTS}::test_a_partner_has_his_own_places_and_the_one_used_last_stays",),
     ),
     Mutant(
         "the table of moulds has no bound",
-        f"{_MOULDS}:Moulds.learn_of",
+        f"{_MOULDS}:EnvelopeTemplates.learn_of",
         "if len(self) >= self._most:\n    self._forget_oldest()",
         "pass",
         tests=(f"{_TESTS}::test_the_table_is_bounded",),
@@ -105,20 +105,20 @@ IN_MOULDS: tuple[Mutant, ...] = (
         "oncewire.handler.arriving.receive:receive_message",
         "'Take one message that could be read.'\nmessage = received.message",
         "'Take one message that could be read.'\n"
-        "node.moulds.learn(received, 'anybody', node.limits)\n"
+        "context.moulds.learn(received, 'anybody', context.limits)\n"
         "message = received.message",
         tests=(f"{_AT_WORK}::test_a_stranger_teaches_nothing",),
     ),
     Mutant(
         "how a known envelope is signed may differ",
-        f"{_KNOWN}:Known.references",
+        f"{_KNOWN}:SignatureTemplate.references",
         "if any((holes[number] != text for number, text in self._fixed)):\n    return None",
         "if False:\n    return None",
         tests=(f"{_SIGNED}::test_how_something_is_signed_is_no_text_that_may_differ",),
     ),
     Mutant(
         "the digest of a known envelope is not compared",
-        f"{_KNOWN}:Known.verify",
+        f"{_KNOWN}:SignatureTemplate.verify",
         "if not covering.same_digest(algorithms.digest(covering.digest_name, octets)):\n"
         "    return None",
         "if not octets and (not covering.same_digest(algorithms.digest(covering.digest_name, octets))):\n"
@@ -127,7 +127,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the parts of a known envelope are not compared",
-        f"{_KNOWN}:Known.verify",
+        f"{_KNOWN}:SignatureTemplate.verify",
         "digests = signature.part_digests(found, parts)\n"
         "signature.check_part_digests(found.references, digests)",
         "digests = signature.part_digests(found, parts)",
@@ -135,7 +135,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the certificate of a known signer is not checked again",
-        f"{_KNOWN}:Known.verify",
+        f"{_KNOWN}:SignatureTemplate.verify",
         "certificate = signature.signer_of(found, trust, now, policy)",
         "certificate = trust.pinned[0]",
         tests=(
@@ -145,7 +145,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a comment is text to a pattern",
-        f"{_PATTERN}:Perforated.is_plain",
+        f"{_PATTERN}:SlottedBytes.is_plain",
         "return len(document) <= DOCUMENT_MAX and len(self.holes) <= _HOLES_MAX and (encoding_of(document, None)[0] in ('utf-8', 'utf8')) and (b'<!' not in document) and (b'<?' not in document[1:]) and all((name.endswith(_NAMING) for name in names)) and (b'xmlns:href' not in document) and (_MARKED.search(document) is None)",
         "return len(document) <= DOCUMENT_MAX and len(self.holes) <= _HOLES_MAX and (encoding_of(document, None)[0] in ('utf-8', 'utf8')) and (b'<?' not in document[1:]) and all((name.endswith(_NAMING) for name in names)) and (b'xmlns:href' not in document) and (_MARKED.search(document) is None)",
         tests=(f"{_SIGNED}::test_what_no_pattern_is_made_of",),

@@ -119,7 +119,7 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     Mutant(
         "the incident of a pause outlives it",
         "oncewire.handler.upkeep.operate:_is_over",
-        "return receiver is None or receiver.paused_until <= node.now()",
+        "return receiver is None or receiver.paused_until <= context.now()",
         "return receiver is None",
         tests=(f"{_ENDS}::test_the_incident_of_a_pause_ends_with_it",),
     ),

@@ -16,7 +16,7 @@ _RECORD = "tests/entry/running/test_store_record.py"
 IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "what a failed commit held stays in memory",
-        "oncewire.store.transition.turns:Turns.commit",
+        "oncewire.store.transition.turns:TransactionManager.commit",
         "self._abandon()\nraise",
         "raise",
         requirement="STO-1",
@@ -24,14 +24,14 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what another process wrote is not noticed",
-        "oncewire.store.transition.turns:Turns._look",
+        "oncewire.store.transition.turns:TransactionManager._look",
         "if work.backend.changed_elsewhere():\n    work.clear()\nelif work.full:\n    work.rest()",
         "if not work.backend:\n    work.clear()\nelif work.full:\n    work.rest()",
         tests=(f"{_TURNS}::test_whoever_else_writes_is_noticed",),
     ),
     Mutant(
         "a list is what happens to be in memory",
-        "oncewire.store.transition.work:Work.fill_outgoing",
+        "oncewire.store.transition.work:UnitOfWork.fill_outgoing",
         "if not self.complete or index == 'responses':\n"
         "    start = (after,) if after else None\n"
         "    self._fill(index, bounds, limit, self.outgoing, self._load_sent, start)",
@@ -42,7 +42,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "all that is live counts as held although it does not fit",
-        "oncewire.store.transition.work:Work._bound",
+        "oncewire.store.transition.work:UnitOfWork._bound",
         "self.complete = False\noldest = next(iter(self.outgoing.rows))",
         "oldest = next(iter(self.outgoing.rows))",
         tests=(f"{_TURNS}::test_what_does_not_fit_is_read_back",),
@@ -56,7 +56,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "numbers of an undone transition are lost",
-        "oncewire.store.transition.work:Work._take_back",
+        "oncewire.store.transition.work:UnitOfWork._take_back",
         "self.counters = dict(counters)",
         "del counters",
         tests=(f"{_TRANSITIONS}::test_an_exception_undoes_exactly_its_transition",),
@@ -70,7 +70,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a step over many rows does not see what the turn did before it",
-        "oncewire.store.transition.work:Work.step_over",
+        "oncewire.store.transition.work:UnitOfWork.step_over",
         "if not self._stepped:\n"
         "    changes, rows, _ = self._begun\n"
         "    mine = {(table, key): table.rows[key] for table, key, _, _ in self.log[changes:]}\n"

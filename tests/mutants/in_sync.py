@@ -21,7 +21,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "a copy of a request answers for every response that it ever had",
         "oncewire.handler.arriving.reply:was_given",
-        "_carried(node, tx, stored.answer)",
+        "_carried(context, tx, stored.answer)",
         "tx.responses_to(stored.incoming.message_id, stored.peer)",
         requirement="DUP-5 SYNC-8",
         tests=(
@@ -179,7 +179,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "a refused request is offered again although nobody waits for its response",
         "oncewire.handler.engine:Engine.still_offered",
-        "return not close_if_alone(self.node, tx, stored)",
+        "return not close_if_alone(self.context, tx, stored)",
         "return True",
         requirement="SYNC-18",
         tests=(

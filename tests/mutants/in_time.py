@@ -22,7 +22,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "timers stay where they were when the time moves",
-        "oncewire.handler.context:Node.follow_clock",
+        "oncewire.handler.context:HandlerContext.follow_clock",
         '"Take the machine\'s clock for the time from here on; returns by how much that moved it.\\n\\n        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are\\n        instants of UTC and stay where they are (DRV-8).\\n        "\n'
         "tx.shift_timers(self.timeline.ahead)",
         '"Take the machine\'s clock for the time from here on; returns by how much that moved it.\\n\\n        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are\\n        instants of UTC and stay where they are (DRV-8).\\n        "',
@@ -32,35 +32,35 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "what is due expires although the time is in doubt",
         "oncewire.handler.sending.transmit:expire_due",
-        "expired = [] if node.in_doubt else tx.expired(node.now(), BATCH + len(node.stuck))",
-        "expired = tx.expired(node.now(), BATCH + len(node.stuck))",
+        "expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.stuck))",
+        "expired = tx.expired(context.now(), BATCH + len(context.stuck))",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_no_verdict_of_expiry_while_the_clock_is_in_doubt",),
     ),
     Mutant(
         "retention goes on although the time is in doubt",
         "oncewire.handler.engine:Engine._retain",
-        "if not node.in_doubt and node.now() >= node.sweep_due_at:\n"
-        "    with node.transition() as tx:\n"
-        "        retention.sweep(node, tx)",
-        "if node.now() >= node.sweep_due_at:\n"
-        "    with node.transition() as tx:\n"
-        "        retention.sweep(node, tx)",
+        "if not context.in_doubt and context.now() >= context.sweep_due_at:\n"
+        "    with context.transition() as tx:\n"
+        "        retention.sweep(context, tx)",
+        "if context.now() >= context.sweep_due_at:\n"
+        "    with context.transition() as tx:\n"
+        "        retention.sweep(context, tx)",
         requirement="STO-7",
         tests=(f"{_RETAIN}::test_nothing_is_removed_while_the_clock_is_in_doubt",),
     ),
     Mutant(
         "a start gives answers up although the time is in doubt",
         "oncewire.handler.upkeep.retention:end_all_answers",
-        "while not node.in_doubt and end_answers(node, tx) == BATCH:\n    pass",
-        "while end_answers(node, tx) == BATCH:\n    pass",
+        "while not context.in_doubt and end_answers(context, tx) == BATCH:\n    pass",
+        "while end_answers(context, tx) == BATCH:\n    pass",
         requirement="STO-7",
         tests=(f"{_CLOCK}::test_a_start_in_doubt_gives_no_answer_up_that_is_owed",),
     ),
     Mutant(
         "a gap is given up although the time is in doubt",
         "oncewire.handler.arriving.release:give_up_gaps",
-        "if node.in_doubt:\n    return",
+        "if context.in_doubt:\n    return",
         "pass",
         requirement="SW-10",
         tests=(f"{_CLOCK}::test_no_gap_is_given_up_while_the_clock_is_in_doubt",),
@@ -68,21 +68,21 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a document is given up although the time is in doubt",
         "oncewire.handler.engine:Engine.tick",
-        "if looks_at_gaps and (not node.in_doubt):\n    give_up_incomplete(node)",
-        "if looks_at_gaps:\n    give_up_incomplete(node)",
+        "if looks_at_gaps and (not context.in_doubt):\n    give_up_incomplete(context)",
+        "if looks_at_gaps:\n    give_up_incomplete(context)",
         requirement="BIG-6",
         tests=(f"{_CLOCK}::test_no_document_is_given_up_while_the_clock_is_in_doubt",),
     ),
     Mutant(
         "what waits for its place expires although the time is in doubt",
         "oncewire.handler.sending.transmit:_admit_one.bring_in",
-        "if not node.in_doubt:\n"
+        "if not context.in_doubt:\n"
         "    moved.append(stored)\n"
-        "    step = deadline_passed(stored.outgoing, channel, terms, node.now())\n"
-        "    perform(node, tx, stored, channel, step, terms)",
+        "    step = deadline_passed(stored.outgoing, channel, terms, context.now())\n"
+        "    perform(context, tx, stored, channel, step, terms)",
         "moved.append(stored)\n"
-        "step = deadline_passed(stored.outgoing, channel, terms, node.now())\n"
-        "perform(node, tx, stored, channel, step, terms)",
+        "step = deadline_passed(stored.outgoing, channel, terms, context.now())\n"
+        "perform(context, tx, stored, channel, step, terms)",
         requirement="HDR-9",
         tests=(
             (
@@ -136,7 +136,7 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "one message's trouble is everybody's",
         "oncewire.handler.sending.transmit:_step",
-        "if problem is not None:\n    set_aside(node, message_id, problem)",
+        "if problem is not None:\n    set_aside(context, message_id, problem)",
         "if problem is not None:\n    raise problem",
         requirement="RTY-18",
         tests=(f"{_TROUBLE}::test_a_message_without_an_address_was_never_transmitted",),
@@ -145,17 +145,17 @@ IN_TIME: tuple[Mutant, ...] = (
         "a message that cannot enter undoes the one before it",
         "oncewire.handler.sending.transmit:_admit_one",
         "if next_one:\n"
-        "    set_aside(node, next_one[0].outgoing.message_id, problem)\n"
+        "    set_aside(context, next_one[0].outgoing.message_id, problem)\n"
         "    return True",
         "if not next_one:\n"
-        "    set_aside(node, next_one[0].outgoing.message_id, problem)\n"
+        "    set_aside(context, next_one[0].outgoing.message_id, problem)\n"
         "    return True",
         requirement="RTY-18",
         tests=(f"{_TROUBLE}::test_a_waiting_message_whose_agreement_changed_delays_nobody",),
     ),
     Mutant(
         "what an undone step decided leaves all the same",
-        "oncewire.handler.context:Node.transition",
+        "oncewire.handler.context:HandlerContext.transition",
         "del self.actions[kept:], self.status_questions[questions:]",
         "pass",
         requirement="RM-11",

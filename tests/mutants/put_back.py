@@ -97,32 +97,32 @@ PUT_BACK: tuple[PutBack, ...] = (
         f"{_REPLY}:take_up_waiting",
         "for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):\n"
         "    try:\n"
-        "        terms = node.terms_of(tx, stored.incoming.terms_id)\n"
+        "        terms = context.terms_of(tx, stored.incoming.terms_id)\n"
         "    except StoreDamaged as problem:\n"
-        "        withhold(node, tx, stored, problem)\n"
+        "        withhold(context, tx, stored, problem)\n"
         "        continue\n"
-        "    if is_awaited(node, tx, stored) and (not answerable_after_restart(terms)):\n"
-        "        _close(node, tx, stored, _GONE)\n"
-        "    elif _ack_waits(node, tx, stored):\n"
+        "    if is_awaited(context, tx, stored) and (not answerable_after_restart(terms)):\n"
+        "        _close(context, tx, stored, _GONE)\n"
+        "    elif _ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
-        "        heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))",
+        "        heapq.heappush(context.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
         "for stored in tx.ready(FOR_EVER, limit):\n"
         "    try:\n"
-        "        terms = node.terms_of(tx, stored.incoming.terms_id)\n"
+        "        terms = context.terms_of(tx, stored.incoming.terms_id)\n"
         "    except StoreDamaged as problem:\n"
-        "        withhold(node, tx, stored, problem)\n"
+        "        withhold(context, tx, stored, problem)\n"
         "        continue\n"
-        "    if is_awaited(node, tx, stored) and (not answerable_after_restart(terms)):\n"
-        "        _close(node, tx, stored, _GONE)\n"
-        "    elif _ack_waits(node, tx, stored):\n"
+        "    if is_awaited(context, tx, stored) and (not answerable_after_restart(terms)):\n"
+        "        _close(context, tx, stored, _GONE)\n"
+        "    elif _ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
-        "        heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))",
+        "        heapq.heappush(context.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
     ),
     PutBack.change(
         "B11 a closed request leaves a gap",
         f"{_REPLY}:_close",
         "settled, effects = close_number(stored.incoming, channel)\n"
-        "follow(node, tx, settled, effects)",
+        "follow(context, tx, settled, effects)",
         "pass",
     ),
     PutBack.named(
@@ -136,7 +136,7 @@ PUT_BACK: tuple[PutBack, ...] = (
     PutBack.change(
         "B14 a hub without a key raises",
         "oncewire.handler.arriving.agreement_match:check_signing",
-        "if owed.signed and node.keys is None:\n"
+        "if owed.signed and context.keys is None:\n"
         "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
         "if False:\n"
         "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",

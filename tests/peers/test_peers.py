@@ -12,7 +12,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
@@ -68,7 +68,7 @@ async def play(folder: Path, kind: type[Peer], wires: Wires) -> None:
     text = agreement_with(kind, outer)
     store = SqliteStore.open(folder / "alpha.db", node="alpha")
     agreement = read_toml(text)
-    node = Node("alpha", store, Agreements([agreement]), RealWorld())
+    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
     limits = HttpLimits(late=math.inf)
     transport = HttpTransport(
         HttpServerSettings("127.0.0.1", inner["alpha"], "/msh", limits=limits),

@@ -19,7 +19,7 @@ from oncewire.lab.simulation.run import Simulation
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.store.transition.work import Work
+from oncewire.store.transition.work import UnitOfWork
 from tests.pipeline.published import read_ledger
 
 pytestmark = pytest.mark.spark
@@ -38,14 +38,14 @@ class DiskStore(SqliteStore):
     def fail_next_commit(self, error: StoreProblem) -> None:
         self._failure = error
 
-    def _commit(self, work: Work) -> None:
+    def _commit(self, work: UnitOfWork) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
             self._fence_needed = True
             raise failure
         super()._commit(work)
 
-    def _connect(self, node: str | None) -> Work:
+    def _connect(self, node: str | None) -> UnitOfWork:
         work = super()._connect(node)
         assert self._connection is not None
         # The disk of this world loses nothing that was written, so nothing is waited for.

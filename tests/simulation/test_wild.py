@@ -115,6 +115,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         19338,
         18200,
         991003,
+        4001751,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

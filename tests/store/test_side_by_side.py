@@ -32,7 +32,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel, StoredReceipt
 from oncewire.store.transition.rows import STORED_INCOMING
-from oncewire.store.transition.turns import Turns
+from oncewire.store.transition.turns import TransactionManager
 from tests.examples import examples
 from tests.store.backends import Backend, MemoryBackend, SqliteBackend
 from tests.store.samples import (
@@ -282,7 +282,7 @@ class SideBySide(RuleBasedStateMachine):
             for _ in range(2):
                 with store.transition() as tx:
                     seen.append(_seen(tx))
-                assert isinstance(store, Turns)
+                assert isinstance(store, TransactionManager)
                 assert store._work is not None
                 store._work.clear()
             assert seen[0] == seen[1]

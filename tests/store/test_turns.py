@@ -1,4 +1,4 @@
-"""Turns: what one costs, and what a commit that fails leaves in memory."""
+"""TransactionManager: what one costs, and what a commit that fails leaves in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.store.transition import work
-from oncewire.store.transition.turns import Turns
+from oncewire.store.transition.turns import TransactionManager
 from tests.store.backends import Backend
 from tests.store.samples import (
     CONFIRMED,
@@ -143,7 +143,7 @@ def test_every_nth_commit_fails_and_nothing_of_it_stays_in_memory(
 
 def _same_without_memory(store: Store, names: list[str]) -> None:
     """Whoever holds nothing in memory reads the same."""
-    assert isinstance(store, Turns)
+    assert isinstance(store, TransactionManager)
     seen = []
     for _ in range(2):
         with store.transition() as tx:

@@ -45,7 +45,7 @@ def leap(seconds: float) -> None:
     loop.time = lambda: real() + seconds  # type: ignore[method-assign]
 
 
-class Turns:
+class TransactionManager:
     """The longest that anything kept the loop, in seconds of a processor."""
 
     longest = 0.0
@@ -59,8 +59,8 @@ class Turns:
 
 
 @contextlib.asynccontextmanager
-async def turns() -> AsyncIterator[Turns]:
-    watched = Turns()
+async def turns() -> AsyncIterator[TransactionManager]:
+    watched = TransactionManager()
     task = asyncio.ensure_future(watched.watch())
     try:
         yield watched

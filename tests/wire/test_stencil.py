@@ -23,7 +23,7 @@ from oncewire.message.form import Form
 from oncewire.wire import answers, codec
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.templates.acknowledgment import Blanks, stencil_of
+from oncewire.wire.templates.acknowledgment import AckFields, stencil_of
 from tests.wire.strategies import ids
 
 HEADER = Header(
@@ -35,10 +35,10 @@ ASKING = Message(
     HEADER,
     ack_requested=(AckRequested(Actor.TO_PARTY_MSH, signed=False),),
 )
-FIRST = Blanks("1@b", "m@a", "talk", 1_763_287_000_123_456)
+FIRST = AckFields("1@b", "m@a", "talk", 1_763_287_000_123_456)
 
 
-def _written(blanks: Blanks) -> Parcel:
+def _written(blanks: AckFields) -> Parcel:
     header = replace(
         HEADER, message_id=blanks.ref_to_message_id, conversation_id=blanks.conversation_id
     )
@@ -51,8 +51,8 @@ STENCIL = stencil_of(_written, FIRST)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.builds(Blanks, ids, ids, ids, st.integers(0, 4_000_000_000_000_000)))
-def test_it_gives_what_the_writer_gives(blanks: Blanks) -> None:
+@given(st.builds(AckFields, ids, ids, ids, st.integers(0, 4_000_000_000_000_000)))
+def test_it_gives_what_the_writer_gives(blanks: AckFields) -> None:
     assert STENCIL is not None
     try:
         expected = _written(blanks)
@@ -66,7 +66,7 @@ def test_it_gives_what_the_writer_gives(blanks: Blanks) -> None:
 def test_what_differs_otherwise_has_none() -> None:
     written = 0
 
-    def counting(blanks: Blanks) -> Parcel:
+    def counting(blanks: AckFields) -> Parcel:
         nonlocal written
         written += 1
         return replace(_written(blanks), headers=(("Number", str(written)),))
@@ -75,7 +75,7 @@ def test_what_differs_otherwise_has_none() -> None:
 
 
 def test_what_counts_a_value_has_none() -> None:
-    def measuring(blanks: Blanks) -> Parcel:
+    def measuring(blanks: AckFields) -> Parcel:
         parcel = _written(blanks)
         return replace(parcel, body=parcel.body + b"%d" % len(blanks.ref_to_message_id))
 
@@ -83,7 +83,7 @@ def test_what_counts_a_value_has_none() -> None:
 
 
 def test_what_cannot_be_written_has_none() -> None:
-    def refusing(blanks: Blanks) -> Parcel:
+    def refusing(blanks: AckFields) -> Parcel:
         if "<" in blanks.message_id:
             raise InvalidValue("no such ids", remedy="take another")
         return _written(blanks)

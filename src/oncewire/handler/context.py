@@ -1,4 +1,4 @@
-"""Node: what every verb of the handler works with, and how it writes the journal."""
+"""HandlerContext: what every verb of the handler works with, and how it writes the journal."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.security.algorithms import SigningKey
-from oncewire.wire.security.signature_template import Learned
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.security.signature_template import SignatureTemplateCache
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # Keys: what this handler signs and decrypts with. They arrive here and are never logged.
 
@@ -241,7 +241,7 @@ def _agreement_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class Node:
+class HandlerContext:
     """One handler's tools: its store, its agreements, its world, and its released actions."""
 
     def __init__(
@@ -391,14 +391,14 @@ class Node:
         return Proofs(self.store.spool)
 
     @cached_property
-    def moulds(self) -> Moulds:
+    def moulds(self) -> EnvelopeTemplates:
         """What was learned of the headers that partners sent, and how often it helped."""
-        return Moulds()
+        return EnvelopeTemplates()
 
     @cached_property
-    def learned(self) -> Learned:
+    def learned(self) -> SignatureTemplateCache:
         """What was learned of signatures, partners' and our own."""
-        return Learned()
+        return SignatureTemplateCache()
 
     @property
     def room(self) -> int:
@@ -428,7 +428,7 @@ class Node:
         finally:
             self._moment = None
 
-    def apart(self, step: Callable[[Transaction], None]) -> Exception | None:
+    def isolated_step(self, step: Callable[[Transaction], None]) -> Exception | None:
         """Run a step in a transition of its own. Its trouble, unless it is the store's, is
         handed back and undoes nothing else."""
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import Refused
 from oncewire.handler.arriving import release
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import notices
 from oncewire.handler.documents.outgoing_document import is_part
 from oncewire.handler.hub.next_hop import report_failure
@@ -22,61 +22,61 @@ from oncewire.store.records import StoredOutgoing
 PAGE = 256
 
 
-def left_untold(node: Node, tx: Transaction) -> list[str]:
+def left_untold(context: HandlerContext, tx: Transaction) -> list[str]:
     """Failures that are not an application's to take, and that no commit has told of."""
     found, position = [], 0
     while page := tx.notices_owed(PAGE, position):
         position = page[-1].position
-        found += [stored.outgoing.message_id for stored in page if _is_untold(node, tx, stored)]
+        found += [stored.outgoing.message_id for stored in page if _is_untold(context, tx, stored)]
     return found
 
 
-def _is_untold(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+def _is_untold(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> bool:
     try:
-        due = notices.is_due(node, tx, stored)
+        due = notices.is_due(context, tx, stored)
         return stored.relayed_from is not None or is_part(stored) or not due
     except StoreDamaged:
         # Nobody knows whether it is; its application is told, which cannot be wrong.
         return False
 
 
-def tell_failures(node: Node) -> None:
+def tell_failures(context: HandlerContext) -> None:
     """Tell the From Parties of what failed."""
-    while node.failed:
-        message_id = node.failed.pop()
+    while context.failed:
+        message_id = context.failed.pop()
         try:
-            with node.transition() as tx:
+            with context.transition() as tx:
                 stored = tx.outgoing(message_id)
                 if stored is not None and notices.is_refused_best_effort(stored):
-                    node.actions.append(Refused(notices.refusal_of(stored.outgoing)))
+                    context.actions.append(Refused(notices.refusal_of(stored.outgoing)))
                     continue
                 if stored is None or not stored.outgoing.notice_owed:
                     # Undone, or overtaken by an acknowledgement.
                     continue
-                if is_part(stored) or not notices.is_due(node, tx, stored):
-                    notices.withhold(node, tx, stored)
+                if is_part(stored) or not notices.is_due(context, tx, stored):
+                    notices.withhold(context, tx, stored)
                     continue
         except StoreDamaged as problem:
-            with node.transition() as tx:
-                release.call_operator(node, tx, problem, message_id)
+            with context.transition() as tx:
+                release.call_operator(context, tx, problem, message_id)
             continue
         if stored.relayed_from is None:
-            node.actions.append(notices.notice_of(stored.outgoing))
+            context.actions.append(notices.notice_of(stored.outgoing))
         else:
-            _report(node, stored)
+            _report(context, stored)
 
 
-def _report(node: Node, stored: StoredOutgoing) -> None:
+def _report(context: HandlerContext, stored: StoredOutgoing) -> None:
     """Send the From Party the notice of a hub; where that cannot be, call the operator."""
     outgoing = stored.outgoing
     try:
-        with node.transition() as tx:
+        with context.transition() as tx:
             notices.no_more_owed(tx, outgoing)
-            report_failure(node, tx, stored)
+            report_failure(context, tx, stored)
     except StoreProblem:
         raise
     except OncewireError as problem:
         reason = f"its failure could not be reported to the From Party: {problem}"
-        with node.transition() as tx:
+        with context.transition() as tx:
             notices.no_more_owed(tx, outgoing)
-            open_incident(node, tx, Raise(reason, outgoing.message_id))
+            open_incident(context, tx, Raise(reason, outgoing.message_id))

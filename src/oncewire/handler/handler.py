@@ -37,11 +37,11 @@ from oncewire.handler.actions import (
     Warned,
 )
 from oncewire.handler.arriving.inbound import hear
-from oncewire.handler.context import IN_FLIGHT_MAX, KillPoints, Node
+from oncewire.handler.context import IN_FLIGHT_MAX, HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.carrier import Carrier
-from oncewire.handler.loop.commit_loop import Shell, Supervisor
+from oncewire.handler.loop.commit_loop import CommitLoop, Supervisor
 from oncewire.handler.loop.door import Door, Relaying
 from oncewire.handler.loop.joining import (
     PROBE_EVERY,
@@ -100,7 +100,7 @@ class Handler:
 
     def __init__(
         self,
-        node: Node,
+        context: HandlerContext,
         transports: Mapping[str, Transport],
         *,
         application: Application | None = None,
@@ -108,27 +108,27 @@ class Handler:
         lease: Duration = LEASE,
         probe_every: Duration = PROBE_EVERY,
     ) -> None:
-        self.engine = Engine(node)
+        self.engine = Engine(context)
         self.transports = dict(transports)
         self.lease = lease
-        self._kill = node.kill = kill or KillPoints()
-        self._shell = Shell(self.engine, self._perform, self._kill)
-        node.application_called = application is not None
-        node.proofs.beside = True
+        self._kill = context.kill = kill or KillPoints()
+        self._shell = CommitLoop(self.engine, self._perform, self._kill)
+        context.application_called = application is not None
+        context.proofs.beside = True
         self.supervisor = Supervisor(self._shell)
         self._spawn = self.supervisor.spawn
-        # Reliable messages find a place here at once (see `Node.room`); of the others, which
-        # are sent and forgotten, any number may come.
+        # Reliable messages find a place here at once (see `HandlerContext.room`); of the others,
+        # which are sent and forgotten, any number may come.
         self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[_Waiter]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
         self._asking: dict[tuple[str, str], list[asyncio.Future[StatusResponse]]] = {}
-        self._carrier = Carrier(node.store.spool, self.transports)
+        self._carrier = Carrier(context.store.spool, self.transports)
         self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
         self._joining = Joining(self._shell)
         self._outages = Outages(time.monotonic)
-        spool = node.store.spool
+        spool = context.store.spool
         self._outage = OutageIncident(self.operate, STORE, QUIET, lambda: try_spool(spool))
         self._door = Door(self._shell, self._relaying, self._call_operator)
         self._probing = Probing(self._shell, self.transports, probe_every)
@@ -169,8 +169,8 @@ class Handler:
         with contextlib.suppress(HandlerFailed):
             await self._shell.do("stop", self.engine.stop)
         await self._shell.stop()
-        self.engine.node.reading_room.close()
-        self.engine.node.store.close()
+        self.engine.context.reading_room.close()
+        self.engine.context.store.close()
 
     async def __aenter__(self) -> Handler:
         await self.start()
@@ -192,12 +192,12 @@ class Handler:
         async def store(given: Submission) -> Accepted:
             return await self._shell.do("submit", lambda: self.engine.submit(given))
 
-        return await submitted(self.engine.node, submission, store)
+        return await submitted(self.engine.context, submission, store)
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
         # What is under way has no outcome yet.
-        if message_id not in self.engine.node.in_flight:
+        if message_id not in self.engine.context.in_flight:
             state = self._shell.look(lambda: self._state(message_id))
             if state in FINAL_OUTGOING:
                 return state
@@ -219,7 +219,7 @@ class Handler:
                 del self._waiting[message_id]
 
     def _state(self, message_id: str) -> OutgoingState:
-        with self.engine.node.store.transition() as tx:
+        with self.engine.context.store.transition() as tx:
             return find_outgoing(tx, message_id).outgoing.state
 
     def transfers(self) -> dict[str, tuple[int, int]]:
@@ -234,10 +234,10 @@ class Handler:
         self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
     ) -> list[GivenMessage]:
         """What `take` hands over, and after that what it passes over for want of a proof."""
-        node = self.engine.node
+        context = self.engine.context
         given = await self._shell.do("take", lambda: take(self.engine, limit))
         left = limit - len(given)
-        if left > 0 and await node.proofs.read(node.now()):
+        if left > 0 and await context.proofs.read(context.now()):
             given += await self._shell.do("take", lambda: take(self.engine, left))
         return given
 
@@ -245,7 +245,7 @@ class Handler:
         self, sender: str, message_id: str, responses: Sequence[Submission] = ()
     ) -> bool:
         """The caller has the message, and answers it; saying so twice is the same as once."""
-        async with handed_in(self.engine.node, responses) as handed:
+        async with handed_in(self.engine.context, responses) as handed:
             new = await self._shell.do(
                 "confirm", lambda: self.engine.confirm(sender, message_id, handed.submissions)
             )
@@ -276,7 +276,7 @@ class Handler:
             return False
         finally:
             self._pinged.pop(message_id, None)
-            self.engine.node.pings.discard(message_id)
+            self.engine.context.pings.discard(message_id)
         return True
 
     async def ask_status(
@@ -304,7 +304,7 @@ class Handler:
                 asking.remove(future)
             if not asking:
                 self._asking.pop(asked, None)
-                self.engine.node.asked.discard(asked)
+                self.engine.context.asked.discard(asked)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Do what an operator or a program decided, by a verb of the engine."""
@@ -410,12 +410,12 @@ class Handler:
             retry_after=outcome.retry_after,
             address=post.address,
         )
-        reply = await hear(self.engine.node, outcome)
+        reply = await hear(self.engine.context, outcome)
         names = () if reply is None else named_in(reply.parcel.body)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply), names)
         if damaged is not None:
             why = damaged
-            await self._try("outcome", lambda: set_aside(self.engine.node, post.message_id, why))
+            await self._try("outcome", lambda: set_aside(self.engine.context, post.message_id, why))
 
     def _let_reply(self, reply: PostReply) -> None:
         """Wake the connections that wait; where none does any more, send it on its own."""
@@ -442,7 +442,7 @@ class Handler:
             finally:
                 self._carrier.let_go(post.parcel)
             self._kill.reach("answer after send")
-        sent, reply = outcome.kind is OutcomeKind.SENT, await hear(self.engine.node, outcome)
+        sent, reply = outcome.kind is OutcomeKind.SENT, await hear(self.engine.context, outcome)
         await self._try(
             "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import addresses_for
 from oncewire.handler.sealing.content_digest import check_kept
 from oncewire.message.instant import SECOND, Duration, Instant
@@ -51,7 +51,7 @@ def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
 
 
 def perform(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     before: SendingChannel | None,
@@ -65,15 +65,15 @@ def perform(
 
     `parcel`, `addresses`: its bytes and where it goes by each transport, if they are at hand.
     """
-    _save(node, tx, stored, before, step, terms, parcel, addresses)
+    _save(context, tx, stored, before, step, terms, parcel, addresses)
     for effect in step.effects:
         if isinstance(effect, Admit):
             # In a transition of its own: what is wrong with one that waits is not this one's.
-            node.admissions[effect.channel] = None
+            context.admissions[effect.channel] = None
 
 
 def _save(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     before: SendingChannel | None,
@@ -92,18 +92,18 @@ def _save(
         tx.save_sending_channel(channel)
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
-    perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel, addresses)
+    perform_effects(context, tx, stored, step.outgoing, step.effects, terms, parcel, addresses)
     if any(isinstance(effect, Notify) for effect in step.effects):
-        node.failed.append(step.outgoing.message_id)
+        context.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
-        node.in_flight.discard(step.outgoing.message_id)
+        context.in_flight.discard(step.outgoing.message_id)
         if stored.facts.split_number is not None and stored.relayed_from is None:
-            node.parts_ended.append(step.outgoing.message_id)
-        node.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
+            context.parts_ended.append(step.outgoing.message_id)
+        context.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
 
 
 def perform_effects(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     outgoing: Outgoing,
@@ -115,24 +115,26 @@ def perform_effects(
     """Journal the notes and collect what leaves after the commit; Admit is the caller's."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
     if notes:
-        node.write(tx, notes, terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer)
+        context.write(
+            tx, notes, terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer
+        )
     for effect in effects:
         if isinstance(effect, Transmit):
-            _post(node, tx, stored, outgoing, effect, terms, parcel, addresses)
+            _post(context, tx, stored, outgoing, effect, terms, parcel, addresses)
         elif isinstance(effect, Raise):
-            open_incident(node, tx, effect)
+            open_incident(context, tx, effect)
         elif isinstance(effect, Resolve):
-            resolve_incidents(node, tx, effect)
+            resolve_incidents(context, tx, effect)
         elif isinstance(effect, Pause):
-            _pause_receiver(node, tx, stored.peer, effect)
+            _pause_receiver(context, tx, stored.peer, effect)
         elif isinstance(effect, Leave):
-            _leave(node, tx, stored.peer, effect)
+            _leave(context, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
-            node.status_questions.append(effect.message_id)
+            context.status_questions.append(effect.message_id)
 
 
 def _post(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     outgoing: Outgoing,
@@ -142,7 +144,7 @@ def _post(
     addresses: Mapping[str, str] | None,
 ) -> None:
     if addresses is None:
-        addresses = addresses_for(node, tx, stored, (effect.transport,))
+        addresses = addresses_for(context, tx, stored, (effect.transport,))
     address = addresses.get(effect.transport)
     if parcel is None:
         # It was not made just now: what was kept may have changed.
@@ -154,17 +156,17 @@ def _post(
             f"message {effect.message_id} has no bytes or no address to be sent with",
             remedy="restore the store from a backup",
         )
-    relieve(node, tx, effect.message_id)
+    relieve(context, tx, effect.message_id)
     delegated = terms.reliable and not terms.runs_protocol
     timeout = max(terms.sync_timeout, 1)
     begin_within = None
     if delegated:
         # Beyond its deadline, at which it is called unknown whatever the transport says later.
         timeout += terms.persist_duration
-        begin_within = _time_to_begin(node, outgoing, terms)
+        begin_within = _time_to_begin(context, outgoing, terms)
     else:
-        node.in_flight.add(effect.message_id)
-    node.actions.append(
+        context.in_flight.add(effect.message_id)
+    context.actions.append(
         Post(
             effect.message_id,
             effect.attempt,
@@ -178,26 +180,26 @@ def _post(
     )
 
 
-def _time_to_begin(node: Node, outgoing: Outgoing, terms: Terms) -> Duration | None:
+def _time_to_begin(context: HandlerContext, outgoing: Outgoing, terms: Terms) -> Duration | None:
     """How long a transport that answers for a message may wait before it begins. A moment before
     the deadline, so that what never left is known by then to have never left (ERR-9)."""
     deadline = outgoing.deadline(terms)
     if deadline is None:
         return None
-    left = max(deadline - node.now(), 0)
+    left = max(deadline - context.now(), 0)
     return left - min(SECOND, left // 10)
 
 
-def relieve(node: Node, tx: Transaction, message_id: str) -> None:
+def relieve(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """A message goes on: what held it up, if anything did, is over."""
-    if message_id in node.troubled:
-        del node.troubled[message_id]
-        node.relieved.append(message_id)
-        resolve_incidents(node, tx, Resolve(message_id))
+    if message_id in context.troubled:
+        del context.troubled[message_id]
+        context.relieved.append(message_id)
+        resolve_incidents(context, tx, Resolve(message_id))
 
 
 def way_to(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     terms: Terms,
@@ -206,15 +208,15 @@ def way_to(
     """What lies between us and the receiver of a message at this moment."""
     receiver = tx.sending_channel(receiver_key(stored.peer))
     closed = frozenset(terms.transports).difference(addresses)
-    left = frozenset(name for name in terms.transports if (stored.peer, name) in node.left)
+    left = frozenset(name for name in terms.transports if (stored.peer, name) in context.left)
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
 
 
-def _leave(node: Node, tx: Transaction, peer: str, effect: Leave) -> None:
+def _leave(context: HandlerContext, tx: Transaction, peer: str, effect: Leave) -> None:
     """Nothing got across: the operator hears of it once, and it is probed from now on."""
-    node.left.add((peer, effect.transport))
+    context.left.add((peer, effect.transport))
     reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
-    open_incident(node, tx, Raise(reason, channel=way_key(peer, effect.transport)))
+    open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
 
 
 def way_key(peer: str, transport: str) -> str:
@@ -233,16 +235,16 @@ def receiver_of(key: str) -> str | None:
     return key.removeprefix(_TO) if key.startswith(_TO) else None
 
 
-def _pause_receiver(node: Node, tx: Transaction, peer: str, effect: Pause) -> None:
+def _pause_receiver(context: HandlerContext, tx: Transaction, peer: str, effect: Pause) -> None:
     key = receiver_key(peer)
     receiver = tx.sending_channel(key) or SendingChannel(key)
     tx.save_sending_channel(receiver.pause(effect.until))
     if effect.problem:
-        open_incident(node, tx, Raise(effect.problem, channel=key))
+        open_incident(context, tx, Raise(effect.problem, channel=key))
 
 
 def open_incident(
-    node: Node, tx: Transaction, effect: Raise, arrived: Incoming | None = None
+    context: HandlerContext, tx: Transaction, effect: Raise, arrived: Incoming | None = None
 ) -> None:
     """Open an incident and say so in the journal; one that is open already is enough.
 
@@ -251,27 +253,27 @@ def open_incident(
     """
     if tx.has_incident(effect.message_id, effect.channel):
         return
-    number = tx.open_incident(node.now(), effect.reason, effect.message_id, effect.channel)
+    number = tx.open_incident(context.now(), effect.reason, effect.message_id, effect.channel)
     note = Note(Incident(str(number), effect.reason), effect.message_id, channel=effect.channel)
     if arrived is not None and effect.channel is None:
         note = replace(note, channel=arrived.channel, epoch=arrived.epoch, number=arrived.number)
-    node.write(tx, [note])
+    context.write(tx, [note])
 
 
 def resolve_incidents(
-    node: Node, tx: Transaction, effect: Resolve, stream: str | None = None
+    context: HandlerContext, tx: Transaction, effect: Resolve, stream: str | None = None
 ) -> int:
     """Close the incidents of a message or a channel; returns how many were open."""
-    numbers = tx.resolve_incidents(node.now(), effect.message_id, effect.channel)
+    numbers = tx.resolve_incidents(context.now(), effect.message_id, effect.channel)
     for number in numbers:
         channel = effect.channel or stream
         note = Note(Resolved(str(number)), effect.message_id, channel=channel)
-        node.write(tx, [note])
+        context.write(tx, [note])
     return len(numbers)
 
 
 def first_attempt(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     entered: SenderStep,
@@ -284,9 +286,9 @@ def first_attempt(
     Where there is no room for it or no way, and on a node at rest, the attempt is left due: one
     that was begun and not made would be waited for in vain.
     """
-    if node.room < 1:
+    if context.room < 1:
         return entered
-    way = way_to(node, tx, stored, terms, addresses)
+    way = way_to(context, tx, stored, terms, addresses)
     if entered.outgoing.transport_name(terms) in way.closed:
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
@@ -294,7 +296,7 @@ def first_attempt(
 
 
 def journal_received(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredIncoming,
     what: Detail,
@@ -310,7 +312,7 @@ def journal_received(
         incoming.epoch,
         incoming.number,
     )
-    node.write(
+    context.write(
         tx,
         [note],
         terms_id=incoming.terms_id,

@@ -20,7 +20,7 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.agreement.rules import Remembered
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Form, Security
 from oncewire.message.header import AckRequest, RoutingHeader, SequenceNumber
@@ -143,10 +143,10 @@ def _route(agreement: Agreement, binding: ActionBinding, terms: Terms) -> Route:
     )
 
 
-def agreement_for(node: Node, cpa_id: str, peer: str) -> Agreement | None:
+def agreement_for(context: HandlerContext, cpa_id: str, peer: str) -> Agreement | None:
     """The agreement of a hop: the message's own if it leads to that peer, else any that does."""
     fallback = None
-    for agreement in node.agreements:
+    for agreement in context.agreements:
         if peer_label(agreement) != peer:
             continue
         if agreement.cpa_id == cpa_id or cpa_id in agreement.also_known_as:
@@ -155,9 +155,9 @@ def agreement_for(node: Node, cpa_id: str, peer: str) -> Agreement | None:
     return fallback
 
 
-def agreement_toward(node: Node, party: str, service: str) -> Agreement | None:
+def agreement_toward(context: HandlerContext, party: str, service: str) -> Agreement | None:
     """The agreement under which a hub sends on to that party, by the names listings use."""
-    hops = [agreement for agreement in node.agreements if agreement.forwards]
+    hops = [agreement for agreement in context.agreements if agreement.forwards]
     for agreement in hops:
         if party in map(str, (*agreement.partner.party.ids, *agreement.partner.behind)):
             return agreement
@@ -165,10 +165,10 @@ def agreement_toward(node: Node, party: str, service: str) -> Agreement | None:
     return next(iter((*takers, *(each for each in hops if each.partner.behind_all))), None)
 
 
-def as_of_today(node: Node, agreement: Agreement) -> Agreement:
+def as_of_today(context: HandlerContext, agreement: Agreement) -> Agreement:
     """The agreement of that name with the same two handlers, for a partner that has moved
     hears us at its new address; where it is gone, the one at hand."""
-    known = node.agreements.by_cpa_id(agreement.cpa_id)
+    known = context.agreements.by_cpa_id(agreement.cpa_id)
     if any(today is agreement for today in known):
         return agreement
     for each_agreement in known:
@@ -180,16 +180,16 @@ def as_of_today(node: Node, agreement: Agreement) -> Agreement:
 
 
 def agreement_of_hop(
-    node: Node, tx: Transaction, stored: StoredOutgoing | StoredIncoming
+    context: HandlerContext, tx: Transaction, stored: StoredOutgoing | StoredIncoming
 ) -> Agreement | None:
     """The agreement by which a stored message's other handler is reached: today's, for that
     may name a new address; where there is none any more, the one it was accepted under."""
-    today = agreement_for(node, stored.facts.cpa_id, stored.peer)
-    return today or node.agreement_kept(tx, stored.agreement_id)
+    today = agreement_for(context, stored.facts.cpa_id, stored.peer)
+    return today or context.agreement_kept(tx, stored.agreement_id)
 
 
 def addresses_for(
-    node: Node, tx: Transaction, stored: StoredOutgoing, transports: Iterable[str]
+    context: HandlerContext, tx: Transaction, stored: StoredOutgoing, transports: Iterable[str]
 ) -> dict[str, str]:
     """Where a stored message goes now, by transport, as far as its receiver has an address there;
     agreements may have changed since it was stored.
@@ -197,7 +197,7 @@ def addresses_for(
     An action may have addresses of its own, and a response another one than a request. What is
     passed on for others goes where the next handler takes everything (HOP-5).
     """
-    agreement = agreement_of_hop(node, tx, stored)
+    agreement = agreement_of_hop(context, tx, stored)
     if agreement is None:
         return {}
     binding, kind = agreement.sending, EndpointType.ALL_PURPOSE

@@ -68,7 +68,7 @@ class Trying:
         return found
 
     async def _steps(self) -> AsyncIterator[Tried]:
-        agreement = agreement_called(self.handler.engine.node, self.cpa_id)
+        agreement = agreement_called(self.handler.engine.context, self.cpa_id)
         there = await self._ping()
         yield there
         if there.works is _BROKEN:
@@ -93,7 +93,7 @@ class Trying:
 
     def _forget(self, engine: Engine) -> None:
         for message_id in self.made:
-            engine.node.trials.pop(message_id, None)
+            engine.context.trials.pop(message_id, None)
             # Of one that did not get through, an incident may be open that is nobody's concern.
             with suppress(OncewireError):
                 engine.abandon(message_id)
@@ -130,7 +130,7 @@ class Trying:
         terms, security = agreement.sending.terms, agreement.sending.security
         if not security.sign:
             return Tried("signatures", _NOT_TRIED, "none are agreed")
-        with self.handler.engine.node.store.reader() as reader:
+        with self.handler.engine.context.store.reader() as reader:
             receipt = reader.receipt(message_id)
         if terms.ack_requested is not AckRequest.SIGNED:
             return Tried("signatures", _DONE, "it took our signature; its own is not asked for")
@@ -153,8 +153,8 @@ class Trying:
         before = len(trial.heard)
 
         def copy(engine: Engine) -> None:
-            with engine.node.transition() as tx:
-                send_copy(engine.node, tx, message_id)
+            with engine.context.transition() as tx:
+                send_copy(engine.context, tx, message_id)
 
         await self.handler.operate(copy)
         if not await self._heard(trial, before + 1):
@@ -183,7 +183,7 @@ class Trying:
     # --- how ---
 
     async def _send(self, data: bytes, lose: int = 0) -> str:
-        message_id = f"{TRIAL_MARK}{uuid.uuid4()}@{self.handler.engine.node.name}"
+        message_id = f"{TRIAL_MARK}{uuid.uuid4()}@{self.handler.engine.context.name}"
         self.made[message_id] = trial = Trial(lose)
         submission = Submission(
             self.cpa_id,
@@ -196,7 +196,7 @@ class Trying:
         )
 
         def submit(engine: Engine) -> None:
-            engine.node.trials[message_id] = trial
+            engine.context.trials[message_id] = trial
             engine.submit(submission)
 
         await self.handler.operate(submit, "submit")
@@ -211,7 +211,7 @@ class Trying:
     async def _reason(self, message_id: str, state: OutgoingState | None) -> str:
         if state is None:
             return f"no acknowledgement came within {self.timeout:g} s"
-        with self.handler.engine.node.store.reader() as reader:
+        with self.handler.engine.context.store.reader() as reader:
             stored = reader.outgoing(message_id)
         why = "" if stored is None else stored.outgoing.reason
         return why or f"it ended as {state.value}"

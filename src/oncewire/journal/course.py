@@ -1,4 +1,4 @@
-"""Course: how a message went, without what makes it this message and no other.
+"""HistoryShape: how a message went, without what makes it this message and no other.
 
 Most messages of an archive go one of a few ways, and differ in who took part, and in their ids,
 digests, numbers and instants. A course is judged once, and what is said of it is said of every
@@ -281,7 +281,7 @@ class Cast:
             calm=self._context.calm,
         )
 
-    def horizon(self, course: Course) -> Instant | None:
+    def horizon(self, course: HistoryShape) -> Instant | None:
         """Only messages of the course whose timers began before are wholly judged."""
         nodes = [self.names[role] for role in course.nodes]
         until = self._context.healed_until(nodes, course.terms)
@@ -301,7 +301,7 @@ def is_special(context: Context, roles: Mapping[str, Sequence[str]]) -> bool:
     )
 
 
-class Course(NamedTuple):
+class HistoryShape(NamedTuple):
     """What is said of every message that went this way."""
 
     outcome: MessageOutcome
@@ -314,7 +314,7 @@ class Course(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
-def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> Course | None:
+def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> HistoryShape | None:
     """The course of a message by its rows, sorted by (node, seq), in whose details `MESSAGE`,
     `DOCUMENT` and `DEADLINE` stand for what is its own; None where it is to be judged by itself."""
     conditions = Conditions(time_to_live, [])
@@ -332,7 +332,7 @@ def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> 
         return None
     if any(abs(condition.most) > FAR for condition in conditions.found):
         return None
-    return Course(outcome, since.row, nodes, terms, tuple(dict.fromkeys(conditions.found)))
+    return HistoryShape(outcome, since.row, nodes, terms, tuple(dict.fromkeys(conditions.found)))
 
 
 def _blinded(rows: Sequence[Row], cast: Cast, conditions: Conditions) -> list[Row]:

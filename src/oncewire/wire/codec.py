@@ -42,7 +42,7 @@ from oncewire.wire.reader import (
 )
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.soap import action_of
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
 """Takes the envelope and the payloads it refers to; gives the signed envelope."""
@@ -73,7 +73,7 @@ def read(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
-    moulds: Moulds | None = None,
+    moulds: EnvelopeTemplates | None = None,
 ) -> Received:
     """The message in a parcel, payload bytes included; ReadFault when it is refused.
 
@@ -149,7 +149,7 @@ def read_all(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
-    moulds: Moulds | None = None,
+    moulds: EnvelopeTemplates | None = None,
 ) -> tuple[Received, ...]:
     """Every message of a body: one, or several that came together (SYNC-8, C30)."""
     inners = unbundle(parcel, limits)

@@ -25,9 +25,9 @@ def set_clock(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     run_json("send", order, "--to", "globex")
     monkeypatch.setattr(RealWorld, "now", lambda world: _now(world) + HOUR)
     engine = make_engine(load(pair / "acme", environ={}).settings)
-    retention.watch(engine.node)
+    retention.watch(engine.context)
     engine.commit()
-    engine.node.store.close()
+    engine.context.store.close()
     return pair / "acme"
 
 
@@ -60,6 +60,6 @@ def test_what_is_sent_meanwhile_does_not_pass_for_an_accepted_time(
     order.write_text("y")
     run_json("send", order, "--to", "globex")
     engine = make_engine(load(set_clock, environ={}).settings)
-    assert engine.node.in_doubt
-    assert engine.node.now() < RealWorld().now() - HOUR // 2
-    engine.node.store.close()
+    assert engine.context.in_doubt
+    assert engine.context.now() < RealWorld().now() - HOUR // 2
+    engine.context.store.close()

@@ -237,7 +237,7 @@ def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> No
     served = Served(pair)
     try:
         served.start("globex")
-        node = served.start("acme").handler.engine.node
+        node = served.start("acme").handler.engine.context
         assert node.now() < node.sweep_due_at <= node.now() + retention.FIRST_SWEEP
         found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
         message_id = found["messages"][0]["message_id"]

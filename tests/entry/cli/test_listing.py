@@ -10,7 +10,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.entry.cli.output import find_id
 from oncewire.errors import InvalidValue, UnknownMessage
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.world import RealWorld
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import PassedOn
@@ -55,7 +55,7 @@ def test_who_finds_nothing_hears_that_an_old_message_needs_its_whole_id(reader: 
 
 def test_a_hub_shows_how_often_it_passed_a_message_on(pair: Path) -> None:
     store = SqliteStore.open(pair / "acme" / "data" / "oncewire.db", node="acme")
-    node = Node("acme", store, Agreements([]), RealWorld())
+    node = HandlerContext("acme", store, Agreements([]), RealWorld())
     with node.transition() as tx:
         for _ in range(7):
             node.write(tx, [Note(PassedOn(), "order@buyer")], peer="seller", hop=2)

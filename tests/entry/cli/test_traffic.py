@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.control.client import AtRest
+from oncewire.entry.control.client import OfflineStore
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
@@ -303,7 +303,7 @@ def refused_by_application(served: Served, document: Path) -> tuple[str, Path]:
     served.stop("globex")
     there = served.folder / "globex"
     run("inbox", "take", "-c", there)
-    store = AtRest(make_engine(load(there, environ={}).settings))
+    store = OfflineStore(make_engine(load(there, environ={}).settings))
     assert store.engine.refused("urn:oncewire:party:acme", message_id, "it is full")
     store.engine.commit()
     asyncio.run(store.close())
@@ -507,7 +507,9 @@ def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, document: P
     finally:
         served.close()
     with pytest.raises(NotAllowed):
-        asyncio.run(AtRest(make_engine(load(pair / "acme").settings)).restart(channel["channel"]))
+        asyncio.run(
+            OfflineStore(make_engine(load(pair / "acme").settings)).restart(channel["channel"])
+        )
 
 
 def test_what_expired_is_to_be_abandoned(pair: Path, document: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from oncewire import errors
 from oncewire.entry.control import language, values
-from oncewire.entry.control.client import AtRest
+from oncewire.entry.control.client import OfflineStore
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.values import CHECKS, TEXT_MAX
 from oncewire.entry.control.verb import Verb
@@ -67,7 +67,7 @@ EVERY = [
 
 
 @pytest.fixture(scope="module")
-def at_rest(pattern: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AtRest]:
+def at_rest(pattern: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfflineStore]:
     """One store for all, of a party nobody else has."""
     import shutil
 
@@ -78,7 +78,7 @@ def at_rest(pattern: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.copytree(pattern, folder)
     found = load(folder / "acme", environ={}).settings
     add_partner(found, read_card(folder / "globex"), PartnerOptions())
-    rest = AtRest(make_engine(found))
+    rest = OfflineStore(make_engine(found))
     yield rest
     asyncio.run(rest.close())
 
@@ -114,7 +114,7 @@ def _is_named(answer: language.ControlFrame) -> bool:
 @given(value=VALUES)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_any_value_of_any_field_is_done_or_refused_by_name(
-    at_rest: AtRest, verb: Verb[..., Any], name: str, value: Any
+    at_rest: OfflineStore, verb: Verb[..., Any], name: str, value: Any
 ) -> None:
     server = ControlServer(Path("nowhere"), at_rest)
     line = language.line_of(_request(verb, name, value).values)
@@ -126,7 +126,7 @@ def test_any_value_of_any_field_is_done_or_refused_by_name(
 @pytest.mark.parametrize("verb", [pytest.param(each, id=each.name) for each in TABLE.values()])
 @given(value=VALUES)
 @settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck), derandomize=True)
-def test_a_program_hears_the_same(at_rest: AtRest, verb: Verb[..., Any], value: Any) -> None:
+def test_a_program_hears_the_same(at_rest: OfflineStore, verb: Verb[..., Any], value: Any) -> None:
     for argument in verb.arguments:
         good = {each.name: GOOD[each.name] for each in verb.arguments}
         bound = verb.bind({**good, argument.name: value})
@@ -161,7 +161,7 @@ def test_every_argument_has_a_check_and_no_check_is_there_for_nothing() -> None:
         ("urgent", True, "a submission has no field 'urgent'"),
     ],
 )
-def test_the_field_is_named(at_rest: AtRest, name: str, value: Any, problem: str) -> None:
+def test_the_field_is_named(at_rest: OfflineStore, name: str, value: Any, problem: str) -> None:
     server = ControlServer(Path("nowhere"), at_rest)
     answer = asyncio.run(server.answer(_request(TABLE["send"], name, value)))
     assert answer.values["error"]["kind"] == "InvalidValue"

@@ -14,7 +14,7 @@ import pytest
 from oncewire.entry.control import client, values
 from oncewire.entry.control import language as control
 from oncewire.entry.control import server as server_end
-from oncewire.entry.control.client import AtRest, Remote
+from oncewire.entry.control.client import OfflineStore, Remote
 from oncewire.entry.control.language import AnswerRoom
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import TABLE, Verbs
@@ -386,7 +386,7 @@ def test_commands_without_a_handler_take_turns(pair: Path) -> None:
 
     async def one(number: int) -> str:
         async with open_party.reach(settings) as verbs:
-            assert isinstance(verbs, AtRest)
+            assert isinstance(verbs, OfflineStore)
             await asyncio.sleep(0.05)
             plain = Submission("acme-globex", Service("urn:test"), "New", message_id=f"m-{number}")
             return (await verbs.send(plain)).message_id

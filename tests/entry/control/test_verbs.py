@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from oncewire.entry.cli import verbs as commands
 from oncewire.entry.control import language, values
-from oncewire.entry.control.client import AtRest, Remote
+from oncewire.entry.control.client import OfflineStore, Remote
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verb import (
     Awaiting,
@@ -293,7 +293,7 @@ def test_what_needs_a_handler_is_refused_at_rest() -> None:
         """Call."""
 
     calling: Verb[[], None] = verb(Need.HANDLER, Permission.LOOK, NoCommand("a sample"))(call)
-    store = AtRest(None)  # type: ignore[arg-type]
+    store = OfflineStore(None)  # type: ignore[arg-type]
     with pytest.raises(NotAllowed, match="call needs a handler that runs"):
         asyncio.run(store.perform(calling, calling.bind({})))
     with pytest.raises(NotAllowed, match="needs a handler"):

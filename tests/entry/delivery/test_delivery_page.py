@@ -242,7 +242,7 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
         outcome = served.do(acme.wait(sent.message_id, 30))
         (reply,) = served.do(acme.take(16))
         served.do(acme.confirm(reply.sender, reply.message_id))
-        with globex.handler.engine.node.store.reader() as reader:
+        with globex.handler.engine.context.store.reader() as reader:
             rows = reader.journal_of(sent.message_id)
     finally:
         served.close()

@@ -74,7 +74,7 @@ def test_a_damage_that_a_handler_meets_is_told_with_the_way_to_a_restore(
     end = time.monotonic() + 10
     found: list[Incident] = []
     while not found and time.monotonic() < end:
-        with running.handler.engine.node.store.reader() as reader:
+        with running.handler.engine.context.store.reader() as reader:
             found = reader.incidents()
     assert [incident.channel for incident in found] == ["handler damaged"]
     assert "docs/backup.md" in found[0].reason
@@ -123,7 +123,7 @@ def test_a_failure_is_told_beside_a_full_disk(pair: Path, served: Served) -> Non
     engine = serving.make_engine(settings)
     engine.trouble(StoreFull("no space", remedy="free some"))
     engine.commit()
-    engine.node.store.close()
+    engine.context.store.close()
     record_failure(settings, HandlerFailed("the handler failed: KeyError"))
     assert sorted(open_ones()) == ["handler failed", "handler store"]
     run("resume", "--channel", "handler failed")

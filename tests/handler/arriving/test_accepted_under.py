@@ -20,7 +20,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import Source
-from oncewire.handler.context import Keys, Node
+from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
@@ -51,14 +51,16 @@ def agree(own: str, profile: str = "ebms2", extra: str = SLOW, top: str = "") ->
 
 def change(pair: Pair, name: str, *agreements: Agreement, keys: Keys | None = None) -> None:
     """The handler is started again with other agreements over the same store."""
-    node = pair.engines[name].node
+    node = pair.engines[name].context
     world, store = node.world, node.store
     assert isinstance(world, TestWorld)
     if not isinstance(store, MemoryStore):
         store.close()
         store = pair.store(name)
     known = keys or node.keys
-    pair.engines[name] = Engine(Node(name, store, Agreements(agreements), world, keys=known))
+    pair.engines[name] = Engine(
+        HandlerContext(name, store, Agreements(agreements), world, keys=known)
+    )
     pair.engines[name].start()
     # An answer that is owed leaves again at a start; lost too, only a copy can bring it.
     usual, pair.lose_answer = pair.lose_answer, lambda _: True
@@ -763,7 +765,7 @@ def test_a_hub_answers_a_copy_of_what_it_took_over_whatever_became_of_its_agreem
         parcel for name, to, parcel in chain.carried[before:] if (name, to) == ("hub1", "buyer")
     ]
     if answer.parcel is not None:
-        said.append(whole_parcel(chain.engines["hub1"].node, answer.parcel))
+        said.append(whole_parcel(chain.engines["hub1"].context, answer.parcel))
     assert [one.body for one in said] == [answers[0].body]
     assert chain.kinds("hub1", first).count("duplicate") == 1
     assert chain.kinds("seller", first).count("received") == 1

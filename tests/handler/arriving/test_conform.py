@@ -270,7 +270,7 @@ def test_a_known_message_stays_known_when_what_it_refers_to_is_forgotten(corpus:
     """A copy is a copy: its reference was judged when it first came."""
     desk = Desk(overheid(corpus, wire__unknown_ref="ignore"), at=NOW)
     first = desk.hand_in(message(corpus, "InvalidRefToMessageId"))
-    desk.engine.node.agreements = type(desk.engine.node.agreements)([overheid(corpus)])
+    desk.engine.context.agreements = type(desk.engine.context.agreements)([overheid(corpus)])
     assert desk.hand_in(message(corpus, "InvalidRefToMessageId")).parcel == first.parcel
 
 
@@ -370,7 +370,7 @@ def test_the_same_agreement_makes_our_sender_number_its_messages(corpus: Path) -
     # The message that resets the numbers goes alone; the window opens with its acknowledgement.
     (opening,) = buyer.posts
     seller.hand_in(buyer.parcel(opening))
-    buyer.hand_in(whole_parcel(seller.engine.node, seller.posted[0].parcel))
+    buyer.hand_in(whole_parcel(seller.engine.context, seller.posted[0].parcel))
     assert [post.message_id for post in buyer.posts] == ["order-0", "order-1", "order-2"]
     for post in reversed(buyer.posts[1:]):
         seller.hand_in(buyer.parcel(post))

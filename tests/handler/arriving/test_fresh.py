@@ -68,7 +68,7 @@ def test_a_question_anybody_may_have_recorded() -> None:
     pair = signed_pair()
     asked: list[Parcel] = []
     pair._carry = lambda name, action: asked.append(  # type: ignore[method-assign]
-        whole_parcel(pair.engines[name].node, action.parcel)  # type: ignore[union-attr]
+        whole_parcel(pair.engines[name].context, action.parcel)  # type: ignore[union-attr]
     )
     pair.alpha.ping("alpha-beta")
     pair.settle("alpha")
@@ -124,10 +124,10 @@ def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
             tmp_path, "alpha", "beta", ports, extra=terms("beta"), keys=keys("alpha")
         ) as sender:
             accepted = await sender.send(order(1))
-            with sender.engine.node.store.reader() as reader:
+            with sender.engine.context.store.reader() as reader:
                 stored = reader.outgoing_parcel(accepted.message_id)
             assert stored is not None
-            parcel = whole_parcel(sender.engine.node, stored)
+            parcel = whole_parcel(sender.engine.context, stored)
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=terms("alpha"), keys=keys("beta")
         ) as handler:

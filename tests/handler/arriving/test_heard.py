@@ -12,7 +12,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.arriving import inbound as module
 from oncewire.handler.arriving.inbound import READ_AT_ONCE
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.spool_reading import ReadingRoom
 from oncewire.handler.world import RealWorld
@@ -21,7 +21,7 @@ from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Repl
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import agreement_text
 from tests.handler.serving import journal, order
@@ -46,7 +46,9 @@ async def test_a_large_reply_is_read_beside_the_loop(
 ) -> None:
     readers: list[str] = []
 
-    def read_all(parcel: Parcel, limits: Limits, *, moulds: Moulds) -> tuple[Received, ...]:
+    def read_all(
+        parcel: Parcel, limits: Limits, *, moulds: EnvelopeTemplates
+    ) -> tuple[Received, ...]:
         readers.append(threading.current_thread().name)
         if not in_time and size > READ_AT_ONCE:
             gate.wait(10)
@@ -56,7 +58,7 @@ async def test_a_large_reply_is_read_beside_the_loop(
     monkeypatch.setattr(module, "read_all", read_all)
     store = SqliteStore.open(tmp_path / "alpha.db", node="alpha")
     agreement = read_toml(agreement_text("alpha", "beta", "ebms2"))
-    node = Node("alpha", store, Agreements([agreement]), RealWorld())
+    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
     if not in_time:
         node.reading_room = ReadingRoom(deadline=0.05)
     async with Handler(node, {"http": Talkative(b"x" * size)}) as alpha:

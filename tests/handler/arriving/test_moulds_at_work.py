@@ -11,7 +11,7 @@ from oncewire.lab.wild.draw import draw
 from oncewire.lab.wild.world import World
 from oncewire.message import Dialect
 from oncewire.wire import codec
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 from tests.handler.pair import Pair
 from tests.wire import samples
 
@@ -28,7 +28,7 @@ def test_messages_and_acknowledgements_are_read_by_what_was_learned(profile: str
     assert pair.take() == sent
     # The first of a stream resets its numbers and is of a kind of its own.
     for engine in (pair.alpha, pair.beta):
-        assert engine.node.moulds.hits >= COUNT - 4, profile
+        assert engine.context.moulds.hits >= COUNT - 4, profile
     assert pair.verify().clean
 
 
@@ -55,7 +55,7 @@ def test_a_stranger_teaches_nothing() -> None:
 def test_wild_worlds_come_to_the_same_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     helped = [_history(seed) for seed in SEEDS]
     assert sum(hits for hits, _ in helped) > len(SEEDS)
-    monkeypatch.setattr(Moulds, "read", lambda *_: None)
+    monkeypatch.setattr(EnvelopeTemplates, "read", lambda *_: None)
     assert [_history(seed) for seed in SEEDS] == [(0, history) for _, history in helped]
 
 
@@ -63,6 +63,6 @@ def _history(seed: int) -> tuple[int, list[tuple[object, ...]]]:
     """How often moulds helped in a world, every row of its journals, and what was broken."""
     world = World(draw(seed))
     result = world.run()
-    hits = sum(machine.engine.node.moulds.hits for machine in world.machines)
+    hits = sum(machine.engine.context.moulds.hits for machine in world.machines)
     rows = [tuple(row) for machine in world.machines for row in machine.rows()]
     return hits, [(result.violations, result.delivered, result.notified), *rows]

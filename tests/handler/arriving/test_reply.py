@@ -12,7 +12,7 @@ import pytest
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice, Source
 from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.door import _Connection
@@ -96,7 +96,7 @@ def read(content_type: str, body: bytes) -> Message:
 
 
 def state(engine: Engine, awaited: Awaited) -> IncomingState:
-    with engine.node.store.transition() as tx:
+    with engine.context.store.transition() as tx:
         stored = tx.incoming(awaited.sender, awaited.message_id)
     assert stored is not None
     return stored.incoming.state
@@ -209,7 +209,7 @@ async def test_where_nothing_is_repeated_a_late_response_is_reported(tmp_path: P
         clerk.desk.set()
         while not any(row.kind == "confirmed" for row in journal(beta)):
             await asyncio.sleep(0.01)
-        with beta.engine.node.store.reader() as reader:
+        with beta.engine.context.store.reader() as reader:
             (incident,) = reader.incidents()
     assert "its response came after the connection" in incident.reason
     assert incident.message_id == "order-1@alpha"
@@ -316,7 +316,7 @@ async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> N
         )
         assert confirmed
         assert answer.parcel is not None
-        assert (await first)[2] == whole_parcel(beta.engine.node, answer.parcel).body
+        assert (await first)[2] == whole_parcel(beta.engine.context, answer.parcel).body
         clerk.desk.set()
 
 
@@ -339,8 +339,8 @@ async def test_stopping_answers_those_who_wait(tmp_path: Path) -> None:
 
 def restarted(engine: Engine) -> Engine:
     """The next run on the same store."""
-    node = engine.node
-    again = Engine(Node(node.name, node.store, node.agreements, node.world))
+    node = engine.context
+    again = Engine(HandlerContext(node.name, node.store, node.agreements, node.world))
     again.node.application_called = node.application_called
     again.start()
     again.commit()

@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.arriving import arrive
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering.deliver import GivenMessage
@@ -77,7 +77,7 @@ def test_the_journal_has_the_digest_of_what_was_given(monkeypatch: pytest.Monkey
     pair = Pair()
     pair.send()
 
-    def altered(node: Node, stored: StoredIncoming) -> Message:
+    def altered(node: HandlerContext, stored: StoredIncoming) -> Message:
         message = accepted_module.accepted(node, stored)
         # The stated digest stays: only the bytes can tell.
         payload = replace(message.payloads[0], data=b"order 7")
@@ -94,7 +94,7 @@ def test_the_journal_has_the_digest_of_what_was_given(monkeypatch: pytest.Monkey
 def rotten(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     """The stored bytes of these orders change."""
 
-    def read(node: Node, stored: StoredParcel) -> Parcel:
+    def read(node: HandlerContext, stored: StoredParcel) -> Parcel:
         parcel = whole_parcel(node, stored)
         for number in numbers:
             parcel = replace(parcel, body=parcel.body.replace(b"order %d" % number, b"order 7"))

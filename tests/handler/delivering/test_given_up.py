@@ -55,7 +55,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
 
 
 def rows_of(pair: Pair, message_id: str = ORDER, name: str = "beta") -> list[Row]:
-    with pair.engines[name].node.store.reader() as reader:
+    with pair.engines[name].context.store.reader() as reader:
         return reader.journal_of(message_id)
 
 

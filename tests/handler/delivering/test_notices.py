@@ -12,7 +12,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
@@ -60,7 +60,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
 
 
 def state_of(engine: Engine, message_id: str = ORDER) -> OutgoingState:
-    with engine.node.transition() as tx:
+    with engine.context.transition() as tx:
         stored = tx.outgoing(message_id)
     assert stored is not None
     return stored.outgoing.state
@@ -162,7 +162,7 @@ def handler_of(store: Store, application: Bureau) -> Handler:
     agreement = read_toml(agreement_text("alpha", "beta", "ebms2", FAILS))
     wire = Wire()
     wire.gate.set()
-    node = Node("alpha", store, Agreements([agreement]), RealWorld())
+    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
     return Handler(node, {"http": wire}, application=application)
 
 
@@ -293,7 +293,7 @@ def notice_at(hub: Engine) -> str:
 
 def refuse(engine: Engine, message_id: str) -> None:
     """The receiver of a message answers it with an error."""
-    node = engine.node
+    node = engine.context
     with node.transition() as tx:
         stored = tx.outgoing(message_id)
         assert stored is not None

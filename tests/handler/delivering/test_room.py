@@ -52,7 +52,7 @@ def without_incident(pair: Pair) -> tuple[Violation, ...]:
     """What the journals would show if nobody had been told."""
     rows = []
     for engine in pair.engines.values():
-        with engine.node.store.reader() as reader:
+        with engine.context.store.reader() as reader:
             rows += [row for row in reader.journal_since(0, 1000) if row.kind != Kind.INCIDENT]
     return check_journal(rows, healed=True).violations
 

@@ -18,7 +18,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.entry.control.client import AtRest, Running
+from oncewire.entry.control.client import LocalHandler, OfflineStore
 from oncewire.handler.documents import splitting
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
@@ -79,14 +79,14 @@ async def test_what_a_command_or_a_program_sends_is_compressed_beside_the_loop(
 ) -> None:
     async with Handler(node_of(tmp_path / "b.db", EXTRA), {"http": Wire()}) as handler:
         async with watching(monkeypatch) as compressor:
-            await Running(handler).send(submission())
+            await LocalHandler(handler).send(submission())
         assert compressor.beside == [True]
 
 
 async def test_so_is_what_is_handed_in_while_no_handler_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_rest = AtRest(Engine(node_of(tmp_path / "b.db", EXTRA)))
+    at_rest = OfflineStore(Engine(node_of(tmp_path / "b.db", EXTRA)))
     async with watching(monkeypatch) as compressor:
         await at_rest.send(submission())
     assert compressor.beside == [True]
@@ -116,7 +116,7 @@ async def test_eight_megabytes_cost_the_loop_little_of_its_processor_time(tmp_pa
     needed = time.thread_time() - before
     async with Handler(node_of(tmp_path / "b.db", EXTRA), {"http": Wire()}) as handler:
         before = time.thread_time()
-        await Running(handler).send(submission(text))
+        await LocalHandler(handler).send(submission(text))
         spent = time.thread_time() - before
     assert spent < needed / 2, f"the loop worked for {spent:.3f} s of {needed:.3f} s"
 

@@ -74,7 +74,7 @@ def test_it_leaves_as_fragments_and_a_message_that_names_them() -> None:
     clean(pair)
     # Each side counts one message, whichever of the two is asked.
     for engine in pair.engines.values():
-        with engine.node.store.reader() as reader:
+        with engine.context.store.reader() as reader:
             report = check_journal(reader.journal_since(0, 10_000), healed=True)
         assert (report.messages, report.parts) == (1, 3)
 

@@ -102,7 +102,7 @@ def test_it_is_counted_once() -> None:
     pair.send(1)
     assert len(taken(pair)) == 2
     for name, state in (("alpha", "out.delivered"), ("beta", "in.confirmed")):
-        with pair.engines[name].node.store.reader() as reader:
+        with pair.engines[name].context.store.reader() as reader:
             counts = reader.counts()
             rows = reader.journal_of("doc@alpha")
         assert {key: count for key, count in counts.items() if count} == {state: 2}

@@ -11,7 +11,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, TransientError
 from oncewire.handler.actions import Notice, Post, Source
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
@@ -39,7 +39,7 @@ class Sender:
     def __init__(self, profile: str, extra: str, length: int = 2_500) -> None:
         self.deal = read_toml(agreement_text("alpha", "beta", profile, VIA + extra))
         self.world = TestWorld("alpha")
-        node = Node("alpha", MemoryStore("alpha"), Agreements([self.deal]), self.world)
+        node = HandlerContext("alpha", MemoryStore("alpha"), Agreements([self.deal]), self.world)
         self.engine, self.said = Engine(node), itertools.count(1)
         self.posts: list[str] = []
         self.notices: list[str] = []
@@ -102,13 +102,13 @@ class Sender:
 
     @property
     def state(self) -> OutgoingState:
-        with self.engine.node.transition() as tx:
+        with self.engine.context.transition() as tx:
             stored = tx.outgoing(DOCUMENT)
         assert stored is not None
         return stored.outgoing.state
 
     def clean(self) -> bool:
-        with self.engine.node.store.reader() as reader:
+        with self.engine.context.store.reader() as reader:
             return check_journal(reader.journal_since(0, 10_000), healed=False).clean
 
 
@@ -187,7 +187,7 @@ def test_a_fragment_is_taken_back_while_its_index_waits_for_the_operator() -> No
     sender.fails("hub", sender.parts[1])
     assert sender.state is OutgoingState.NOT_DELIVERED
     assert sender.notices == [DOCUMENT]
-    with sender.engine.node.store.reader() as reader:
+    with sender.engine.context.store.reader() as reader:
         assert reader.incidents() == []
 
 

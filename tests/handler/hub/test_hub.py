@@ -52,8 +52,8 @@ def test_every_hop_leaves_its_routing_header_and_nothing_else() -> None:
         left = tx.outgoing_parcel("order-0@buyer")
     assert arrived.parcel is not None
     assert left is not None
-    first = codec.read(whole_parcel(buyer.engine.node, left)).message
-    last = codec.read(whole_parcel(seller.engine.node, arrived.parcel)).message
+    first = codec.read(whole_parcel(buyer.engine.context, left)).message
+    last = codec.read(whole_parcel(seller.engine.context, arrived.parcel)).message
     assert last.header == first.header
     assert last.payloads == first.payloads
     hops = [(hop.sender_uri, hop.receiver_uri) for hop in last.routing]
@@ -101,7 +101,7 @@ def test_the_word_to_come_back_later_is_not_the_answer_that_is_owed() -> None:
     chain.posts.clear()
     chain.carry("buyer", order)
     (later,) = [post for name, post in chain.posts if isinstance(post, PostAnswer)]
-    said = codec.read(whole_parcel(chain.engines["hub1"].node, later.parcel)).message
+    said = codec.read(whole_parcel(chain.engines["hub1"].context, later.parcel)).message
     assert said.error_list is not None
     assert said.error_list.errors[0].code == "TransientError"
     assert (later.sender, later.message_id) == ("", "")
@@ -267,7 +267,7 @@ def test_calm_worlds(profile: str, mode: HopMode, hubs: int, sync: str) -> None:
 def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
     chain = Chain(options("ms-0.9x", hops=3))
     order = chain.send()
-    node = chain.engines["hub1"].node
+    node = chain.engines["hub1"].context
     with node.store.reader() as reader:
         parcel = reader.outgoing_parcel(order)
     assert parcel is not None
@@ -325,7 +325,7 @@ def test_a_hub_that_asks_what_became_of_its_copy_hears_the_answer(
 def test_nothing_answers_an_answer_that_has_no_place_here(profile: str, kind: MessageKind) -> None:
     chain = Chain(options(profile, hops=2))
     chain.send()
-    node = chain.engines["seller"].node
+    node = chain.engines["seller"].context
     (agreement,) = node.agreements
     order = codec.read(chain.carried[0][2]).message
     envelope = envelope_for(node, signal_route(agreement, kind))
@@ -352,7 +352,7 @@ def test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection() -> Non
     chain.carry("hub1", onward)
     (answer,) = [one for name, one in chain.posts if name == "seller"]
     # Whoever answers for the seller shows its certificate.
-    node = chain.engines["hub1"].node
+    node = chain.engines["hub1"].context
     before, after = node.agreements
     partner = replace(after.partner, client_certificates=("ab" * 32,))
     node.agreements = Agreements([before, replace(after, partner=partner)])
@@ -372,7 +372,7 @@ def test_a_neighbour_that_is_known_by_its_certificate_shows_it_for_what_lies_beh
     ((_, post),) = chain.posts
     chain.carry("buyer", post)
     (onward,) = [one for name, one in chain.posts if name == "hub1" and "hub2" in one.address]
-    node = chain.engines["hub2"].node
+    node = chain.engines["hub2"].context
     before, after = node.agreements
     partner = replace(before.partner, client_certificates=("ab" * 32,))
     node.agreements = Agreements([replace(before, partner=partner), after])

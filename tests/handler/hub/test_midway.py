@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
@@ -90,7 +90,7 @@ def test_the_from_party_is_told_at_once_of_what_expired_on_its_way_to_the_hub() 
     chain = Chain(options("ms-0.9x", agreement=accuracy, hops=2), carrying=False)
     order = chain.send(0, time_to_live=20 * SECOND)
     ((_, post),) = chain.posts
-    world = chain.engines["hub1"].node.world
+    world = chain.engines["hub1"].context.world
     assert isinstance(world, TestWorld)
     world.time += 21 * SECOND
     chain.carry("buyer", post)
@@ -214,7 +214,7 @@ def test_of_a_notice_that_nobody_takes_the_operator_is_told_and_nobody_else() ->
         chain.pass_time(6 * SECOND)
         refuse_all(chain)
     assert chain.kinds("hub1", notice).count("sent") == 4
-    with chain.engines["hub1"].node.store.reader() as reader:
+    with chain.engines["hub1"].context.store.reader() as reader:
         (incident,) = reader.incidents()
     assert incident.message_id == notice
     assert [
@@ -230,7 +230,7 @@ def test_a_notice_that_comes_twice_is_one_notice() -> None:
     ((name, post),) = [one for one in chain.posts if isinstance(one[1], Post)]
     chain.posts.clear()
     assert post.message_id == notice
-    parcel = whole_parcel(chain.engines[name].node, post.parcel)
+    parcel = whole_parcel(chain.engines[name].context, post.parcel)
     chain.deliver("buyer", parcel)
     once = chain.kinds("buyer", order)
     # The answer to it was lost, so it is sent again.
@@ -312,7 +312,7 @@ async def test_a_sender_that_was_away_hears_what_a_hub_could_not_deliver(tmp_pat
         handlers = {}
         for name in ("buyer", "hub1"):
             store = SqliteStore.open(tmp_path / f"{name}.db", node=name)
-            node = Node(name, store, Agreements(agreements_of(name, world)), RealWorld())
+            node = HandlerContext(name, store, Agreements(agreements_of(name, world)), RealWorld())
             handler = Handler(node, {"http": Line(name, doors, away)})
             handlers[name] = await running.enter_async_context(handler)
         buyer, hub = handlers["buyer"], handlers["hub1"]

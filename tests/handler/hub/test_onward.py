@@ -65,7 +65,7 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
     (ack,) = [one for one in seller.commit() if isinstance(one, PostAnswer)]
     # Order 1 makes room for order 2; before that is committed, order 3 arrives.
     hub.receive(whole_parcel(seller.node, ack.parcel), AT_WEB)
-    hub.receive(whole_parcel(chain.engines["buyer"].node, orders[2].parcel), AT_WEB)
+    hub.receive(whole_parcel(chain.engines["buyer"].context, orders[2].parcel), AT_WEB)
     hub.commit()
     numbered = [row.message_id for row in chain.rows("hub1") if row.kind == "numbered"]
     assert numbered == ["order-0@buyer", "order-1@buyer", "order-2@buyer"]

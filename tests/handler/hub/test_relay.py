@@ -113,7 +113,7 @@ def kept_open(chain: Chain) -> tuple[Engine, Awaited, list[Action]]:
     (_, first) = chain.posts.pop()
     hub = chain.engines["hub1"]
     hub.node.relaying = {("urn:sim:buyer", "order-0@buyer")}
-    answer = hub.receive(whole_parcel(chain.engines["buyer"].node, first.parcel), AT_WEB)
+    answer = hub.receive(whole_parcel(chain.engines["buyer"].context, first.parcel), AT_WEB)
     assert answer.relayed is not None
     assert answer.parcel is None
     return hub, answer.relayed, hub.commit()
@@ -220,7 +220,7 @@ def test_a_copy_of_what_has_failed_already_waits_for_nobody(certain: bool) -> No
     hub.transmission_over(Transmission(onward.message_id, 1, sent=False, certain=certain))
     hub.abandon(awaited.message_id)
     hub.commit()
-    with chain.engines["buyer"].node.store.reader() as reader:
+    with chain.engines["buyer"].context.store.reader() as reader:
         parcel = reader.outgoing_parcel(awaited.message_id)
     assert parcel is not None
     answer = hub.receive(whole_parcel(hub.node, parcel), AT_WEB)
@@ -260,7 +260,7 @@ async def test_a_next_hop_that_is_away_is_reported_on_the_connection(profile: st
         (said,) = (one.message for one in read(reply_to_buyer(chain.net)))
         assert said.error_list is not None
         assert "connection refused" in said.error_list.errors[0].description
-        with chain.handlers["buyer"].engine.node.store.reader() as reader:
+        with chain.handlers["buyer"].engine.context.store.reader() as reader:
             stored = reader.outgoing(order)
         # Another copy may have passed, so it is not called undelivered.
         assert stored is not None

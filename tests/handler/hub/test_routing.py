@@ -75,7 +75,7 @@ def test_where_it_leads_is_written_down_as_it_was_read() -> None:
 @pytest.mark.parametrize("key", ["behind_services", "behind_all"])
 def test_orders_and_answers_pass_a_hub_that_names_neither_end(profile: str, key: str) -> None:
     chain = Chain(options(profile, hops=2))
-    hub = chain.engines["hub1"].node
+    hub = chain.engines["hub1"].context
     open_ends = []
     for agreement in hub.agreements:
         partner = agreement.partner
@@ -116,7 +116,7 @@ def test_what_comes_back_to_a_hub_is_not_sent_on_again(profile: str) -> None:
         chain.engines["hub1"].receive(parcel, AT_WEB)
         chain.settle("hub1")
     assert len(chain.carried) == before, "nothing is sent on"
-    with chain.engines["hub1"].node.store.reader() as reader:
+    with chain.engines["hub1"].context.store.reader() as reader:
         refused = [row for row in reader.journal_since(0, 10_000) if row.kind == "refused"]
     assert refused
     assert all("circle" in (row.detail or "") for row in refused)

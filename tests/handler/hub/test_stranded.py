@@ -23,14 +23,14 @@ HELD = ["order-2@buyer", "order-3@buyer"]
 
 
 def incidents(chain: Chain) -> list[Incident]:
-    with chain.engines["hub1"].node.store.reader() as reader:
+    with chain.engines["hub1"].context.store.reader() as reader:
         return [one for one in reader.incidents() if one.message_id in HELD]
 
 
 def pass_at_hub(chain: Chain, duration: int) -> None:
     engine = chain.engines["hub1"]
-    assert isinstance(engine.node.world, TestWorld)
-    engine.node.world.time += duration
+    assert isinstance(engine.context.world, TestWorld)
+    engine.context.world.time += duration
     engine.tick()
     chain.settle("hub1")
 
@@ -181,7 +181,7 @@ def test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub() ->
     chain.carry("buyer", post)
     (own,) = agreements_of("buyer", chain.options)
     other = replace(own.partner, party=Party.of("urn:sim:other"))
-    chain.engines["buyer"].node.agreements = Agreements(
+    chain.engines["buyer"].context.agreements = Agreements(
         [replace(own, cpa_id="buyer-other", partner=other)]
     )
     chain.posts.clear()

@@ -13,7 +13,7 @@ import pytest
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action, Source
 from oncewire.handler.loop import commit_loop as shell_module
-from oncewire.handler.loop.commit_loop import TURN_FEW, Shell
+from oncewire.handler.loop.commit_loop import TURN_FEW, CommitLoop
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
@@ -46,7 +46,7 @@ async def _take(pair: Pair, parcels: Sequence[Parcel], *, named: bool) -> list[i
 
     def perform(_: Action) -> None: ...
 
-    shell = Shell(pair.beta, perform)
+    shell = CommitLoop(pair.beta, perform)
     source = Source("http", can_answer=True)
     taking = [
         asyncio.ensure_future(

@@ -11,7 +11,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
@@ -60,7 +60,7 @@ def handler_of(
     store: MemoryStore, application: Application, wire: Wire, extra: str = SYNC
 ) -> Handler:
     agreement = read_toml(agreement_text("beta", "alpha", "ebms2", extra))
-    node = Node("beta", store, Agreements([agreement]), RealWorld())
+    node = HandlerContext("beta", store, Agreements([agreement]), RealWorld())
     return Handler(node, {"http": wire}, application=application)
 
 

@@ -16,7 +16,7 @@ from oncewire.errors import AgreementProblem, HandlerFailed
 from oncewire.handler import failures
 from oncewire.handler.actions import Action, Post, Source
 from oncewire.handler.engine import Engine
-from oncewire.handler.loop.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, Shell
+from oncewire.handler.loop.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, CommitLoop
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.row import Row
@@ -42,7 +42,7 @@ async def test_an_action_that_fails_keeps_no_other_from_leaving() -> None:
         raise RuntimeError("software we do not control")
 
     pair = Pair()
-    shell = Shell(pair.alpha, perform)
+    shell = CommitLoop(pair.alpha, perform)
     shell.start()
     for number in range(3):
         wanted = shell.do("submit", lambda number=number: pair.alpha.submit(order(number)))  # type: ignore[misc]
@@ -61,7 +61,7 @@ async def test_a_turn_that_takes_long_lets_others_in_between(
 ) -> None:
     """However many verbs wait and however long each takes, the loop waits for one of them."""
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr(
         "oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0], raising=False
@@ -90,7 +90,7 @@ async def test_who_stands_aside_comes_after_the_others_and_is_not_forgotten(
 ) -> None:
     """However many strangers wait, a partner waits for one of them; and the other way round."""
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr("oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0])
     done: list[str] = []
@@ -120,7 +120,7 @@ async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     shell.start()
 
     def broken() -> list[Action]:
@@ -144,7 +144,7 @@ def failed_at_a_hub(prepare: Callable[[Engine], None]) -> Engine:
     order = Submission(CPA_ID, Service("urn:sim:orders"), "New", (document,), message_id="m-1")
     buyer.engine.submit(order)
     (post,) = [one for one in buyer.engine.commit() if isinstance(one, Post)]
-    parcel = whole_parcel(buyer.engine.node, post.parcel)
+    parcel = whole_parcel(buyer.engine.context, post.parcel)
     hub.receive(parcel, Source("http", can_answer=True))
     hub.commit()
     prepare(hub)
@@ -221,7 +221,7 @@ async def test_a_turn_is_as_long_as_its_commit_is_worth(
     """Where the disk is quick what is done leaves soon, so that the partner need not wait for it;
     where it is slow one commit serves many."""
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr("oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0])
     monkeypatch.setattr(pair.alpha.node.store, "durable_seconds", durable / TURN_COMMITS)
@@ -242,7 +242,7 @@ async def test_who_stands_aside_is_not_forgotten_by_short_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     monkeypatch.setattr("oncewire.handler.loop.commit_loop.TURN_SECONDS", 60.0)
     others = [asyncio.ensure_future(shell.do("look", lambda: None)) for _ in range(2 * TURN_FEW)]
     aside = asyncio.ensure_future(shell.do("look", lambda: "seen", aside=True))
@@ -255,7 +255,7 @@ async def test_who_stands_aside_is_not_forgotten_by_short_turns(
 
 async def test_what_is_durable_can_be_looked_at_between_turns() -> None:
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     assert shell.look(lambda: 7) == 7
     shell.fail(RuntimeError("broken"))
     with pytest.raises(HandlerFailed):
@@ -264,7 +264,7 @@ async def test_what_is_durable_can_be_looked_at_between_turns() -> None:
 
 async def test_memory_that_ends_while_somebody_looks_ends_the_turns() -> None:
     pair = Pair()
-    shell = Shell(pair.alpha, lambda action: None)
+    shell = CommitLoop(pair.alpha, lambda action: None)
     ended: list[asyncio.Task[None]] = []
     shell.start(ended.append)
 
@@ -283,7 +283,7 @@ async def test_submissions_of_one_turn_are_looked_up_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
-    shell, store = Shell(pair.alpha, lambda action: None), pair.alpha.node.store
+    shell, store = CommitLoop(pair.alpha, lambda action: None), pair.alpha.node.store
     assert isinstance(store, SqliteStore)
     assert store._connection is not None
     asked: list[str] = []

@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.control.client import Running
+from oncewire.entry.control.client import LocalHandler
 from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop.commit_loop import Pulse
 from oncewire.handler.loop.joining import AGAIN, Outages
@@ -19,7 +19,7 @@ from oncewire.store.memory.store import MemoryStore
 
 
 def handler() -> Handler:
-    return Handler(Node("alpha", MemoryStore("alpha"), Agreements(), RealWorld()), {})
+    return Handler(HandlerContext("alpha", MemoryStore("alpha"), Agreements(), RealWorld()), {})
 
 
 async def _raise(problem: BaseException) -> None:
@@ -38,7 +38,7 @@ async def test_a_task_that_ends_by_a_fault_ends_the_handler(
     assert (why.exit_code, type(problem).__name__ in why.problem) == (70, True)
     with pytest.raises(HandlerFailed):
         await one.notices()
-    assert (await Running(one).status()).running is False
+    assert (await LocalHandler(one).status()).running is False
     await one.stop()
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
 
@@ -80,7 +80,7 @@ async def test_a_fault_of_one_verb_is_its_caller_s() -> None:
     with pytest.raises(KeyError):
         await one.operate(verb)
     assert await one.notices() == []
-    assert (await Running(one).status()).running is True
+    assert (await LocalHandler(one).status()).running is True
     await one.stop()
 
 
@@ -93,7 +93,7 @@ async def test_a_handler_that_takes_no_turns_is_not_called_running(
     monkeypatch.setattr(one.supervisor._shell, "_take_turns", None)
     monkeypatch.setattr(one.supervisor._shell, "_awake", asyncio.Event())
     monkeypatch.setattr(one.supervisor._shell, "turn", lambda: None)
-    found = await Running(one).status()
+    found = await LocalHandler(one).status()
     assert found.running is False
     assert "no turn" in found.stuck
 

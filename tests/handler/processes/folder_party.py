@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
@@ -70,7 +70,7 @@ def handler(
     store = SqliteStore.open(folder / f"{reader}.db", node=reader)
     agreements = Agreements([read_toml(agreement(own, addresses))])
     transport = Counted(over_files(addresses[own], reader, known))
-    node = Node(reader, store, agreements, RealWorld())
+    node = HandlerContext(reader, store, agreements, RealWorld())
     return Handler(node, {transport.name: transport}), transport
 
 

@@ -23,7 +23,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.context import KillPoints, Node
+from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
@@ -142,7 +142,7 @@ class Party:
             HttpClientSettings(addresses=AddressRule.of(["loopback"])),
         )
         self.handler = Handler(
-            Node(settings.name, store, agreements, RealWorld()),
+            HandlerContext(settings.name, store, agreements, RealWorld()),
             {"http": transport},
             application=self.ledger if settings.called else None,
             kill=KillPoints.from_environment(),
@@ -200,14 +200,14 @@ class Party:
         """Somebody who looks at the incidents and says that the trouble is over."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            with self.handler.engine.node.store.reader() as reader:
+            with self.handler.engine.context.store.reader() as reader:
                 incidents = reader.incidents()
             for incident in incidents:
                 if incident.channel is not None:
                     await self.handler.operate(partial(Engine.resume, channel=incident.channel))
 
     def _counts(self) -> dict[str, int]:
-        with self.handler.engine.node.store.reader() as reader:
+        with self.handler.engine.context.store.reader() as reader:
             return {name: count for name, count in reader.counts().items() if count}
 
     async def _report(self) -> None:

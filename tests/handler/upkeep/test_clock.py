@@ -45,13 +45,13 @@ class SetPair(Pair):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("alpha", "beta"):
-            store = self.engines[name].node.store
+            store = self.engines[name].context.store
             store.close()
             again = store if isinstance(store, MemoryStore) else self.store(name)
             self._start(name, again, SetWorld(name))
 
     def world(self, name: str = "alpha") -> SetWorld:
-        world = self.engines[name].node.world
+        world = self.engines[name].context.world
         assert isinstance(world, SetWorld)
         return world
 
@@ -60,7 +60,7 @@ class SetPair(Pair):
             self.world(name).set_by = by
 
     def rows(self, kind: str, name: str = "alpha") -> list[Row]:
-        with self.engines[name].node.store.reader() as reader:
+        with self.engines[name].context.store.reader() as reader:
             return [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
 
     def state(self, number: int = 1) -> OutgoingState:
@@ -77,7 +77,7 @@ class SetPair(Pair):
         return [ClockSet.read(row.detail).verdict for row in self.rows("clock_set")]
 
     def incidents(self, name: str = "alpha") -> list[str]:
-        with self.engines[name].node.store.reader() as reader:
+        with self.engines[name].context.store.reader() as reader:
             return [one.reason for one in reader.incidents()]
 
     def accept(self) -> None:

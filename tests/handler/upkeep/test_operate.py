@@ -33,10 +33,10 @@ def refused(pair: Pair, why: str, key: str = CHANNEL) -> None:
 
 def advised(engine: Engine, message_id: str) -> bool:
     """Whether an operator is told to resume it."""
-    with engine.node.store.reader() as reader:
+    with engine.context.store.reader() as reader:
         stored = reader.outgoing(message_id)
         assert stored is not None
-        return can_resume(reader, stored, engine.node.now())
+        return can_resume(reader, stored, engine.context.now())
 
 
 @pytest.mark.requirement("SEQ-4")

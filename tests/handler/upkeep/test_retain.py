@@ -63,7 +63,7 @@ def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair
 
 def sweep(pair: Pair, name: str) -> None:
     """A turn in which the sweep is due, whatever the hour."""
-    pair.engines[name].node.sweep_due_at = 0
+    pair.engines[name].context.sweep_due_at = 0
     pair.engines[name].tick()
     pair.settle(name)
 
@@ -71,8 +71,8 @@ def sweep(pair: Pair, name: str) -> None:
 def wait(pair: Pair, duration: Duration) -> None:
     """Let time pass without a tick."""
     for engine in pair.engines.values():
-        assert isinstance(engine.node.world, TestWorld)
-        engine.node.world.time += duration
+        assert isinstance(engine.context.world, TestWorld)
+        engine.context.world.time += duration
 
 
 def parcel_of(pair: Pair, message_id: str) -> Parcel:
@@ -84,7 +84,7 @@ def parcel_of(pair: Pair, message_id: str) -> Parcel:
 
 def kept(engine: Engine) -> set[str]:
     """Ids of every message that is still there, sent or received."""
-    with engine.node.store.reader() as reader:
+    with engine.context.store.reader() as reader:
         sent = {one.outgoing.message_id for one in reader.outgoing_list(limit=1000)}
         return sent | {one.incoming.message_id for one in reader.incoming_list(limit=1000)}
 
@@ -590,20 +590,20 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clean(pair: Pair, name: str) -> None:
     """A turn in which the spool is looked at."""
-    pair.engines[name].node.clean_due_at = 0
+    pair.engines[name].context.clean_due_at = 0
     pair.engines[name].tick()
     pair.settle(name)
 
 
 def files(engine: Engine) -> set[str]:
     """Names of the files that are there; those the store names are among them."""
-    spool, names = engine.node.store.spool, set()
-    with engine.node.store.reader() as reader:
+    spool, names = engine.context.store.spool, set()
+    with engine.context.store.reader() as reader:
         named = reader.spooled()
     for name in named:
         spool.open(name).close()
-    if isinstance(engine.node.store, MemoryStore):
-        names = set(engine.node.store.spool._files)
+    if isinstance(engine.context.store, MemoryStore):
+        names = set(engine.context.store.spool._files)
     else:
         names = {path.name for path in spool._directory.iterdir()}  # type: ignore[attr-defined]
     assert named <= names

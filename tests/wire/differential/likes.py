@@ -22,7 +22,7 @@ from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import acknowledged_digests
 from oncewire.wire.security.signing import SigningChoice, sign
-from oncewire.wire.templates.envelope import Mould, learned
+from oncewire.wire.templates.envelope import EnvelopeTemplate, learned
 from oncewire.wire.templates.gaps import Gap
 from tests.fuzz.mutations import TOKENS, mutated
 from tests.fuzz.seeds import conversation
@@ -94,7 +94,7 @@ def _busy(dialect: Dialect) -> Message:
     return replace(order, header=said, acknowledgments=answers, routing=hops)
 
 
-def learn(envelope: bytes, charset: str | None = CHARSET) -> Mould | None:
+def learn(envelope: bytes, charset: str | None = CHARSET) -> EnvelopeTemplate | None:
     return learned(envelope, charset, DEFAULT_LIMITS, REPORT)
 
 
@@ -106,7 +106,7 @@ def full(envelope: bytes, charset: str | None = CHARSET) -> HeaderReading | None
         return None
 
 
-def agrees(mould: Mould, envelope: bytes, charset: str | None = CHARSET) -> bool:
+def agrees(mould: EnvelopeTemplate, envelope: bytes, charset: str | None = CHARSET) -> bool:
     """Whether the mould read the envelope, and then as the full reader does; it may decline."""
     found = mould.read(envelope, DEFAULT_LIMITS)
     if found is None:

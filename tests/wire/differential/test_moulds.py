@@ -16,7 +16,12 @@ from oncewire.wire.inspection.capture import CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.templates.envelope import ENVELOPE_MAX, Mould, Moulds, learned
+from oncewire.wire.templates.envelope import (
+    ENVELOPE_MAX,
+    EnvelopeTemplate,
+    EnvelopeTemplates,
+    learned,
+)
 from oncewire.wire.templates.gaps import Field, find_gaps
 from tests.wire import samples
 from tests.wire.differential.likes import (
@@ -111,7 +116,7 @@ def test_the_corpus_is_read_alike(corpus: Path) -> None:
 
 @EACH
 def test_the_usual_fields_may_differ(dialect: Dialect) -> None:
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     moulds.learn(_read(dialect), "beta", DEFAULT_LIMITS)
     message = samples.order_message(dialect)
     said = replace(
@@ -216,7 +221,7 @@ _D = DEFAULT_LIMITS
 
 def test_other_limits_and_other_charsets_are_other_questions() -> None:
     received = _read(Dialect.EBMS2)
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     moulds.learn(received, "beta", DEFAULT_LIMITS)
     asked = received.envelope, received.charset, DEFAULT_LIMITS, REPORT
     assert moulds.read(*asked) is not None
@@ -268,7 +273,7 @@ def test_what_a_signed_acknowledgement_has_digests_of_is_read_from_its_gaps() ->
 
 def test_what_a_mould_read_is_not_learned_again() -> None:
     received = _read(Dialect.EBMS2)
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     for _ in range(9):
         moulds.learn(received, "beta", DEFAULT_LIMITS)
         received = codec.read(received.parcel, moulds=moulds)
@@ -280,7 +285,7 @@ def _shapes(count: int) -> list[Received]:
 
 
 def test_a_partner_has_his_own_places_and_the_one_used_last_stays() -> None:
-    moulds = Moulds(of_one=2)
+    moulds = EnvelopeTemplates(of_one=2)
     first, second, third, other = _shapes(4)
     moulds.learn(other, "gamma", DEFAULT_LIMITS)
     moulds.learn(first, "beta", DEFAULT_LIMITS)
@@ -297,7 +302,7 @@ def test_a_partner_has_his_own_places_and_the_one_used_last_stays() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    moulds = Moulds(most=3)
+    moulds = EnvelopeTemplates(most=3)
     for number, received in enumerate(_shapes(9)):
         moulds.learn(received, f"partner {number}", DEFAULT_LIMITS)
         assert codec.read(received.parcel, moulds=moulds).moulded
@@ -307,12 +312,12 @@ def test_the_table_is_bounded() -> None:
 def test_who_never_sends_alike_is_seldom_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bytes] = []
 
-    def counted(envelope: bytes, *_more: object) -> Mould | None:
+    def counted(envelope: bytes, *_more: object) -> EnvelopeTemplate | None:
         tried.append(envelope)
         return None
 
     monkeypatch.setattr("oncewire.wire.templates.envelope.learned", counted)
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     received = _read(Dialect.EBMS2)
     for _ in range(1000):
         moulds.learn(received, "beta", DEFAULT_LIMITS)
@@ -324,6 +329,6 @@ def test_an_envelope_whose_parties_stand_elsewhere_is_left_alone() -> None:
     received = _read(Dialect.EBMS2)
     moved = received.envelope.replace(b"<eb:CPAId>", b"", 1).replace(b"</eb:CPAId>", b"", 1)
     parcel = replace(received, envelope=moved)
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     moulds.learn(parcel, "beta", DEFAULT_LIMITS)
     assert len(moulds) == 0

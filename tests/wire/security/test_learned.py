@@ -15,10 +15,16 @@ from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import Covered, Signature, Verified
-from oncewire.wire.security.signature_template import LATEST, Learned, known_of
+from oncewire.wire.security.signature_template import LATEST, SignatureTemplateCache, known_of
 from oncewire.wire.security.signing import Layouts, SigningChoice
 from oncewire.wire.templates.gaps import find_gaps
-from oncewire.wire.templates.pattern import DOCUMENT_MAX, Perforated, Places, pattern_of, perforated
+from oncewire.wire.templates.pattern import (
+    DOCUMENT_MAX,
+    BoundedCache,
+    SlottedBytes,
+    pattern_of,
+    perforated,
+)
 from tests.wire.differential.likes import like, signed_envelopes
 from tests.wire.security import documents, forger, keys, reference_engine
 from tests.wire.security.documents import PART, PART_ID
@@ -40,8 +46,8 @@ def _signed(number: int, header_extra: str = _HOPS, part_id: str = PART_ID) -> b
     return signing.sign(given, parts, who.key, who.certificate, _EC).envelope
 
 
-def _taught(*envelopes: bytes, part_id: str = PART_ID) -> Learned:
-    learned = Learned()
+def _taught(*envelopes: bytes, part_id: str = PART_ID) -> SignatureTemplateCache:
+    learned = SignatureTemplateCache()
     for envelope in envelopes:
         learned.verify("alpha", envelope, [_part(content_id=part_id)], ALPHA, keys.NOW)
     assert len(learned) == len(envelopes)
@@ -55,7 +61,9 @@ def _verdict(verify: Callable[[], Verified]) -> Verified | str:
         return failure.problem
 
 
-def _same(learned: Learned, envelope: bytes, parts: list[PartDigests]) -> Verified | str:
+def _same(
+    learned: SignatureTemplateCache, envelope: bytes, parts: list[PartDigests]
+) -> Verified | str:
     """What is said of an envelope, which must be what is said without anything learned."""
     found = _verdict(lambda: learned.verify("alpha", envelope, parts, ALPHA, keys.NOW))
     full = _verdict(lambda: signature.verify_signature(envelope, parts, ALPHA, keys.NOW))
@@ -124,7 +132,7 @@ def test_how_something_is_signed_is_no_text_that_may_differ() -> None:
 
 
 def test_what_proves_nothing_teaches_nothing_and_helps_nobody_else() -> None:
-    learned, good = Learned(), _signed(1)
+    learned, good = SignatureTemplateCache(), _signed(1)
     with pytest.raises(SecurityFailure):
         learned.verify("alpha", good.replace(b"seven", b"eight"), [_part()], ALPHA, keys.NOW)
     assert len(learned) == 0
@@ -135,7 +143,7 @@ def test_what_proves_nothing_teaches_nothing_and_helps_nobody_else() -> None:
 
 
 def test_what_was_signed_is_remembered_of_the_last_ones() -> None:
-    learned = Learned()
+    learned = SignatureTemplateCache()
     for number in range(LATEST + 1):
         learned.remember(b"%d" % number, ())
     assert learned.references(b"0") is None
@@ -144,7 +152,7 @@ def test_what_was_signed_is_remembered_of_the_last_ones() -> None:
 
 
 def test_who_never_signs_alike_is_seldom_learned_from() -> None:
-    learned = Learned()
+    learned = SignatureTemplateCache()
     for number in range(9):
         odd = _signed(1, f"<x:e{number} xmlns:x='urn:x'/>")
         learned.verify("alpha", odd, [_part()], ALPHA, keys.NOW)
@@ -154,7 +162,7 @@ def test_who_never_signs_alike_is_seldom_learned_from() -> None:
 @pytest.mark.long
 def test_no_forgery_is_accepted_by_what_was_learned() -> None:
     goods = forger.good_messages()
-    learned, parts = Learned(), [forger.good_part()]
+    learned, parts = SignatureTemplateCache(), [forger.good_part()]
     for _ in range(8):
         for envelope in goods.values():
             learned.verify("alpha", envelope, parts, ALPHA, keys.NOW)
@@ -310,7 +318,7 @@ def test_what_is_no_plain_text_is_markup(text: bytes) -> None:
 
 def test_signs_that_look_like_gaps_are_told_from_them() -> None:
     one, other = perforated(b"<a>x</a><b>y</b>"), perforated(b"<a\x00/a><b>y</b>")
-    places: Places[str] = Places()
+    places: BoundedCache[str] = BoundedCache()
     places.keep("a", one, "known")
     assert one.markup == other.markup
     assert places.find("a", one) == "known"
@@ -318,13 +326,13 @@ def test_signs_that_look_like_gaps_are_told_from_them() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    places: Places[int] = Places(owners=2, of_one=3)
+    places: BoundedCache[int] = BoundedCache(owners=2, of_one=3)
     for owner in "abc":
         for number in range(9):
-            places.keep(owner, Perforated(b"%d" % number, [], 0), number)
+            places.keep(owner, SlottedBytes(b"%d" % number, [], 0), number)
     assert len(places) == 6
-    assert places.find("a", Perforated(b"8", [], 0)) is None
-    assert [places.find("c", Perforated(b"%d" % n, [], 0)) for n in (5, 6, 8)] == [None, 6, 8]
+    assert places.find("a", SlottedBytes(b"8", [], 0)) is None
+    assert [places.find("c", SlottedBytes(b"%d" % n, [], 0)) for n in (5, 6, 8)] == [None, 6, 8]
 
 
 # --- signing -------------------------------------------------------------------------------------

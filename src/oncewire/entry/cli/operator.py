@@ -448,7 +448,7 @@ def _failed(settings: Settings, reader: Reader, to: str) -> list[str]:
 def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> Report:
     import asyncio
 
-    from oncewire.entry.control.client import AtRest
+    from oncewire.entry.control.client import OfflineStore
     from oncewire.entry.running.logs import only_errors
     from oncewire.entry.running.open_party import reach
     from oncewire.errors import OncewireError
@@ -465,7 +465,7 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
                         raise
                     # One that cannot be sent any more keeps no other back.
                     rows.append((each_id, problem.problem))
-            return rows, isinstance(verbs, AtRest)
+            return rows, isinstance(verbs, OfflineStore)
 
     with only_errors():
         rows, at_rest = asyncio.run(run()) if wanted else ([], False)

@@ -25,7 +25,7 @@ from oncewire.entry.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.client import Running
+    from oncewire.entry.control.client import LocalHandler
     from oncewire.entry.party.settings import Settings
 
 
@@ -67,7 +67,7 @@ def serve(
         log = found.log
         start_logging(log.level, log.form.value, None if log.file is None else found.path(log.file))
 
-        def ready(running: Running) -> None:
+        def ready(running: LocalHandler) -> None:
             if not quiet:
                 _say_ready(found.party.name, running.url, json=json)
             if detached:

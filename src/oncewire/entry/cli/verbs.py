@@ -222,7 +222,7 @@ def _done(
     """What comes of each call, and whether no handler runs."""
     import asyncio
 
-    from oncewire.entry.control.client import AtRest
+    from oncewire.entry.control.client import OfflineStore
     from oncewire.entry.running.logs import only_errors
     from oncewire.entry.running.open_party import reach, reach_running
 
@@ -232,7 +232,7 @@ def _done(
             results = [
                 await verbs.perform(verb, verb.bind({**call, **command.fixed})) for call in calls
             ]
-            return results, isinstance(verbs, AtRest)
+            return results, isinstance(verbs, OfflineStore)
 
     with only_errors():
         return asyncio.run(run())

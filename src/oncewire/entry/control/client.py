@@ -174,7 +174,7 @@ def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = Fa
     return Status(store.node(), pid > 0, pid, url, counts, incidents, passing)
 
 
-class Running(Verbs):
+class LocalHandler(Verbs):
     """A handler of this process."""
 
     def __init__(
@@ -193,31 +193,31 @@ class Running(Verbs):
 
     @property
     def lease(self) -> Duration:
-        """See `Here`."""
+        """See `VerbBackend`."""
         return self.handler.lease
 
     async def submit(self, submission: Submission) -> Accepted:
-        """See `Here`."""
+        """See `VerbBackend`."""
         return await self.handler.send(submission)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
-        """See `Here`."""
+        """See `VerbBackend`."""
         return await self.handler.operate(decide, step)
 
     async def taken(
         self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
     ) -> list[GivenMessage]:
-        """See `Here`."""
+        """See `VerbBackend`."""
         return await self.handler.taken(take, limit)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
-        """See `Here`."""
+        """See `VerbBackend`."""
         state = await self.handler.wait(message_id, timeout)
         return None if state is None else outcome_in(state)
 
     async def condition(self) -> Status:
-        """See `Here`; one that takes no turns is not called running."""
-        store = self.handler.engine.node.store
+        """See `VerbBackend`; one that takes no turns is not called running."""
+        store = self.handler.engine.context.store
         try:
             lag = await self.handler.supervisor.probe(PROBE)
         except (TimeoutError, HandlerFailed) as problem:
@@ -227,11 +227,11 @@ class Running(Verbs):
         return replace(found, lag_ms=round(lag * 1000), transfers=self.handler.transfers())
 
     async def read_anew(self) -> int:
-        """See `Here`."""
+        """See `VerbBackend`."""
         return 0 if self._reloading is None else await self._reloading.reload()
 
 
-class AtRest(Verbs):
+class OfflineStore(Verbs):
     """The party's store without a handler: everything but sending and receiving."""
 
     def __init__(self, engine: Engine, lease: Duration = LEASE) -> None:
@@ -248,19 +248,19 @@ class AtRest(Verbs):
 
     @property
     def handler(self) -> Handler:
-        """See `Here`."""
+        """See `VerbBackend`."""
         _need_handler("this")
 
     async def submit(self, submission: Submission) -> Accepted:
-        """See `Here`."""
+        """See `VerbBackend`."""
 
         async def store(given: Submission) -> Accepted:
             return await self.operate(lambda engine: engine.submit(given))
 
-        return await submitted(self.engine.node, submission, store)
+        return await submitted(self.engine.context, submission, store)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "") -> T:  # noqa: ARG002
-        """See `Here`; what would leave now is found again when a handler starts."""
+        """See `VerbBackend`; what would leave now is found again when a handler starts."""
         result = decide(self.engine)
         self.engine.commit()
         return result
@@ -268,25 +268,25 @@ class AtRest(Verbs):
     async def taken(
         self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
     ) -> list[GivenMessage]:
-        """See `Here`."""
+        """See `VerbBackend`."""
         return await self.operate(lambda engine: take(engine, limit))
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:  # noqa: ARG002
-        """See `Here`: without a handler nothing happens, so only what is final is known."""
-        with self.engine.node.store.transition() as tx:
+        """See `VerbBackend`: without a handler nothing happens, so only what is final is known."""
+        with self.engine.context.store.transition() as tx:
             return outcome_in(find_outgoing(tx, message_id).outgoing.state)
 
     async def condition(self) -> Status:
-        """See `Here`."""
-        return read_status(self.engine.node.store)
+        """See `VerbBackend`."""
+        return read_status(self.engine.context.store)
 
     async def read_anew(self) -> int:
-        """See `Here`; whoever opens the party next reads them anyway."""
-        return len(self.engine.node.agreements)
+        """See `VerbBackend`; whoever opens the party next reads them anyway."""
+        return len(self.engine.context.agreements)
 
     async def close(self) -> None:
         """Let another process have the store."""
-        self.engine.node.store.close()
+        self.engine.context.store.close()
 
 
 def _need_handler(verb: str) -> NoReturn:

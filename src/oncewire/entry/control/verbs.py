@@ -158,7 +158,7 @@ _OF_ANOTHER = (
 )
 
 
-class Here(Protocol):
+class VerbBackend(Protocol):
     """Whoever has the store of the party open in this process."""
 
     @property
@@ -193,7 +193,7 @@ class Here(Protocol):
 class PartyVerbs:
     """Verbs that everybody has in the same words: commands, programs, the control socket."""
 
-    here: Here
+    here: VerbBackend
 
     @verb(Need.STORE, Permission.LOOK, Within("send"))
     async def wait(self, message_id: str, timeout: float = 60.0) -> Outcome | None:

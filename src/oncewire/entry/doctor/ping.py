@@ -22,7 +22,7 @@ from oncewire.entry.running.assemble import keys_of, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import OncewireError
 from oncewire.handler.answering.answer import envelope_for, signal_route
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import route_under
 from oncewire.handler.sealing.seal import seal
 from oncewire.handler.world import RealWorld
@@ -126,7 +126,7 @@ async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) 
     """Ping the partner of each agreement, a few at a time."""
 
     chosen = list(kept)
-    node = Node(
+    node = HandlerContext(
         party_name(settings),
         # It remembers nothing: a Ping is not a message that must arrive.
         MemoryStore(party_name(settings)),
@@ -239,7 +239,7 @@ async def _nobody_home(_delivery: Delivery) -> Reply:
     return Reply(503)
 
 
-async def _ping(node: Node, transport: HttpTransport, kept: Kept, timeout: float) -> Echo:
+async def _ping(node: HandlerContext, transport: HttpTransport, kept: Kept, timeout: float) -> Echo:
     agreement, name = kept.agreement, kept.file.stem
     route = signal_route(agreement, MessageKind.PING)
     address = route.address(transport.name) or ""
@@ -279,7 +279,7 @@ async def _ping(node: Node, transport: HttpTransport, kept: Kept, timeout: float
     return Echo(name, agreement.cpa_id, address, reached, finding, took // 1000, skew)
 
 
-def _ping_message(node: Node, agreement: Agreement) -> Message:
+def _ping_message(node: HandlerContext, agreement: Agreement) -> Message:
     like = Header(
         from_party=agreement.own.party,
         to_party=agreement.partner.party,

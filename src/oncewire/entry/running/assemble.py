@@ -21,7 +21,7 @@ from oncewire.entry.party.partners import agreement_with_itself
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
-from oncewire.handler.context import Keys, KillPoints, Node
+from oncewire.handler.context import HandlerContext, Keys, KillPoints
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.world import RealWorld
@@ -192,9 +192,9 @@ def make_node(
     keys: Keys | None,
     *,
     at_rest: bool = False,
-) -> Node:
+) -> HandlerContext:
     """The node of a party over an open store."""
-    return Node(
+    return HandlerContext(
         party_name(settings),
         store,
         in_force(settings, agreements),

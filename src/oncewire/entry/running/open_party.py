@@ -27,7 +27,7 @@ from inspect import BoundArguments
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oncewire.entry.control.client import AtRest, Remote, Running
+from oncewire.entry.control.client import LocalHandler, OfflineStore, Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
 from oncewire.entry.control.verbs import PartyVerbs, Verbs
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def reach(settings: Settings) -> AsyncIterator[Remote | AtRest]:
+async def reach(settings: Settings) -> AsyncIterator[Remote | OfflineStore]:
     """The running handler, or the store itself if there is none."""
-    found = await running_or(settings, lambda: AtRest(assemble.make_engine(settings)))
+    found = await running_or(settings, lambda: OfflineStore(assemble.make_engine(settings)))
     try:
         yield found
     finally:
@@ -65,7 +65,7 @@ async def reach(settings: Settings) -> AsyncIterator[Remote | AtRest]:
 
 
 @asynccontextmanager
-async def reach_running(settings: Settings) -> AsyncIterator[Remote | Running]:
+async def reach_running(settings: Settings) -> AsyncIterator[Remote | LocalHandler]:
     """The running handler, or one that runs in this process for the time being."""
     found = await running_or(settings, lambda: prepare(settings))
     if not isinstance(found, Remote):

@@ -76,9 +76,9 @@ class Reloading:
         # Where a file cannot be read, what was agreed before holds.
         still = [self._in_force[file] for file in found.problems if file in self._in_force]
         kept = [*found.kept, *still]
-        node = self._handler.engine.node
+        context = self._handler.engine.context
         try:
-            node.agreements = in_force(self._settings, kept)
+            context.agreements = in_force(self._settings, kept)
         except (OncewireError, OSError, ValueError) as problem:
             await self._tell(_unread(found) | {FILES: problem})
             return len(self._in_force)
@@ -99,7 +99,7 @@ class Reloading:
             self._renew_transports(kept)
         except (OncewireError, OSError, ValueError) as problem:
             return {FILES: problem}
-        self._handler.engine.node.keys = keys
+        self._handler.engine.context.keys = keys
         logger.info("keys and certificates were read anew")
         return {}
 
@@ -142,7 +142,7 @@ class Reloading:
 
 def _told_of(engine: Engine) -> set[str]:
     """The channels of files that an operator was called for."""
-    with engine.node.store.reader() as reader:
+    with engine.context.store.reader() as reader:
         channels = {incident.channel or "" for incident in reader.incidents()}
     return {channel for channel in channels if channel == FILES or channel.startswith(AGREEMENT)}
 

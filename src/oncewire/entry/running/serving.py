@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oncewire.agreement.certificates import facts, read_certificates
 from oncewire.agreement.check.exposure import EXPIRING_SOON
-from oncewire.entry.control.client import Remote, Running
+from oncewire.entry.control.client import LocalHandler, Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import Status
@@ -180,18 +180,18 @@ def prepare(settings: Settings) -> Prepared:
 @asynccontextmanager
 async def serving(
     settings: Settings, prepared: Prepared, *, passing: bool = False
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[LocalHandler]:
     """Start a handler and its control socket; stop both gracefully at the end."""
     handler, application = prepared
     reloading = Reloading(settings, handler)
-    running = Running(handler, passing=passing, reloading=reloading)
-    server = ControlServer(socket_path(settings), running, handler.engine.node.store.spool)
+    running = LocalHandler(handler, passing=passing, reloading=reloading)
+    server = ControlServer(socket_path(settings), running, handler.engine.context.store.spool)
     try:
         await handler.start()
         _tell_of_refused_partners(handler)
         await reloading.begin()
         handler.supervisor.keep(reloading.run())
-        handler.supervisor.keep(OwnCertificate(settings, handler.engine.node.now).run())
+        handler.supervisor.keep(OwnCertificate(settings, handler.engine.context.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
         _say_if_restored(settings)
@@ -251,7 +251,7 @@ async def only_one(settings: Settings) -> Prepared:
         await asyncio.sleep(0.1)
 
 
-async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
+async def serve(settings: Settings, ready: Callable[[LocalHandler], None]) -> Status:
     """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
 
     A second signal does not wait for what is under way: nothing is lost by that, since
@@ -259,7 +259,7 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     process with HandlerFailed, and the next one finds an incident that says why.
     """
     stop = asyncio.Event()
-    here: list[Running] = []
+    here: list[LocalHandler] = []
     # From the first moment on: a signal that nobody hears would end us in the middle of a word.
     _hear_signals(here, stop)
     prepared = await only_one(settings)
@@ -303,17 +303,17 @@ def record_failure(settings: Settings, failure: HandlerFailed) -> None:
             engine.trouble(StoreDamaged(problem, channel=FAILED))
             engine.commit()
         finally:
-            engine.node.store.close()
+            engine.context.store.close()
     except Exception:
         logger.exception("the failure is in the log alone: no incident could be kept")
 
 
-def _hear_signals(here: list[Running], stop: asyncio.Event) -> None:
+def _hear_signals(here: list[LocalHandler], stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop, stop)
 
-    async def reload(running: Running) -> None:
+    async def reload(running: LocalHandler) -> None:
         await running.reload()
 
     def hang_up() -> None:

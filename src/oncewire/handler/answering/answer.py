@@ -17,7 +17,7 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.handler.actions import PostAnswer, Source
-from oncewire.handler.context import Node, is_told
+from oncewire.handler.context import HandlerContext, is_told
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
 from oncewire.handler.sealing.authentication import is_authentic, receipt_references
@@ -39,7 +39,7 @@ from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.templates.acknowledgment import Blanks, Stencil, stencil_of
+from oncewire.wire.templates.acknowledgment import AckFields, AckTemplate, stencil_of
 
 # Ignored: what was said about a message, and changed nothing, leaves a trace.
 #
@@ -91,12 +91,12 @@ _WORDS: dict[MessageKind | None, str] = {
 }
 
 
-def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None:
+def ignore(context: HandlerContext, tx: Transaction, claim: Claim, about: str | None) -> None:
     """Take note of a claim about a message of ours, or about one that nobody here knows."""
     known = about is not None and tx.outgoing(about) is not None
     # Names that a stranger may choose count for nothing here: he could choose many.
     name = f"about {about}" if known else f"{claim.kind} {claim.code}"
-    count = node.ignored.count(name, node.now())
+    count = context.ignored.count(name, context.now())
     if not is_told(count):
         return
     said = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:TEXT_MAX]}
@@ -111,11 +111,15 @@ def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None
         signal = None if claim.kind == MESSAGE else claim.kind
         refused = Refused(claim.code, problem=claim.problem, signal=signal)
         note = Note(refused, claim.signal_id, about, transport=claim.transport)
-    node.write(tx, [note], peer=claim.peer)
+    context.write(tx, [note], peer=claim.peer)
 
 
 def ignore_unbacked(
-    node: Node, tx: Transaction, agreement: Agreement, written: Message, believed: Message
+    context: HandlerContext,
+    tx: Transaction,
+    agreement: Agreement,
+    written: Message,
+    believed: Message,
 ) -> None:
     """Take note of acknowledgements that a message carries and its signature does not cover."""
     backed = {ack.ref_to_message_id for ack in believed.acknowledgments}
@@ -123,7 +127,7 @@ def ignore_unbacked(
         if ack.ref_to_message_id not in backed:
             problem = "it lies outside the signature of the message that carries it"
             claim = Claim.of(written, agreement, "SecurityFailure", problem)
-            ignore(node, tx, replace(claim, kind="acknowledgement"), ack.ref_to_message_id)
+            ignore(context, tx, replace(claim, kind="acknowledgement"), ack.ref_to_message_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +171,9 @@ def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
     return route_under(agreement, agreement.signal_binding(Direction.SEND, kind))
 
 
-def envelope_for(node: Node, route: Route) -> Envelope:
+def envelope_for(context: HandlerContext, route: Route) -> Envelope:
     """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
-    return _envelope(route, node.new_message_id(), node.now())
+    return _envelope(route, context.new_message_id(), context.now())
 
 
 def _envelope(route: Route, message_id: str, now: Instant) -> Envelope:
@@ -178,7 +182,7 @@ def _envelope(route: Route, message_id: str, now: Instant) -> Envelope:
 
 
 def acknowledgment_for(
-    node: Node,
+    context: HandlerContext,
     message: Message,
     route: Route,
     owed: AckOwed,
@@ -188,8 +192,8 @@ def acknowledgment_for(
 ) -> Message:
     """The acknowledgement that is owed for a message, as a message of its own by that way back;
     its elements may ride on a response instead."""
-    references = receipt_references(node, received) if owed.signed else ()
-    return _acknowledgment(message, envelope_for(node, route), owed, references, final=final)
+    references = receipt_references(context, received) if owed.signed else ()
+    return _acknowledgment(message, envelope_for(context, route), owed, references, final=final)
 
 
 def _acknowledgment(
@@ -212,7 +216,7 @@ def _acknowledgment(
 
 
 def acknowledge(
-    node: Node,
+    context: HandlerContext,
     message: Message,
     agreement: Agreement,
     owed: AckOwed,
@@ -226,26 +230,28 @@ def acknowledge(
     route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
     if not (owed.signed or route.security.sign or warnings or message.routing):
         kind = MessageKind.ACKNOWLEDGMENT
-        blanks, written = _plain(node, message, route, owed, final=final)
-        return StoredAnswer(blanks.message_id, kind, sealed(node, written), owed=not plan.signals)
-    ack = acknowledgment_for(node, message, route, owed, received, final=final)
+        blanks, written = _plain(context, message, route, owed, final=final)
+        return StoredAnswer(
+            blanks.message_id, kind, sealed(context, written), owed=not plan.signals
+        )
+    ack = acknowledgment_for(context, message, route, owed, received, final=final)
     if warnings:
         ack = replace(ack, error_list=ErrorList(warnings))
-    parcel = seal(node, ack, route, sign=owed.signed)
+    parcel = seal(context, ack, route, sign=owed.signed)
     return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
 
 
-_stencils: Remembered[Agreement, tuple[Stencil | None]] = Remembered()
+_stencils: Remembered[Agreement, tuple[AckTemplate | None]] = Remembered()
 
 
 def _plain(
-    node: Node, message: Message, route: Route, owed: AckOwed, *, final: bool
-) -> tuple[Blanks, Parcel]:
+    context: HandlerContext, message: Message, route: Route, owed: AckOwed, *, final: bool
+) -> tuple[AckFields, Parcel]:
     """An acknowledgement that nobody signs, of a message without a RoutingHeader: that of the
     partner's last message with other values in it, where nothing else of the message counts."""
     header, agreement = message.header, route.agreement
 
-    def written(blanks: Blanks) -> Parcel:
+    def written(blanks: AckFields) -> Parcel:
         about = variant(
             header,
             message_id=blanks.ref_to_message_id,
@@ -253,9 +259,11 @@ def _plain(
         )
         envelope = _envelope(route, blanks.message_id, blanks.now)
         asking = variant(message, header=about)
-        return closed(node, _acknowledgment(asking, envelope, owed, (), final=final), route)
+        return closed(context, _acknowledgment(asking, envelope, owed, (), final=final), route)
 
-    blanks = Blanks(node.new_message_id(), header.message_id, header.conversation_id, node.now())
+    blanks = AckFields(
+        context.new_message_id(), header.message_id, header.conversation_id, context.now()
+    )
     parties = header.from_party, header.to_party, header.cpa_id, message.dialect, message.kind
     asked = message.ack_requested, header.delivery_receipt_requested, owed, final
     known = _stencils.get(agreement, (parties, asked))
@@ -266,7 +274,7 @@ def _plain(
 
 
 def write_answer(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredIncoming,
     answer: StoredAnswer,
@@ -285,7 +293,7 @@ def write_answer(
     for warning in warnings:
         what = WarningSent(warning.code, warning.location or None, warning.description or None)
         notes.append(Note(what, message_id, answer.answer_id))
-    node.write(
+    context.write(
         tx,
         notes,
         terms_id=stored.incoming.terms_id,
@@ -295,7 +303,7 @@ def write_answer(
 
 
 def answer_error(
-    node: Node,
+    context: HandlerContext,
     message: Message,
     agreement: Agreement,
     errors: tuple[Error, ...],
@@ -305,15 +313,15 @@ def answer_error(
     if message.kind in ANSWERS:
         return None
     route = signal_route(agreement, MessageKind.ERROR)
-    envelope = envelope_for(node, route)
+    envelope = envelope_for(context, route)
     report = answers.error_message_for(message, errors, envelope)
     return StoredAnswer(
-        envelope.message_id, report.kind, seal(node, report, route), owed=not plan.signals
+        envelope.message_id, report.kind, seal(context, report, route), owed=not plan.signals
     )
 
 
 def post_or_reply(
-    node: Node,
+    context: HandlerContext,
     agreement: Agreement,
     stored: StoredIncoming,
     answer: StoredAnswer,
@@ -325,8 +333,8 @@ def post_or_reply(
         return Answer(200, answer.parcel)
     incoming = stored.incoming
     sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
-    for own_way in _apart(node, answer):
-        post_signal(node, agreement, own_way, sender=sender, message_id=message_id)
+    for own_way in _apart(context, answer):
+        post_signal(context, agreement, own_way, sender=sender, message_id=message_id)
     return NOTHING
 
 
@@ -335,26 +343,28 @@ def is_bundle(answer: StoredAnswer) -> bool:
     return answer.parcel.content_type.startswith(codec.BUNDLE_TYPE)
 
 
-def _apart(node: Node, answer: StoredAnswer) -> list[StoredAnswer]:
+def _apart(context: HandlerContext, answer: StoredAnswer) -> list[StoredAnswer]:
     """Two replies share a body only on the connection that waits for both (C30)."""
     if not is_bundle(answer):
         return [answer]
-    parts = codec.unbundle(whole_parcel(node, answer.parcel), node.limits)
+    parts = codec.unbundle(whole_parcel(context, answer.parcel), context.limits)
     return [replace(answer, parcel=stored_parcel(part)) for part in parts]
 
 
-def signal_ways(node: Node, agreement: Agreement, kind: MessageKind) -> list[tuple[str, str]]:
+def signal_ways(
+    context: HandlerContext, agreement: Agreement, kind: MessageKind
+) -> list[tuple[str, str]]:
     """The transports that reach the partner's handler with a signal, and its address on each;
     last those on which nothing got across lately."""
-    route = signal_route(as_of_today(node, agreement), kind)
+    route = signal_route(as_of_today(context, agreement), kind)
     purpose = EndpointType.ERROR if kind is MessageKind.ERROR else EndpointType.RESPONSE
     found = [(name, route.address(name, purpose)) for name in route.terms.transports]
     ways = [(name, address) for name, address in found if address is not None]
-    return sorted(ways, key=lambda way: (route.peer, way[0]) in node.left)
+    return sorted(ways, key=lambda way: (route.peer, way[0]) in context.left)
 
 
 def post_signal(
-    node: Node,
+    context: HandlerContext,
     agreement: Agreement,
     answer: StoredAnswer,
     *,
@@ -362,13 +372,13 @@ def post_signal(
     message_id: str = "",
 ) -> None:
     """Send a signal to the partner's handler; where it has no address, somebody is told."""
-    ways = signal_ways(node, agreement, answer.kind)
+    ways = signal_ways(context, agreement, answer.kind)
     if not ways:
-        node.unaddressed[peer_label(agreement)] = word_for(answer.kind)
+        context.unaddressed[peer_label(agreement)] = word_for(answer.kind)
         return
     first, *others = ways
     post = PostAnswer(*first, answer.parcel, sender, message_id, tuple(others))
-    node.actions.append(post)
+    context.actions.append(post)
 
 
 REFUSED = Answer(400)
@@ -384,7 +394,7 @@ def answer_fault(fault: ReadFault) -> Answer:
 
 
 def answer_unread(
-    node: Node, fault: ReadFault, source: Source, received: Received | None = None
+    context: HandlerContext, fault: ReadFault, source: Source, received: Received | None = None
 ) -> Answer:
     """Answer a message that was refused before an agreement could be applied to it.
 
@@ -394,10 +404,10 @@ def answer_unread(
     nobody signed. Any other answer would end the message of the one he claims to be.
     """
     known = fault.known
-    agreement = agreement_of(node, known, source)
+    agreement = agreement_of(context, known, source)
     by_terms = isinstance(fault, RefusedByTerms)
     if agreement is not None and (by_terms or fault.answerable):
-        stranger = not is_authentic(node, agreement, source, received)
+        stranger = not is_authentic(context, agreement, source, received)
     else:
         stranger = agreement is None
     if stranger and by_terms:
@@ -405,21 +415,21 @@ def answer_unread(
     if not fault.answerable:
         return answer_fault(fault)
     if agreement is None or stranger:
-        return _answer_stranger(node, fault) if source.can_answer else NOTHING
+        return _answer_stranger(context, fault) if source.can_answer else NOTHING
     route = signal_route(agreement, MessageKind.ERROR)
     if known.dialect is not None:
         # Who did not send the agreed format is told so in the one he speaks.
         route = replace(route, form=replace(route.form, dialect=known.dialect))
-    envelope = replace(envelope_for(node, route), peer=agreement.partner.party)
+    envelope = replace(envelope_for(context, route), peer=agreement.partner.party)
     if known.to_party is not None and not agreement.own.is_named_by(known.to_party):
         # Whoever it was meant for, we are the ones who answer.
         known = replace(known, to_party=agreement.own.party)
     report = answers.error_message_for(known, fault.ebxml_errors, envelope)
-    answer = StoredAnswer(envelope.message_id, report.kind, seal(node, report, route))
+    answer = StoredAnswer(envelope.message_id, report.kind, seal(context, report, route))
     waits = known.sync_reply or replies_unasked(agreement.receiving)
     if waits and source.can_answer:
         return Answer(200, answer.parcel)
-    post_signal(node, agreement, answer)
+    post_signal(context, agreement, answer)
     return NOTHING
 
 
@@ -441,12 +451,12 @@ def _discreet(fault: ReadFault, *, named: bool) -> ReadFault:
     return ReadFault((error,), fault.known)
 
 
-def _answer_stranger(node: Node, fault: ReadFault) -> Answer:
+def _answer_stranger(context: HandlerContext, fault: ReadFault) -> Answer:
     """Nobody we know: the error is built from what the message says of itself."""
     if not answers.has_replies(fault.known.dialect):
         return REFUSED
     form = Form(dialect=fault.known.dialect or Form().dialect)
-    plain = Envelope(node.new_message_id(), node.now(), form)
+    plain = Envelope(context.new_message_id(), context.now(), form)
     try:
         report = answers.error_message_for(fault.known, fault.ebxml_errors, plain)
     except InvalidValue:
@@ -455,7 +465,7 @@ def _answer_stranger(node: Node, fault: ReadFault) -> Answer:
     return Answer(200, stored_parcel(codec.write(report, form)))
 
 
-def agreement_of(node: Node, known: PartialHeader, source: Source) -> Agreement | None:
+def agreement_of(context: HandlerContext, known: PartialHeader, source: Source) -> Agreement | None:
     """The agreement a refused header names, if its sender is that agreement's partner.
 
     Where the sender could not be read, the agreement's name alone decides. The two parties
@@ -463,7 +473,7 @@ def agreement_of(node: Node, known: PartialHeader, source: Source) -> Agreement 
     not be read and the transport cannot answer by itself.
     """
     party = known.from_party
-    named = node.agreements.by_cpa_id(known.cpa_id or "")
+    named = context.agreements.by_cpa_id(known.cpa_id or "")
     if party is None:
         return named[0] if len(named) == 1 else None
     for agreement in named:
@@ -471,14 +481,19 @@ def agreement_of(node: Node, known: PartialHeader, source: Source) -> Agreement 
             return agreement
     if known.to_party is None:
         return None
-    for agreement in node.agreements.between(known.to_party, party):
+    for agreement in context.agreements.between(known.to_party, party):
         if agreement.any_cpa_id or not source.can_answer:
             return agreement
     return None
 
 
 def response_again(
-    node: Node, tx: Transaction, response: StoredOutgoing, agreement: Agreement, *, here: bool
+    context: HandlerContext,
+    tx: Transaction,
+    response: StoredOutgoing,
+    agreement: Agreement,
+    *,
+    here: bool,
 ) -> Answer:
     """Send the stored bytes of a response once more (DUP-6); `here`: on this connection."""
     parcel = tx.outgoing_parcel(response.outgoing.message_id)
@@ -488,7 +503,7 @@ def response_again(
     if here:
         return Answer(200, parcel)
     answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)
-    post_signal(node, agreement, answer)
+    post_signal(context, agreement, answer)
     return NOTHING
 
 
@@ -501,10 +516,10 @@ def response_again(
 ANSWER_CHANNEL = f"{HANDLER} answers to "
 
 
-def call_operator(node: Node) -> None:
+def call_operator(context: HandlerContext) -> None:
     """Open an incident for each partner that could not be told something since the last look."""
-    found = dict(node.unaddressed)
-    node.unaddressed.clear()
+    found = dict(context.unaddressed)
+    context.unaddressed.clear()
     for peer, what in found.items():
         key = f"{ANSWER_CHANNEL}{peer}"
         logger.error("an answer has no address", extra={"peer": peer, "answer": what})
@@ -512,5 +527,5 @@ def call_operator(node: Node) -> None:
             f"{what} for {peer} could not leave: the agreement names no address for it; add one, "
             "and this is closed by itself"
         )
-        with node.transition() as tx:
-            open_incident(node, tx, Raise(reason, channel=key))
+        with context.transition() as tx:
+            open_incident(context, tx, Raise(reason, channel=key))

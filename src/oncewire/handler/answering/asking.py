@@ -7,7 +7,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.handler.answering.answer import envelope_for, post_signal, signal_route, signal_ways
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.documents.outgoing_document import Original, is_whole
 from oncewire.handler.documents.parts import document_of, parts_sent
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
@@ -21,19 +21,19 @@ from oncewire.store.records import StoredAnswer, StoredOutgoing
 from oncewire.wire import answers, codec
 
 
-def ping(node: Node, agreement: Agreement) -> str:
+def ping(context: HandlerContext, agreement: Agreement) -> str:
     """Ask whether the partner's handler is there; returns the MessageId of the question."""
-    _check_address(node, agreement, MessageKind.PING)
+    _check_address(context, agreement, MessageKind.PING)
     route = signal_route(agreement, MessageKind.PING)
-    envelope = envelope_for(node, route)
+    envelope = envelope_for(context, route)
     question = answers.ping_like(_ours(agreement, envelope, envelope.message_id), envelope)
-    answer = StoredAnswer(envelope.message_id, question.kind, seal(node, question, route))
-    post_signal(node, agreement, answer)
-    node.pings.add(envelope.message_id)
+    answer = StoredAnswer(envelope.message_id, question.kind, seal(context, question, route))
+    post_signal(context, agreement, answer)
+    context.pings.add(envelope.message_id)
     return envelope.message_id
 
 
-def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
+def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """Ask the receiver what became of a message of ours (C37), or raise why nobody can be asked."""
     stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
     if stored is None or parcel is None:
@@ -41,7 +41,7 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
             f"message {message_id} is not kept here any more",
             remedy=f"`oncewire why {message_id}` tells what is known of it",
         )
-    agreement = agreement_of_hop(node, tx, stored)
+    agreement = agreement_of_hop(context, tx, stored)
     if agreement is None:
         raise AgreementProblem(
             f"no agreement leads to {stored.peer} any more", remedy="`oncewire partner add`"
@@ -58,36 +58,38 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
     if in_parts:
         # Its receiver keeps it under its SplitId, which is the MessageId that we gave it.
         draft = unpack_draft(Original.read(parcel, message_id).draft)
-        asked = codec.read(draft, node.limits).message
+        asked = codec.read(draft, context.limits).message
     else:
-        asked = read_stored(node.store.spool, parcel, node.limits).message
+        asked = read_stored(context.store.spool, parcel, context.limits).message
     own, partner = agreement.own.party, agreement.partner.party
     if stored.relayed_from is not None and stored.facts.to_party not in map(str, partner.ids):
         # A hub asks the next hub in its own name; in the From Party's the question would go on
         # to the To Party. That one knows no name but the From Party's.
         names = replace(asked.header, from_party=own, to_party=partner, cpa_id=agreement.cpa_id)
         asked = replace(asked, header=names)
-    _check_address(node, agreement, MessageKind.STATUS_REQUEST)
+    _check_address(context, agreement, MessageKind.STATUS_REQUEST)
     route = signal_route(agreement, MessageKind.STATUS_REQUEST)
-    question = answers.ask_status(asked, envelope_for(node, route))
-    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
-    post_signal(node, agreement, answer)
+    question = answers.ask_status(asked, envelope_for(context, route))
+    answer = StoredAnswer(question.header.message_id, question.kind, seal(context, question, route))
+    post_signal(context, agreement, answer)
 
 
-def ask_for_unknown(node: Node, tx: Transaction, agreement: Agreement, message_id: str) -> bool:
+def ask_for_unknown(
+    context: HandlerContext, tx: Transaction, agreement: Agreement, message_id: str
+) -> bool:
     """Ask a partner what became of a message that nobody here knows any more, as after an older
     backup was restored; False: it is known. Whatever the partner answers settles nothing."""
     stored = tx.outgoing(message_id)
     if stored is not None:
         _check_went_to(stored, agreement)
         return False
-    _check_address(node, agreement, MessageKind.STATUS_REQUEST)
+    _check_address(context, agreement, MessageKind.STATUS_REQUEST)
     route = signal_route(agreement, MessageKind.STATUS_REQUEST)
-    envelope = envelope_for(node, route)
+    envelope = envelope_for(context, route)
     question = answers.ask_status(_ours(agreement, envelope, message_id), envelope)
-    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
-    post_signal(node, agreement, answer)
-    node.asked.add((agreement.cpa_id, message_id))
+    answer = StoredAnswer(question.header.message_id, question.kind, seal(context, question, route))
+    post_signal(context, agreement, answer)
+    context.asked.add((agreement.cpa_id, message_id))
     return True
 
 
@@ -116,9 +118,9 @@ def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> 
     return Message(envelope.form.dialect, MessageKind.NORMAL, header)
 
 
-def _check_address(node: Node, agreement: Agreement, kind: MessageKind) -> None:
+def _check_address(context: HandlerContext, agreement: Agreement, kind: MessageKind) -> None:
     """Said at once: whoever waited for an answer would wait in vain."""
-    if not signal_ways(node, agreement, kind):
+    if not signal_ways(context, agreement, kind):
         raise AgreementProblem(
             f"{peer_label(agreement)} has no address to ask at",
             key="partner",

@@ -18,7 +18,7 @@ from oncewire.handler.answering.answer import (
     post_signal,
     signal_route,
 )
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.documents.gathering import awaits_join
 from oncewire.handler.documents.outgoing_document import index_heard_of
 from oncewire.handler.perform import load_channel, perform
@@ -61,7 +61,7 @@ from oncewire.wire.refusal import Fault
 
 
 def receive_signal(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     resolution: Resolution,
@@ -72,45 +72,55 @@ def receive_signal(
     acknowledgement (ACK-9)."""
     kind = message.kind
     if kind is MessageKind.PING:
-        return _pong(node, message, resolution, source)
+        return _pong(context, message, resolution, source)
     if kind is MessageKind.STATUS_REQUEST:
-        return _status(node, tx, message, resolution, source)
+        return _status(context, tx, message, resolution, source)
     if kind is MessageKind.STATUS_RESPONSE:
-        _learn_status(node, tx, message, resolution)
+        _learn_status(context, tx, message, resolution)
         return NOTHING
     if kind is MessageKind.PONG:
-        _ponged(node, tx, message, resolution.agreement)
+        _ponged(context, tx, message, resolution.agreement)
         return NOTHING
-    settle_references(node, tx, message, resolution, kept)
-    receive_errors(node, tx, message, resolution.agreement)
+    settle_references(context, tx, message, resolution, kept)
+    receive_errors(context, tx, message, resolution.agreement)
     return NOTHING
 
 
-def _ponged(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
+def _ponged(
+    context: HandlerContext, tx: Transaction, message: Message, agreement: Agreement
+) -> None:
     ping_id = message.header.ref_to_message_id or ""
-    if ping_id in node.pings:
-        node.pings.remove(ping_id)
-        node.actions.append(Ponged(ping_id))
+    if ping_id in context.pings:
+        context.pings.remove(ping_id)
+        context.actions.append(Ponged(ping_id))
     else:
         unasked = "nobody here waits for it"
         claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
-        ignore(node, tx, claim, ping_id or None)
+        ignore(context, tx, claim, ping_id or None)
 
 
 def settle_references(
-    node: Node, tx: Transaction, message: Message, resolution: Resolution, kept: StoredParcel
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    resolution: Resolution,
+    kept: StoredParcel,
 ) -> None:
     """Complete the messages this one acknowledges (RM-14, RM-16)."""
     for reference in _acknowledged(message):
         stored = tx.outgoing(reference)
         if stored is None or not is_receiver(resolution.agreement, stored):
-            _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
+            _ignore_stray(context, tx, message, resolution.agreement, reference, stored)
         else:
-            _settle(node, tx, message, stored, resolution.agreement, kept)
+            _settle(context, tx, message, stored, resolution.agreement, kept)
 
 
 def settle_passing(
-    node: Node, tx: Transaction, message: Message, resolution: Resolution, kept: StoredParcel
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    resolution: Resolution,
+    kept: StoredParcel,
 ) -> None:
     """At a hub: what goes back to the From Party tells that our own copy has arrived too.
 
@@ -121,11 +131,11 @@ def settle_passing(
         if stored is None or stored.relayed_from is None:
             continue
         if is_receiver(resolution.agreement, stored):
-            _settle(node, tx, message, stored, resolution.agreement, kept)
+            _settle(context, tx, message, stored, resolution.agreement, kept)
     if message.status_response is not None:
         stored = tx.outgoing(message.status_response.ref_to_message_id)
         if stored is not None and stored.relayed_from is not None:
-            _learn_status(node, tx, message, resolution)
+            _learn_status(context, tx, message, resolution)
 
 
 def _acknowledged(message: Message) -> list[str]:
@@ -140,7 +150,7 @@ def _acknowledged(message: Message) -> list[str]:
 
 
 def _settle(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     stored: StoredOutgoing,
@@ -148,12 +158,12 @@ def _settle(
     kept: StoredParcel,
 ) -> None:
     reference = stored.outgoing.message_id
-    trial = node.trials.get(reference)
+    trial = context.trials.get(reference)
     if trial is not None and trial.overlooks(message):
         unheard = "a trial plays that it was lost"
-        ignore(node, tx, Claim.of(message, agreement, "trial", unheard), reference)
+        ignore(context, tx, Claim.of(message, agreement, "trial", unheard), reference)
         return
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     proof = _whose_word(message, stored, agreement)
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
     # A hub is done with its copy when the next handler took it, be that the To Party's, which
@@ -168,12 +178,14 @@ def _settle(
         if not acks:
             if terms.hop_ack_requested is AckRequest.NONE:
                 awaited = "the To Party's own is awaited, and no other was asked for"
-                ignore(node, tx, Claim.of(message, agreement, "Inconsistent", awaited), reference)
+                ignore(
+                    context, tx, Claim.of(message, agreement, "Inconsistent", awaited), reference
+                )
             return
-    if signed and not _is_proven(node, tx, reference, acks):
+    if signed and not _is_proven(context, tx, reference, acks):
         if message.acknowledgments:
             problem = "the acknowledgement does not name the digests of what was sent"
-            ignore(node, tx, Claim.of(message, agreement, "SecurityFailure", problem), reference)
+            ignore(context, tx, Claim.of(message, agreement, "SecurityFailure", problem), reference)
         return
     channel = load_channel(tx, stored.outgoing)
     by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
@@ -189,10 +201,12 @@ def _settle(
     if by == "ack":
         step = index_heard_of(tx, stored, step, proof, message.header.message_id)
     if step.effects:
-        perform(node, tx, stored, channel, step, terms)
+        perform(context, tx, stored, channel, step, terms)
         if signed:
             # Whoever denies later that he got it has signed that he did.
-            tx.keep_receipt(reference, StoredReceipt(message.header.message_id, node.now(), kept))
+            tx.keep_receipt(
+                reference, StoredReceipt(message.header.message_id, context.now(), kept)
+            )
 
 
 def _whose_word(message: Message, stored: StoredOutgoing, agreement: Agreement) -> Proof:
@@ -210,18 +224,20 @@ def _whose_word(message: Message, stored: StoredOutgoing, agreement: Agreement) 
     return Proof.TO_PARTY if named else Proof.HOP
 
 
-def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Acknowledgment]) -> bool:
+def _is_proven(
+    context: HandlerContext, tx: Transaction, reference: str, acks: Sequence[Acknowledgment]
+) -> bool:
     """Whether one of them names the digests of what was sent, as a signed one must."""
     parcel = tx.outgoing_parcel(reference)
     if not acks or parcel is None:
         return False
     # What was signed says it all in its signature; only the rest need be digested again.
-    signed = references_sent(node, parcel)
+    signed = references_sent(context, parcel)
     if signed is not None:
         return any(proves_receipt(signed, ack) for ack in acks)
-    sent = head_of(node.store.spool, parcel, node.limits)
+    sent = head_of(context.store.spool, parcel, context.limits)
     if sent is None or not sent.signed:
-        sent = read_stored(node.store.spool, parcel, node.limits)
+        sent = read_stored(context.store.spool, parcel, context.limits)
     return any(proves_receipt(sent, ack) for ack in acks)
 
 
@@ -235,7 +251,7 @@ def _wants_signed(terms: Terms, proof: Proof) -> bool:
 
 
 def _ignore_stray(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     agreement: Agreement,
@@ -245,11 +261,11 @@ def _ignore_stray(
     if message.kind is MessageKind.NORMAL:
         return
     problem = "no such message was sent" if stored is None else "it was not sent to this partner"
-    ignore(node, tx, Claim.of(message, agreement, "ValueNotRecognized", problem), reference)
+    ignore(context, tx, Claim.of(message, agreement, "ValueNotRecognized", problem), reference)
 
 
 def receive_fault(
-    node: Node, tx: Transaction, message_id: str, fault: Fault, source: Source
+    context: HandlerContext, tx: Transaction, message_id: str, fault: Fault, source: Source
 ) -> bool:
     """Take a SOAP Fault as the answer to a message of ours; False: it may be sent again.
 
@@ -258,37 +274,39 @@ def receive_fault(
     as an ErrorList would, as far as such a word can be believed.
     """
     stored = tx.outgoing(message_id)
-    if stored is None or _is_passing(node, tx, stored, fault):
+    if stored is None or _is_passing(context, tx, stored, fault):
         return False
-    agreement = agreement_of_hop(node, tx, stored)
-    if agreement is None or not is_authentic(node, agreement, source):
+    agreement = agreement_of_hop(context, tx, stored)
+    if agreement is None or not is_authentic(context, agreement, source):
         claim = Claim("fault", f"SOAP:{fault.code}", f"unproven: {words_of(fault)}", stored.peer)
-        ignore(node, tx, claim, message_id)
+        ignore(context, tx, claim, message_id)
         return False
-    node.in_flight.discard(message_id)
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    context.in_flight.discard(message_id)
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     error = Error(f"SOAP:{fault.code}", description=words_of(fault)[:1024])
     step = error_arrived(
-        stored.outgoing, channel, terms, node.now(), error=error, error_id="", by=stored.peer
+        stored.outgoing, channel, terms, context.now(), error=error, error_id="", by=stored.peer
     )
-    perform(node, tx, stored, channel, step, terms)
+    perform(context, tx, stored, channel, step, terms)
     return True
 
 
-def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Fault) -> bool:
+def _is_passing(
+    context: HandlerContext, tx: Transaction, stored: StoredOutgoing, fault: Fault
+) -> bool:
     """Whether only this attempt failed: the agreement lists one of the fault's codes as worth
     another one, or the fault proves nothing of the message.
 
     It does not where an earlier copy may have arrived: a receiver answers a copy as it answered
     the first, so somebody else speaks here.
     """
-    agreement = agreement_of_hop(node, tx, stored)
+    agreement = agreement_of_hop(context, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     outgoing = stored.outgoing
     if agreement is None or parcel is None or outgoing.copies > 1:
         return True
-    sent = head_of(node.store.spool, parcel, node.limits)
+    sent = head_of(context.store.spool, parcel, context.limits)
     if sent is None:
         return True
     rules = find_binding(agreement, Direction.SEND, sent.message).rules
@@ -302,7 +320,9 @@ def words_of(fault: Fault) -> str:
     return f"SOAP Fault {fault.code}: {fault.string}" + (f" ({details})" if details else "")
 
 
-def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
+def receive_errors(
+    context: HandlerContext, tx: Transaction, message: Message, agreement: Agreement
+) -> None:
     """Feed every error of a report to the message it names (ERR-1).
 
     The To Party's handler may refuse, and any handler on the way may report that it could not
@@ -313,13 +333,13 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
         return
     stored = tx.outgoing(reference)
     if stored is None or not is_receiver(agreement, stored):
-        _ignore_stray(node, tx, message, agreement, reference, stored)
+        _ignore_stray(context, tx, message, agreement, reference, stored)
         return
     for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
         if stored is None:
             return
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        terms = context.terms_of(tx, stored.outgoing.terms_id)
         channel = load_channel(tx, stored.outgoing)
         error_id = message.header.message_id
         if reference in _acknowledged(message):
@@ -330,14 +350,14 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
                 stored.outgoing,
                 channel,
                 terms,
-                node.now(),
+                context.now(),
                 error=error,
                 error_id=error_id,
                 by=peer_label(agreement),
             )
         if _is_warning(step):
-            node.actions.append(Warned(reference, error.code, error.description))
-        perform(node, tx, stored, channel, step, terms)
+            context.actions.append(Warned(reference, error.code, error.description))
+        perform(context, tx, stored, channel, step, terms)
 
 
 def _is_warning(step: SenderStep) -> bool:
@@ -363,13 +383,19 @@ def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
     return (*(error for error in errors if error not in fatal), whole)
 
 
-def _pong(node: Node, message: Message, resolution: Resolution, source: Source) -> Answer:
-    envelope = envelope_for(node, signal_route(resolution.agreement, MessageKind.PONG))
-    return _send_signal(node, answers.pong_for(message, envelope), message, resolution, source)
+def _pong(
+    context: HandlerContext, message: Message, resolution: Resolution, source: Source
+) -> Answer:
+    envelope = envelope_for(context, signal_route(resolution.agreement, MessageKind.PONG))
+    return _send_signal(context, answers.pong_for(message, envelope), message, resolution, source)
 
 
 def _status(
-    node: Node, tx: Transaction, message: Message, resolution: Resolution, source: Source
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    resolution: Resolution,
+    source: Source,
 ) -> Answer:
     """What became of a message that this partner sent us (OPS-2)."""
     request = message.status_request
@@ -393,9 +419,9 @@ def _status(
         # A sender asks when persistDuration is over, and that is when we clear away.
         if gone.sender in partner:
             status, received_at = _status_of(IncomingState(gone.state)), gone.at
-    envelope = envelope_for(node, signal_route(agreement, MessageKind.STATUS_RESPONSE))
+    envelope = envelope_for(context, signal_route(agreement, MessageKind.STATUS_RESPONSE))
     response = answers.status_response_for(message, status, envelope, received_at=received_at)
-    return _send_signal(node, response, message, resolution, source)
+    return _send_signal(context, response, message, resolution, source)
 
 
 def _status_of(state: IncomingState) -> MessageStatus:
@@ -410,33 +436,39 @@ def _status_of(state: IncomingState) -> MessageStatus:
 
 
 def _send_signal(
-    node: Node, signal: Message, request: Message, resolution: Resolution, source: Source
+    context: HandlerContext,
+    signal: Message,
+    request: Message,
+    resolution: Resolution,
+    source: Source,
 ) -> Answer:
     route = signal_route(resolution.agreement, signal.kind)
-    parcel = seal(node, signal, route)
+    parcel = seal(context, signal, route)
     asked = request.header.asks_sync_reply
     if (asked or waits_for_signals(resolution.agreement, request.kind)) and source.can_answer:
         return Answer(200, parcel)
     answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)
-    post_signal(node, resolution.agreement, answer)
+    post_signal(context, resolution.agreement, answer)
     return NOTHING
 
 
-def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+def _learn_status(
+    context: HandlerContext, tx: Transaction, message: Message, resolution: Resolution
+) -> None:
     """A receiver that says it has the message settles what was unknown (S5)."""
     response = message.status_response
     if response is None:
         return
     reference = response.ref_to_message_id
     stored = tx.outgoing(reference)
-    if (resolution.agreement.cpa_id, reference) in node.asked:
+    if (resolution.agreement.cpa_id, reference) in context.asked:
         # It is not of ours as far as is known here, so there is nothing to settle.
-        node.actions.append(StatusTold(response, resolution.agreement.cpa_id))
+        context.actions.append(StatusTold(response, resolution.agreement.cpa_id))
         return
     if stored is None or not is_receiver(resolution.agreement, stored):
-        _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
+        _ignore_stray(context, tx, message, resolution.agreement, reference, stored)
         return
-    node.actions.append(StatusTold(response))
+    context.actions.append(StatusTold(response))
     # A handler that forwarded it may have kept nothing, so that is no end of the matter.
     problem = ""
     if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
@@ -444,15 +476,15 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     elif is_id_taken(stored.outgoing.reason):
         problem = "it is about the earlier message of this id"
     if problem:
-        ignore(node, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
+        ignore(context, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     proof, ack_id = _whose_word(message, stored, resolution.agreement), message.header.message_id
     step = ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by="status", proof=proof)
     step = index_heard_of(tx, stored, step, proof, ack_id)
     if step.effects:
-        perform(node, tx, stored, channel, step, terms)
+        perform(context, tx, stored, channel, step, terms)
 
 
 # Reports and trials: stored like any other message, and taken by the handler itself.
@@ -463,27 +495,35 @@ def is_for_us(message_id: str, kind: MessageKind) -> bool:
     return kind is MessageKind.ERROR or is_trial(message_id)
 
 
-def take_it(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+def take_it(
+    context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
+) -> None:
     """Take a message that is for the handler itself."""
     if message.kind is MessageKind.ERROR:
-        _receive_report(node, tx, message, stored)
+        _receive_report(context, tx, message, stored)
     else:
-        _consume(node, tx, message, stored)
+        _consume(context, tx, message, stored)
 
 
-def _receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+def _receive_report(
+    context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
+) -> None:
     """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
     # The one it was accepted under: where that is gone, another that leads to the same hub says
     # nothing of whom the message was sent to.
-    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)
+    agreement = context.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(
+        context, tx, stored
+    )
     if agreement is not None:
-        receive_errors(node, tx, message, agreement)
-    _consume(node, tx, message, stored)
+        receive_errors(context, tx, message, agreement)
+    _consume(context, tx, message, stored)
 
 
-def _consume(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+def _consume(
+    context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
+) -> None:
     """What is for the handler itself, a failure notice or a trial, is taken by it at once."""
-    now = node.now()
+    now = context.now()
     done = stored.incoming.handed_over(now).confirmed(now)
     tx.save_incoming(done)
     facts = {
@@ -496,4 +536,4 @@ def _consume(node: Node, tx: Transaction, message: Message, stored: StoredIncomi
         note = Note(
             what, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
         )
-        node.write(tx, [note], **facts)  # type: ignore[arg-type]
+        context.write(tx, [note], **facts)  # type: ignore[arg-type]

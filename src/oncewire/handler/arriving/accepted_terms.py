@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, sender_of
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.ids import Party
 from oncewire.message.instant import Instant
@@ -34,61 +34,63 @@ class Original:
     repeats_pass: bool = False
 
 
-def copied(node: Node, tx: Transaction, message: Message) -> Original | None:
+def copied(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
     """What a message was accepted under that says it is a copy; None: it is judged as new.
 
     Nothing is believed of it yet. It has to prove that it comes from the party it names, by the
     terms that its original was accepted under, before anything is said about that.
     """
     party, message_id = message.header.from_party, message.header.message_id
-    known = received_from(node, tx, party, message_id)
+    known = received_from(context, tx, party, message_id)
     if known is not None:
-        original = _original(node, tx, known.agreement_id, known.incoming.received_at)
-        passes = _repeats_pass(node, tx, message, known)
+        original = _original(context, tx, known.agreement_id, known.incoming.received_at)
+        passes = _repeats_pass(context, tx, message, known)
         return None if original is None else replace(original, repeats_pass=passes)
-    gone = _removed_from(node, tx, party, message_id)
+    gone = _removed_from(context, tx, party, message_id)
     if gone is None:
         return None
-    return _original(node, tx, gone.agreement_id, gone.at)
+    return _original(context, tx, gone.agreement_id, gone.at)
 
 
-def is_known(node: Node, tx: Transaction, known: PartialHeader) -> bool:
+def is_known(context: HandlerContext, tx: Transaction, known: PartialHeader) -> bool:
     """Whether what could be read of a message names one that was accepted before."""
     if known.message_id is None or known.from_party is None:
         return False
-    stored = received_from(node, tx, known.from_party, known.message_id)
+    stored = received_from(context, tx, known.from_party, known.message_id)
     if stored is not None:
         return stored.incoming.state is not IncomingState.REFUSED
-    return _removed_from(node, tx, known.from_party, known.message_id) is not None
+    return _removed_from(context, tx, known.from_party, known.message_id) is not None
 
 
 def received_from(
-    node: Node, tx: Transaction, party: Party, message_id: str
+    context: HandlerContext, tx: Transaction, party: Party, message_id: str
 ) -> StoredIncoming | None:
     """The message of that id whose sender these ids may mean, in whatever order they stand."""
     for stored in tx.incoming_by_id(message_id):
-        if _is_meant(node, tx, party, stored.incoming.sender, stored.agreement_id):
+        if _is_meant(context, tx, party, stored.incoming.sender, stored.agreement_id):
             return stored
     return None
 
 
-def _removed_from(node: Node, tx: Transaction, party: Party, message_id: str) -> Removed | None:
+def _removed_from(
+    context: HandlerContext, tx: Transaction, party: Party, message_id: str
+) -> Removed | None:
     """The same for one that retention removed."""
     for gone in tx.removed(message_id):
         if gone.sender is None or gone.state == IncomingState.REFUSED:
             continue
-        if _is_meant(node, tx, party, gone.sender, gone.agreement_id):
+        if _is_meant(context, tx, party, gone.sender, gone.agreement_id):
             return gone
     return None
 
 
 def _is_meant(
-    node: Node, tx: Transaction, party: Party, sender: str, agreement_id: str | None
+    context: HandlerContext, tx: Transaction, party: Party, sender: str, agreement_id: str | None
 ) -> bool:
     """Whether a sender, as its message is filed, may be the party of a header."""
     if sender in {str(party_id) for party_id in party.ids}:
         return True
-    agreement = node.agreement_kept(tx, agreement_id)
+    agreement = context.agreement_kept(tx, agreement_id)
     if agreement is None or not agreement.partner.reaches(party):
         return False
     return sender == str(sender_of(agreement, party))
@@ -128,23 +130,25 @@ def _names(sender: str, agreement: Agreement) -> tuple[str, ...]:
     return own if sender == own[0] else (sender,)
 
 
-def _repeats_pass(node: Node, tx: Transaction, message: Message, known: StoredIncoming) -> bool:
+def _repeats_pass(
+    context: HandlerContext, tx: Transaction, message: Message, known: StoredIncoming
+) -> bool:
     """Whether a copy is a message of its own."""
     if message.header.duplicate_elimination or message.header.split is not None:
         return False
     if known.incoming.state in (IncomingState.REFUSED, IncomingState.FORWARDED):
         return False
-    return node.terms_of(tx, known.incoming.terms_id).repeats_pass
+    return context.terms_of(tx, known.incoming.terms_id).repeats_pass
 
 
-def answered(node: Node, tx: Transaction, message: Message) -> Original | None:
+def answered(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
     """What the message that a signal is about was accepted under, if that is known here."""
     if message.kind is MessageKind.STATUS_REQUEST:
-        return _asked_about(node, tx, message)
+        return _asked_about(context, tx, message)
     for reference in spoken_of(message):
         stored = tx.outgoing(reference)
         if stored is not None:
-            return _original(node, tx, stored.agreement_id, stored.outgoing.submitted_at)
+            return _original(context, tx, stored.agreement_id, stored.outgoing.submitted_at)
     return None
 
 
@@ -161,22 +165,22 @@ def spoken_of(message: Message) -> list[str]:
     return spoken
 
 
-def _asked_about(node: Node, tx: Transaction, message: Message) -> Original | None:
+def _asked_about(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
     """A sender asks when it has heard nothing, and that may be after the agreement's end."""
     if message.status_request is None:
         return None
     reference, party = message.status_request.ref_to_message_id, message.header.from_party
-    known = received_from(node, tx, party, reference)
+    known = received_from(context, tx, party, reference)
     if known is not None:
-        return _original(node, tx, known.agreement_id, known.incoming.received_at)
-    gone = _removed_from(node, tx, party, reference)
-    return None if gone is None else _original(node, tx, gone.agreement_id, gone.at)
+        return _original(context, tx, known.agreement_id, known.incoming.received_at)
+    gone = _removed_from(context, tx, party, reference)
+    return None if gone is None else _original(context, tx, gone.agreement_id, gone.at)
 
 
 def _original(
-    node: Node, tx: Transaction, agreement_id: str | None, at: Instant
+    context: HandlerContext, tx: Transaction, agreement_id: str | None, at: Instant
 ) -> Original | None:
-    agreement = node.agreement_kept(tx, agreement_id)
+    agreement = context.agreement_kept(tx, agreement_id)
     return None if agreement is None else Original(agreement, at)
 
 
@@ -198,7 +202,7 @@ class Standing:
     pinged: bool
 
 
-def standing(node: Node, tx: Transaction, message: Message) -> Standing:
+def standing(context: HandlerContext, tx: Transaction, message: Message) -> Standing:
     """What is known now."""
     message_id = message.header.message_id
     states: list[str] = [stored.incoming.state for stored in tx.incoming_by_id(message_id)]
@@ -208,7 +212,7 @@ def standing(node: Node, tx: Transaction, message: Message) -> Standing:
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
     ours = tuple([None if stored is None else stored.outgoing.state for stored in found])
-    return Standing(accepted, ours, reference in node.pings)
+    return Standing(accepted, ours, reference in context.pings)
 
 
 def is_news(before: Standing, after: Standing) -> bool:

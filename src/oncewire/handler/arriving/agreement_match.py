@@ -24,7 +24,7 @@ from oncewire.errors import (
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.answering.answer import agreement_of
 from oncewire.handler.arriving.accepted_terms import Original, answered
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.passing import is_answer
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sealing.authentication import verified_message
@@ -122,21 +122,23 @@ def _check_sizes(message: Message, terms: Terms) -> None:
             )
 
 
-def refusal_by_schema(node: Node, parcel: Parcel, fault: ReadFault, source: Source) -> ReadFault:
+def refusal_by_schema(
+    context: HandlerContext, parcel: Parcel, fault: ReadFault, source: Source
+) -> ReadFault:
     """A refusal in the words of an agreement that holds its partner to the schema."""
-    agreement = agreement_of(node, fault.known, source)
+    agreement = agreement_of(context, fault.known, source)
     if agreement is None or agreement.form.validation is not Validation.ENFORCE:
         return fault
     try:
-        codec.read(parcel, node.limits, validation=Validation.ENFORCE)
+        codec.read(parcel, context.limits, validation=Validation.ENFORCE)
     except ReadFault as strict:
         return RefusedByTerms.of(strict)
     return fault
 
 
-def check_signing(node: Node, owed: AckOwed) -> None:
+def check_signing(context: HandlerContext, owed: AckOwed) -> None:
     """Refuse to owe a signed acknowledgement that this handler could not sign (§6.3.2.5)."""
-    if owed.signed and node.keys is None:
+    if owed.signed and context.keys is None:
         raise Inconsistent(
             "a signed acknowledgement is asked for, and this handler has no key to sign with",
             location="//Header/AckRequested/@signed",
@@ -179,46 +181,58 @@ class Placed:
 
 
 def place(
-    node: Node, tx: Transaction, received: Received, source: Source, original: Original | None
+    context: HandlerContext,
+    tx: Transaction,
+    received: Received,
+    source: Source,
+    original: Original | None,
 ) -> Placed:
     """The message under the agreement it belongs to, or the error it is answered with."""
     if original is not None:
-        return _under(node, tx, received, source, original)
+        return _under(context, tx, received, source, original)
     try:
-        return _under(node, tx, received, source, None)
+        return _under(context, tx, received, source, None)
     except (EbxmlError, SoapFault):
         if received.message.kind is not MessageKind.NORMAL:
-            earlier = place_as_answer(node, tx, received, source)
+            earlier = place_as_answer(context, tx, received, source)
             if earlier is not None:
                 return earlier
         raise
 
 
 def place_as_answer(
-    node: Node, tx: Transaction, received: Received, source: Source
+    context: HandlerContext, tx: Transaction, received: Received, source: Source
 ) -> Placed | None:
     """The message under the agreement of what it answers; None: it answers nothing that we
     know of, or cannot prove that it may."""
-    about = answered(node, tx, received.message)
+    about = answered(context, tx, received.message)
     if about is None:
         return None
     with suppress(EbxmlError, SoapFault):
-        return _under(node, tx, received, source, about)
+        return _under(context, tx, received, source, about)
     return None
 
 
 def _under(
-    node: Node, tx: Transaction, received: Received, source: Source, original: Original | None
+    context: HandlerContext,
+    tx: Transaction,
+    received: Received,
+    source: Source,
+    original: Original | None,
 ) -> Placed:
-    named, resolution = _resolve(node, tx, received.message, source, original)
+    named, resolution = _resolve(context, tx, received.message, source, original)
     check_form(received, resolution.form, source)
     if resolution.at_hop and not _is_ours(resolution.agreement, named):
         return Placed(received.message, resolution, for_others=True)
-    return Placed(verified_message(node, received, resolution, source), resolution)
+    return Placed(verified_message(context, received, resolution, source), resolution)
 
 
 def _resolve(
-    node: Node, tx: Transaction, message: Message, source: Source, original: Original | None
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    source: Source,
+    original: Original | None,
 ) -> tuple[Message, Resolution]:
     """Everything about a message that was agreed, and the message with the names that were
     found to be meant; or the error it is answered with."""
@@ -226,23 +240,23 @@ def _resolve(
 
     def under(named: Message) -> tuple[Message, Resolution]:
         if original is None:
-            now = node.now()
-            found = resolve(node.agreements, named, receiving=True, now=now, transport=transport)
+            now = context.now()
+            found = resolve(context.agreements, named, receiving=True, now=now, transport=transport)
             return named, found
         at, agreement = original.accepted_at, original.agreement
         found = resolve_under(agreement, named, receiving=True, accepted_at=at, transport=transport)
         return named, found
 
     try:
-        return under(_completed(node, tx, message))
+        return under(_completed(context, tx, message))
     except (EbxmlError, SoapFault):
-        behind = _from_behind(node, tx, message)
+        behind = _from_behind(context, tx, message)
         if behind is None:
             raise
     return under(behind)
 
 
-def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | None:
+def _from_behind(context: HandlerContext, tx: Transaction, message: Message) -> Message | None:
     """An answer that came through a hub, with the names of our own hop in it.
 
     In the drafts it names the two ends of the hop that it answers (ACK-4, ACK-12). Where a hub
@@ -251,7 +265,7 @@ def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | Non
     """
     reference = message.header.ref_to_message_id
     about = tx.outgoing(reference) if reference is not None and is_answer(message) else None
-    agreement = agreement_of_hop(node, tx, about) if about is not None else None
+    agreement = agreement_of_hop(context, tx, about) if about is not None else None
     if about is None or agreement is None:
         return None
     beyond = about.facts.to_party in map(str, agreement.partner.behind)
@@ -261,7 +275,7 @@ def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | Non
     return replace(message, header=replace(message.header, from_party=partner, to_party=own))
 
 
-def _completed(node: Node, tx: Transaction, message: Message) -> Message:
+def _completed(context: HandlerContext, tx: Transaction, message: Message) -> Message:
     """A signal with what its sender left out, taken from the message of ours it refers to.
 
     PHINMS acknowledges to nobody by name. A partner that could not read our CPAId reports
@@ -269,11 +283,11 @@ def _completed(node: Node, tx: Transaction, message: Message) -> Message:
     """
     header = message.header
     unnamed = header.to_party.ids == (UNNAMED,)
-    reported = message.kind is MessageKind.ERROR and not node.agreements.by_cpa_id(header.cpa_id)
+    reported = message.kind is MessageKind.ERROR and not context.agreements.by_cpa_id(header.cpa_id)
     if not (unnamed or reported) or header.ref_to_message_id is None:
         return message
     about = tx.outgoing(header.ref_to_message_id)
-    agreement = agreement_of_hop(node, tx, about) if about is not None else None
+    agreement = agreement_of_hop(context, tx, about) if about is not None else None
     if about is None or agreement is None:
         return message
     if unnamed:

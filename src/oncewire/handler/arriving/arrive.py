@@ -39,7 +39,7 @@ from oncewire.handler.arriving.reply import (
     responses_given,
     was_given,
 )
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
 from oncewire.handler.documents.gathering import (
     awaits_join,
@@ -151,7 +151,7 @@ def refused_note(stored: StoredIncoming, error: Error, channel: str | None) -> N
 class Storing:
     """A message that could be read and placed, and what of it is kept."""
 
-    node: Node
+    context: HandlerContext
     tx: Transaction
     received: Received
     # The received bytes, as the store keeps them.
@@ -207,8 +207,8 @@ class Storing:
             sender,
             self.message.header.message_id,
             facts.digest,
-            self.node.keep_terms(self.tx, terms),
-            self.node.now(),
+            self.context.keep_terms(self.tx, terms),
+            self.context.now(),
             channel=channel.key if channel else None,
             epoch=channel.epoch if channel else None,
             number=sequence.number if sequence else None,
@@ -226,12 +226,12 @@ class Storing:
             None if refused else self._kept(),
             answer,
             hop=len(self.message.routing),
-            agreement_id=self.node.keep_agreement(self.tx, agreement),
+            agreement_id=self.context.keep_agreement(self.tx, agreement),
             view=view_of(self.message, self.received) if self.final and not refused else None,
         )
 
     def _kept(self) -> StoredParcel:
-        return self.kept if self._split is None else in_spool(self.node, self.kept)
+        return self.kept if self._split is None else in_spool(self.context, self.kept)
 
     def _journal_received(self, stored: StoredIncoming) -> None:
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
@@ -245,7 +245,7 @@ class Storing:
         digest: str | None = None,
         size: int | None = None,
     ) -> None:
-        self.node.write(
+        self.context.write(
             self.tx,
             [note],
             terms_id=stored.incoming.terms_id,
@@ -263,7 +263,7 @@ class Arriving(Storing):
     @property
     def _midway(self) -> Midway:
         """A hub's own part in it."""
-        return Midway(self.node, self.tx, self.received, self.resolution, self.source)
+        return Midway(self.context, self.tx, self.received, self.resolution, self.source)
 
     def take(self) -> Answer:
         """Judge it, store it with its answer, and let go what waited for it."""
@@ -278,20 +278,20 @@ class Arriving(Storing):
             return self._copy(known, gone, facts, owed)
         if passes:
             # Neither side asked for repeats to be stopped: each copy is a message (C40).
-            sender = f"{sender} {self.node.world.new_id()}"
+            sender = f"{sender} {self.context.world.new_id()}"
         channel = channel_of_arrival(self.tx, message, self.resolution)
         arrival = arrival_of(message, self.resolution, facts.digest, channel)
         try:
             plan = self._plan(owed)
             # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
-            check_signing(self.node, owed)
+            check_signing(self.context, owed)
             if self.final:
                 check_content(self.tx, message, self.resolution)
                 split = self._split
                 check_id(self.tx, sender, message.header.message_id, message.header)
                 if split is not None:
-                    check_gathering(self.node, self.tx, sender, message, split, facts, terms)
-            judgement = judge(arrival, None, channel, terms, self.node.now())
+                    check_gathering(self.context, self.tx, sender, message, split, facts, terms)
+            judgement = judge(arrival, None, channel, terms, self.context.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
         if isinstance(judgement, First):
@@ -314,11 +314,11 @@ class Arriving(Storing):
         channel = channel_of_arrival(self.tx, message, resolution)
         said = facts.digest
         if known is not None and self.final and is_verified(self.received, resolution.security):
-            said = digest_of_copy(self.node, known, message, said)
+            said = digest_of_copy(self.context, known, message, said)
         arrival = arrival_of(message, resolution, said, channel)
         remembered = Remembered(arrival.message_id, digest)
-        judgement = judge(arrival, remembered, channel, resolution.terms, self.node.now())
-        if owed.signed and self.node.keys is None:
+        judgement = judge(arrival, remembered, channel, resolution.terms, self.context.now())
+        if owed.signed and self.context.keys is None:
             # The key is gone that could sign it anew; what was said before is still there.
             owed = NOTHING_OWED
         try:
@@ -372,7 +372,7 @@ class Arriving(Storing):
         owed: AckOwed,
         plan: SyncPlan,
     ) -> Answer:
-        node, tx, patience = self.node, self.tx, self._patience(owed, plan, judgement.terms)
+        context, tx, patience = self.context, self.tx, self._patience(owed, plan, judgement.terms)
         terms, split = patience.terms, self._split
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
         joins = split is not None and completes(tx, sender, split, self.message)
@@ -387,20 +387,20 @@ class Arriving(Storing):
         answer = self._answer_at_once(owed, plan) if at_once else None
         stored = self._stored(incoming, facts, answer)
         # What an epoch that is over still held goes before the one that begins the next (S6).
-        old = release_old(node, tx, judgement.channel, judgement.deliver)
+        old = release_old(context, tx, judgement.channel, judgement.deliver)
         tx.add_incoming(stored)
         self._journal_received(stored)
-        follow(node, tx, judgement.channel, judgement.effects)
+        follow(context, tx, judgement.channel, judgement.effects)
         if split is not None:
-            gather(node, tx, stored, self.message, split, last=joins)
+            gather(context, tx, stored, self.message, split, last=joins)
         if self.final:
             # Stored, then correlated, and only then acknowledged (RM-17).
             self._consume(stored, held=judgement.held)
         reply = None
         if answer is not None:
             # A hop is complete before the next one begins (HOP-1).
-            write_answer(node, tx, stored, answer, self._warnings(plan))
-            reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+            write_answer(context, tx, stored, answer, self._warnings(plan))
+            reply = post_or_reply(context, self.agreement, stored, answer, plan, self.source)
         if self.ahead is not None and not judgement.held:
             self._midway.send_on(stored, self.ahead, kept_open=relays)
         self._release(judgement.channel, judgement.deliver[old:])
@@ -411,7 +411,7 @@ class Arriving(Storing):
         if patience.waits or joins:
             return await_response(stored, terms)
         if rides:
-            await_rider(node, stored, terms)
+            await_rider(context, stored, terms)
         if relays:
             return self._midway.kept_open(incoming.sender)
         return self._nothing_yet(stored, owed, plan)
@@ -422,14 +422,16 @@ class Arriving(Storing):
         whole = kind is MessageKind.NORMAL and self._split is None
         if not self.final or not whole or is_trial(header.message_id):
             return Patience(terms)
-        return Patience.of(terms, plan, owed, called=self.node.application_called)
+        return Patience.of(terms, plan, owed, called=self.context.application_called)
 
     def _answer_at_once(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer | None:
         """The acknowledgement; what has none to ride on is told in a message of its own."""
         if owed.owed and self._acks_at_once():
             return self._acknowledge(owed, plan)
         told = self.resolution.warnings
-        return answer_error(self.node, self.message, self.agreement, told, plan) if told else None
+        return (
+            answer_error(self.context, self.message, self.agreement, told, plan) if told else None
+        )
 
     def _acks_at_once(self) -> bool:
         duty = hop_duty(self.message, self.resolution.terms)
@@ -437,7 +439,7 @@ class Arriving(Storing):
 
     def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
         return acknowledge(
-            self.node, self.message, self.agreement, owed, plan, self.received,
+            self.context, self.message, self.agreement, owed, plan, self.received,
             final=self.final, warnings=self._warnings(plan),
         )  # fmt: skip
 
@@ -450,16 +452,16 @@ class Arriving(Storing):
         """What an accepted message means here, besides waiting for the application."""
         ours = is_for_us(stored.incoming.message_id, self.message.kind)
         if ours and not held:
-            take_it(self.node, self.tx, self.message, stored)
+            take_it(self.context, self.tx, self.message, stored)
         if ours:
             return
         # Any accepted message that refers to one of ours completes it (RM-16).
         agreement = self.resolution.agreement
-        signals.settle_references(self.node, self.tx, self.message, self.resolution, self.kept)
+        signals.settle_references(self.context, self.tx, self.message, self.resolution, self.kept)
         # What it warns of may ride on it (ERR-10).
-        signals.receive_errors(self.node, self.tx, self.message, agreement)
+        signals.receive_errors(self.context, self.tx, self.message, agreement)
         if not held and self._split is None:
-            self.node.actions.append(Ready(1))
+            self.context.actions.append(Ready(1))
 
     def _waits_here(self, plan: SyncPlan) -> bool:
         """Whether its answer is to go back on the connection that it came on."""
@@ -468,26 +470,26 @@ class Arriving(Storing):
     def _release(self, channel: ReceivingChannel | None, deliver: tuple[str, ...]) -> None:
         """Messages that waited for this one: to the application, or on to the next hop."""
         if channel is not None:
-            release(self.node, self.tx, channel.key, deliver)
+            release(self.context, self.tx, channel.key, deliver)
 
     # --- a copy ---
 
     def _duplicate(self, known: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
-        node, tx, incoming = self.node, self.tx, known.incoming
+        context, tx, incoming = self.context, self.tx, known.incoming
         known = with_whole_answer(known)
         # What was refused without an answer (no error answers an error) stays unanswered.
         refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
         responses = responses_given(tx, known) if self.final else []
         if awaits_join(tx, known):
             self._journal_duplicate(known, "awaited")
-            terms = node.terms_of(tx, incoming.terms_id)
+            terms = context.terms_of(tx, incoming.terms_id)
             return await_response(known, terms) if self._waits_here(plan) else NOTHING
-        if self._patience(owed, plan).waits and is_awaited(node, tx, known):
+        if self._patience(owed, plan).waits and is_awaited(context, tx, known):
             self._journal_duplicate(known, "awaited")
-            return await_response(known, node.terms_of(tx, incoming.terms_id))
+            return await_response(known, context.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
             self.resolution.terms,
-            answered=was_given(node, tx, known),
+            answered=was_given(context, tx, known),
             responded=bool(responses),
             owed=owed.owed and self._acks_at_once() and not refused,
             kept=known.answer is not None,
@@ -499,8 +501,8 @@ class Arriving(Storing):
         if not self.final:
             self._midway.ask_again(known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
-            count_copy(node, tx, known.answer)
-            return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
+            count_copy(context, tx, known.answer)
+            return post_or_reply(context, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
             failed = None if self.final else self._midway.given_up(known, plan)
             if failed is not None:
@@ -508,13 +510,13 @@ class Arriving(Storing):
             answer = self._acknowledge(owed, plan)
             if known.answer is None:
                 tx.save_answer(incoming.sender, incoming.message_id, answer)
-            write_answer(node, tx, known, answer, self._warnings(plan))
+            write_answer(context, tx, known, answer, self._warnings(plan))
             kept = replace(known, answer=answer)
-            return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
+            return post_or_reply(context, self.agreement, kept, answer, plan, self.source)
         if reply in (DuplicateReply.FIRST_RESPONSE, DuplicateReply.LATEST_RESPONSE):
             again = responses[0 if reply is DuplicateReply.FIRST_RESPONSE else -1]
             here = plan.signals and self.source.can_answer
-            return response_again(node, tx, again, self.agreement, here=here)
+            return response_again(context, tx, again, self.agreement, here=here)
         return self._nothing_yet(known, owed, plan)
 
     def _nothing_yet(self, stored: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
@@ -544,8 +546,8 @@ class Arriving(Storing):
         if reply is not DuplicateReply.NEW_ACK:
             return NOTHING
         answer = self._acknowledge(owed, plan)
-        write_answer(self.node, self.tx, stored, answer, self._warnings(plan))
-        return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
+        write_answer(self.context, self.tx, stored, answer, self._warnings(plan))
+        return post_or_reply(self.context, self.agreement, stored, answer, plan, self.source)
 
     def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
         note = duplicate_note(known, answer, self.source.transport)
@@ -556,8 +558,8 @@ class Arriving(Storing):
     def _refused(
         self, sender: str, facts: MessageFacts, judgement: Rejection, plan: SyncPlan
     ) -> Answer:
-        node, tx, error = self.node, self.tx, judgement.error
-        answer = answer_error(node, self.message, self.agreement, (error,), plan)
+        context, tx, error = self.context, self.tx, judgement.error
+        answer = answer_error(context, self.message, self.agreement, (error,), plan)
         terms = judgement.terms or self.resolution.terms
         incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.REFUSED
@@ -565,7 +567,7 @@ class Arriving(Storing):
         stored = self._stored(incoming, facts, answer)
         note = refused_note(stored, error, self.resolution.channel)
         self._write(note, stored, digest=facts.digest, size=facts.size)
-        follow(node, tx, judgement.channel, judgement.effects)
+        follow(context, tx, judgement.channel, judgement.effects)
         self._release(judgement.channel, judgement.deliver)
         kept = judgement.remembered and tx.incoming(sender, incoming.message_id) is None
         if kept and not (self.final and is_gathered(tx, sender, incoming.message_id)):
@@ -575,4 +577,4 @@ class Arriving(Storing):
             stored = replace(stored, answer=None)
         if answer is None:
             return NOTHING
-        return post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+        return post_or_reply(context, self.agreement, stored, answer, plan, self.source)

@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 
 from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.errors import EbxmlError, MimeProblem, OncewireError, SoapFault
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.sealing.content_digest import is_intact, stated_digest
 from oncewire.handler.sealing.encryption import ENCRYPTED_BYTES_MAX, SpooledParcel
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
@@ -33,7 +33,7 @@ from oncewire.wire.codec import HeaderRead, Reader, read_all
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # Expected: whether anybody here waits for a message, judged by its header alone.
 #
@@ -60,11 +60,11 @@ class Expected:
     max_size: int | None = None
 
 
-def expected(node: Node, tx: Transaction, received: Received) -> Expected:
+def expected(context: HandlerContext, tx: Transaction, received: Received) -> Expected:
     """Whether the rest of a message may come."""
     message = received.message
     try:
-        resolution = resolve(node.agreements, message, receiving=True, now=node.now())
+        resolution = resolve(context.agreements, message, receiving=True, now=context.now())
     except (EbxmlError, SoapFault) as error:
         # A copy, or an answer, belongs under the agreement of what it repeats or answers.
         return Expected() if _is_about_known(tx, message) else Expected(error)
@@ -274,27 +274,29 @@ class Inbound:
     reading: Reading | None = None
 
 
-async def take_in(node: Node, delivery: Delivery, expects: Expects | None = None) -> Inbound:
+async def take_in(
+    context: HandlerContext, delivery: Delivery, expects: Expects | None = None
+) -> Inbound:
     """Read the body to its end, or to where it is refused. Nothing of it is believed yet."""
-    if delivery.length is not None and delivery.length > node.body_max:
-        raise TooLarge(f"a body of {delivery.length} bytes is more than {node.body_max}")
+    if delivery.length is not None and delivery.length > context.body_max:
+        raise TooLarge(f"a body of {delivery.length} bytes is more than {context.body_max}")
     pieces: list[bytes] = []
     size = 0
-    bounded = _Bounded(delivery, node.body_max)
+    bounded = _Bounded(delivery, context.body_max)
     async for chunk in bounded:
         roomy = delivery.allowance.hold(len(chunk))
         pieces.append(chunk)
         size += len(chunk)
         if size > (SPOOL_ABOVE if roomy else READ_AT_ONCE):
-            return await _Streaming(node, delivery, expects).take(pieces, bounded)
-    node.kill.reach("read after body")
+            return await _Streaming(context, delivery, expects).take(pieces, bounded)
+    context.kill.reach("read after body")
     content_type, headers = _told(delivery)
     body = b"".join(pieces)
     parcel = Parcel(content_type, body, headers)
     stored = StoredParcel(parcel.content_type, headers, (body,))
     if size <= READ_AT_ONCE:
         return Inbound(parcel, stored)
-    reading, seconds = await node.reading_room.do(lambda: _read(node, parcel))
+    reading, seconds = await context.reading_room.do(lambda: _read(context, parcel))
     delivery.allowance.spend(seconds)
     return Inbound(parcel, stored, reading)
 
@@ -328,11 +330,11 @@ class _Bounded(AsyncIterator[bytes]):
         return chunk
 
 
-def _read(node: Node, parcel: Parcel) -> Reading:
+def _read(context: HandlerContext, parcel: Parcel) -> Reading:
     if not is_intact(parcel):
         return Reading(None, intact=False)
     try:
-        return Reading(codec.read(parcel, node.limits, moulds=node.moulds))
+        return Reading(codec.read(parcel, context.limits, moulds=context.moulds))
     except ReadFault as fault:
         fault.__traceback__ = None
         return Reading(fault)
@@ -341,29 +343,31 @@ def _read(node: Node, parcel: Parcel) -> Reading:
 class _Streaming:
     """A body that is too large to be held."""
 
-    def __init__(self, node: Node, delivery: Delivery, expects: Expects | None) -> None:
-        self._node = node
+    def __init__(
+        self, context: HandlerContext, delivery: Delivery, expects: Expects | None
+    ) -> None:
+        self._node = context
         self._delivery = delivery
         self._expects = expects
         content_type, headers = _told(delivery)
-        self._intake = Intake(node.store.spool, content_type, headers, node.limits)
+        self._intake = Intake(context.store.spool, content_type, headers, context.limits)
         self._asked = False
         # Bytes of the last batch: they may still be on their way to the disk.
         self._unwritten = 0
 
     async def take(self, pieces: list[bytes], rest: AsyncIterator[bytes]) -> Inbound:
         """Read on, a batch at a time, until the end or a refusal."""
-        node, intake = self._node, self._intake
+        context, intake = self._node, self._intake
         try:
             await self._do(intake.begin)
             await self._feed(pieces)
             await self._hear(rest)
-            node.kill.reach("read after body")
-            node.kill.reach("spool before fsync")
+            context.kill.reach("read after body")
+            context.kill.reach("spool before fsync")
             stored, reading, parcel = await self._do(intake.finish)
             self._wrote(0)
-            node.kill.reach("spool after fsync")
-            node.proofs.fresh(stored.spooled, node.now())
+            context.kill.reach("spool after fsync")
+            context.proofs.fresh(stored.spooled, context.now())
         except BaseException:
             # It waits for what is on its way to the disk, and must not do so in the loop; whoever
             # is called off a second time does not wait for it either.
@@ -460,7 +464,7 @@ Reply: TypeAlias = Parcel | Heard
 """What came back; a long one is read already."""
 
 
-def heard(reply: Reply, limits: Limits, moulds: Moulds) -> Heard:
+def heard(reply: Reply, limits: Limits, moulds: EnvelopeTemplates) -> Heard:
     """A reply and what it says: a message, or several in one body (SYNC-8)."""
     if isinstance(reply, Heard):
         return reply
@@ -474,16 +478,16 @@ def heard(reply: Reply, limits: Limits, moulds: Moulds) -> Heard:
         return Heard(reply, fault)
 
 
-async def hear(node: Node, outcome: AttemptOutcome) -> Heard | None:
+async def hear(context: HandlerContext, outcome: AttemptOutcome) -> Heard | None:
     """What came back with an attempt, if it has a body."""
     reply = outcome.reply
     if reply is None or not reply.body:
         return None
     parcel = Parcel(reply.content_type, reply.body, reply.headers)
     if len(parcel.body) <= READ_AT_ONCE:
-        return heard(parcel, node.limits, node.moulds)
+        return heard(parcel, context.limits, context.moulds)
     try:
-        reading = node.reading_room.do(lambda: heard(parcel, node.limits, node.moulds))
+        reading = context.reading_room.do(lambda: heard(parcel, context.limits, context.moulds))
         return (await reading)[0]
     except TooLong as problem:
         return Heard(parcel, ReadFault((MimeProblem(problem.problem),)))

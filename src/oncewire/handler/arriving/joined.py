@@ -19,7 +19,7 @@ from oncewire.handler.actions import PostReply, Ready
 from oncewire.handler.answering.answer import answer_error, post_signal
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.arriving.reply import Request
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
 from oncewire.handler.documents.gathering import (
     Bounds,
@@ -90,13 +90,15 @@ class PartRead:
         return Stretch(int(found.group(1)), int(found.group(2)), whole)
 
 
-def read_part(node: Node, tx: Transaction, listed: StoredIncoming) -> PartRead:
+def read_part(context: HandlerContext, tx: Transaction, listed: StoredIncoming) -> PartRead:
     """A part that is stored; what may stand beside it in its message is not looked at."""
-    found = read_payloads(node, tx, listed)
+    found = read_payloads(context, tx, listed)
     return found[attachment_of(found[0].message) or 0]
 
 
-def read_payloads(node: Node, tx: Transaction, listed: StoredIncoming) -> list[PartRead]:
+def read_payloads(
+    context: HandlerContext, tx: Transaction, listed: StoredIncoming
+) -> list[PartRead]:
     """Every payload of a stored message, and where it lies."""
     stored = tx.incoming(listed.incoming.sender, listed.incoming.message_id) or listed
     found: list[PartRead] = []
@@ -108,10 +110,10 @@ def read_payloads(node: Node, tx: Transaction, listed: StoredIncoming) -> list[P
             body = (Encoded(lies, place.encoding),) if coded else lies
             found.append(PartRead(view.message, payload, _said(view.message, payload), body))
         return found
-    message = accepted(node, stored)
+    message = accepted(context, stored)
     for payload in message.payloads:
-        name, length = node.store.spool.put((payload.data or b"",))
-        node.spooled.append(name)
+        name, length = context.store.spool.put((payload.data or b"",))
+        context.spooled.append(name)
         body = (SpoolSlice(name, 0, length),)
         found.append(PartRead(message, payload, _said(message, payload), body))
     return found
@@ -190,12 +192,12 @@ def _do_not_fit(document: SplitDocument, problem: str) -> Inconsistent:
 # --- a message names them ------------------------------------------------------------------------
 
 
-def index_of(node: Node, tx: Transaction, document: SplitDocument) -> Message | None:
+def index_of(context: HandlerContext, tx: Transaction, document: SplitDocument) -> Message | None:
     """The message that names the parts of a document; None: they say themselves what they are."""
     stored = tx.incoming(*document.key)
     if stored is None or stored.incoming.state is not IncomingState.GATHERED:
         return None
-    return accepted(node, stored) if stored.view is None else read_view(stored.view).message
+    return accepted(context, stored) if stored.view is None else read_view(stored.view).message
 
 
 def contents_named(
@@ -270,29 +272,33 @@ class JoinPlan:
     named: bool = False
 
 
-def plan_join(node: Node, tx: Transaction, sender: str, split_id: str) -> JoinPlan | None:
+def plan_join(
+    context: HandlerContext, tx: Transaction, sender: str, split_id: str
+) -> JoinPlan | None:
     """What is to be put together; None: nothing any more. Raises the error that its sender is told
     of where the parts do not fit together."""
     document = tx.document(sender, split_id)
     if document is None or document.state is not DocumentState.JOINING:
         return None
-    terms = node.terms_of(tx, document.terms_id)
-    limits = Bounds.of(node.limits, terms).limits
-    index = index_of(node, tx, document)
+    terms = context.terms_of(tx, document.terms_id)
+    limits = Bounds.of(context.limits, terms).limits
+    index = index_of(context, tx, document)
     listed = parts_of(tx, document, index)
     if index is not None:
-        here = read_payloads(node, tx, listed[0])
-        fragments = [read_part(node, tx, each) for each in listed[1:]]
+        here = read_payloads(context, tx, listed[0])
+        fragments = [read_part(context, tx, each) for each in listed[1:]]
         named = tuple(contents_named(document, index, here, fragments))
         return JoinPlan(document, index, named, limits, named=True)
-    parts = [read_part(node, tx, each) for each in listed]
+    parts = [read_part(context, tx, each) for each in listed]
     return JoinPlan(document, parts[0].message, tuple(contents(document, parts, terms)), limits)
 
 
 # --- it is whole ---------------------------------------------------------------------------------
 
 
-def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joined, ...]) -> None:
+def finish_join(
+    context: HandlerContext, tx: Transaction, plan: JoinPlan, joined: tuple[Joined, ...]
+) -> None:
     """The document is whole: it is the application's, and its sender is told so."""
     document = tx.document(*plan.document.key)
     if document is None or document.state is not DocumentState.JOINING:
@@ -301,25 +307,27 @@ def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joine
         if not plan.named:
             check_split_id(tx, *document.key)
     except Inconsistent as error:
-        _give_up(node, tx, document, error)
+        _give_up(context, tx, document, error)
         return
     index = plan.first if plan.named else None
     parts = parts_of(tx, document, index)
     settle_claims(tx, document, index)
     message = _whole(plan, joined)
-    row = _row(node, document, parts[0], message, joined)
+    row = _row(context, document, parts[0], message, joined)
     if plan.named:
         # The message that named the parts has its own row, by which its copies are known.
-        key = f"{document.sender} {node.world.new_id()}"
+        key = f"{document.sender} {context.world.new_id()}"
         row = replace(row, incoming=replace(row.incoming, sender=key))
     last = tx.incoming(document.sender, document.last_part) if document.last_part else None
-    request = None if last is None else Request.read(node, tx, last)
-    _hand_over(node, tx, [part for part in parts if part.incoming.message_id != document.split_id])
+    request = None if last is None else Request.read(context, tx, last)
+    _hand_over(
+        context, tx, [part for part in parts if part.incoming.message_id != document.split_id]
+    )
     for listed in parts:
-        _end(tx, node, listed, IncomingEvent.JOINED, IncomingState.CONFIRMED)
+        _end(tx, context, listed, IncomingEvent.JOINED, IncomingState.CONFIRMED)
     tx.add_incoming(row)
     digest = document_digest([payload.digest for payload in message.payloads])
-    node.write(
+    context.write(
         tx,
         [Note(notes.Joined(document.total), document.split_id)],
         terms_id=document.terms_id,
@@ -328,25 +336,29 @@ def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joine
         size=row.facts.size,
     )
     tx.save_document(document.moved(DocumentState.WHOLE))
-    node.joining.pop(document.key, None)
-    node.actions.append(Ready(1))
+    context.joining.pop(document.key, None)
+    context.actions.append(Ready(1))
     if request is not None and request.owed.owed:
         request.save_ack()
-        node.actions.append(PostReply(document.sender, document.last_part))
+        context.actions.append(PostReply(document.sender, document.last_part))
 
 
-def _hand_over(node: Node, tx: Transaction, parts: Sequence[StoredIncoming]) -> None:
+def _hand_over(context: HandlerContext, tx: Transaction, parts: Sequence[StoredIncoming]) -> None:
     """Give the document those that are not its own yet, in the order of their stream."""
     waiting = [part for part in parts if not part.incoming.hand_overs]
     waiting.sort(key=lambda part: (part.incoming.epoch or 0, part.incoming.number or 0))
     for part in waiting:
-        hand_to_document(node, tx, part)
+        hand_to_document(context, tx, part)
 
 
 def _end(
-    tx: Transaction, node: Node, listed: StoredIncoming, event: IncomingEvent, to: IncomingState
+    tx: Transaction,
+    context: HandlerContext,
+    listed: StoredIncoming,
+    event: IncomingEvent,
+    to: IncomingState,
 ) -> None:
-    confirmed = node.now() if to is IncomingState.CONFIRMED else None
+    confirmed = context.now() if to is IncomingState.CONFIRMED else None
     ended = listed.incoming.moved(event, to, confirmed_at=confirmed, hand_overs=1)
     tx.save_incoming(ended, forget=to is not IncomingState.CONFIRMED)
 
@@ -359,7 +371,7 @@ def _whole(plan: JoinPlan, joined: tuple[Joined, ...]) -> Message:
 
 
 def _row(
-    node: Node,
+    context: HandlerContext,
     document: SplitDocument,
     part: StoredIncoming,
     message: Message,
@@ -375,7 +387,7 @@ def _row(
         document.split_id,
         digest,
         document.terms_id,
-        node.now(),
+        context.now(),
         channel=document.channel,
     ).moved(IncomingEvent.ARRIVED, IncomingState.READY)
     facts = replace(
@@ -402,55 +414,63 @@ def _row(
 # --- it never will be ----------------------------------------------------------------------------
 
 
-def refuse_join(node: Node, tx: Transaction, sender: str, split_id: str, error: EbxmlError) -> None:
+def refuse_join(
+    context: HandlerContext, tx: Transaction, sender: str, split_id: str, error: EbxmlError
+) -> None:
     """The parts are no document: it is given up, and whoever waits for an answer is told why."""
     document = tx.document(sender, split_id)
     if document is not None and document.state is DocumentState.JOINING:
-        _give_up(node, tx, document, error)
+        _give_up(context, tx, document, error)
 
 
-def _give_up(node: Node, tx: Transaction, document: SplitDocument, error: EbxmlError) -> None:
-    index = index_of(node, tx, document)
+def _give_up(
+    context: HandlerContext, tx: Transaction, document: SplitDocument, error: EbxmlError
+) -> None:
+    index = index_of(context, tx, document)
     parts = parts_of(tx, document, index)
     settle_claims(tx, document, index)
     last = tx.incoming(document.sender, document.last_part) if document.last_part else None
-    request = None if last is None else Request.read(node, tx, last)
+    request = None if last is None else Request.read(context, tx, last)
     code, place, problem = error.code, error.location or None, str(error.problem)[:500]
     refused = notes.Refused(code, location=place, problem=problem, split_id=document.split_id)
     peer = parts[0].peer if parts else None
-    node.write(tx, [Note(refused, document.split_id)], terms_id=document.terms_id, peer=peer)
+    context.write(tx, [Note(refused, document.split_id)], terms_id=document.terms_id, peer=peer)
     taken = [part for part in parts if part.incoming.state is IncomingState.GATHERED]
     # What was acknowledged is its document's, and shares its fate.
     theirs = [part for part in taken if part.incoming.message_id != document.split_id]
-    _hand_over(node, tx, [part for part in theirs if part.answered])
+    _hand_over(context, tx, [part for part in theirs if part.answered])
     for listed in parts:
         if listed.incoming.state is IncomingState.HELD:
-            _settle_number(node, tx, listed)
+            _settle_number(context, tx, listed)
         is_last = listed.incoming.message_id == document.last_part and request is not None
         to = IncomingState.REFUSED if is_last else IncomingState.CLOSED
-        _end(tx, node, listed, IncomingEvent.NOT_JOINED, to)
+        _end(tx, context, listed, IncomingEvent.NOT_JOINED, to)
     if request is not None:
-        _answer(node, tx, request, error, refused)
+        _answer(context, tx, request, error, refused)
     tx.save_document(document.moved(DocumentState.FAILED))
-    node.joining.pop(document.key, None)
-    node.refusals.count(code, peer or "", problem, document.split_id, node.now())
+    context.joining.pop(document.key, None)
+    context.refusals.count(code, peer or "", problem, document.split_id, context.now())
     # What it lay in goes as soon as that is durable.
-    node.clean_due_at = min(node.clean_due_at, node.now() + SECOND)
+    context.clean_due_at = min(context.clean_due_at, context.now() + SECOND)
     logger.warning(
         "a document is given up", extra={"message_id": document.split_id, "problem": problem}
     )
 
 
-def _settle_number(node: Node, tx: Transaction, listed: StoredIncoming) -> None:
+def _settle_number(context: HandlerContext, tx: Transaction, listed: StoredIncoming) -> None:
     """Nobody waits any more for the turn of a part, nor for what follows it."""
     key = listed.incoming.channel
     channel = None if key is None else tx.receiving_channel(key)
     if channel is not None:
-        follow(node, tx, *close_number(listed.incoming, channel))
+        follow(context, tx, *close_number(listed.incoming, channel))
 
 
 def _answer(
-    node: Node, tx: Transaction, request: Request, error: EbxmlError, refused: notes.Refused
+    context: HandlerContext,
+    tx: Transaction,
+    request: Request,
+    error: EbxmlError,
+    refused: notes.Refused,
 ) -> None:
     """Refuse the part that made the document complete; its copies get the same answer."""
     incoming, errors = request.stored.incoming, (Error.of(error),)
@@ -461,32 +481,32 @@ def _answer(
         epoch=incoming.epoch,
         number=incoming.number,
     )
-    node.write(
+    context.write(
         tx, [note], terms_id=incoming.terms_id, peer=request.stored.peer, digest=incoming.digest
     )
-    answer = answer_error(node, request.message, request.agreement, errors, request.plan)
+    answer = answer_error(context, request.message, request.agreement, errors, request.plan)
     if answer is None:
         return
     tx.save_answer(incoming.sender, incoming.message_id, answer)
     if answer.owed:
         key = {"sender": incoming.sender, "message_id": incoming.message_id}
-        post_signal(node, request.agreement, answer, **key)
-    node.actions.append(PostReply(incoming.sender, incoming.message_id))
+        post_signal(context, request.agreement, answer, **key)
+    context.actions.append(PostReply(incoming.sender, incoming.message_id))
 
 
-def give_up_incomplete(node: Node) -> None:
+def give_up_incomplete(context: HandlerContext) -> None:
     """Forget documents of which a part is missing that nobody sends any more."""
-    with node.transition() as tx:
+    with context.transition() as tx:
         waiting = tx.open_documents()
         latest = latest_of(each for each in waiting if is_early(each.split_id))
         for document in waiting:
-            terms = node.terms_of(tx, document.terms_id)
+            terms = context.terms_of(tx, document.terms_id)
             came = document.latest_at
             if is_early(document.split_id):
                 # The message that names it goes out when all of them are there, and may be
                 # persistDuration under way.
                 came = latest[document.sender, *document.about] + terms.persist_duration
-            late = node.now() >= hold_deadline(came, terms)
+            late = context.now() >= hold_deadline(came, terms)
             if document.state is not DocumentState.OPEN or not late:
                 continue
             missing = document.total - document.count
@@ -496,4 +516,4 @@ def give_up_incomplete(node: Node) -> None:
             )
             if is_early(document.split_id):
                 problem = "no message named a fragment within persistDuration"
-            _give_up(node, tx, document, DeliveryFailure(problem, location="//SplitNumber"))
+            _give_up(context, tx, document, DeliveryFailure(problem, location="//SplitNumber"))

@@ -15,11 +15,11 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import Decided, Ready
 from oncewire.handler.answering.signals import is_for_us, take_it
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.view import accepted
 from oncewire.handler.documents.gathering import gathered
-from oncewire.handler.hub.next_hop import go_on, go_on_at_last
+from oncewire.handler.hub.next_hop import go_on, resume_stranded_hops
 from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents
 from oncewire.handler.route import agreement_for
 from oncewire.message.instant import MINUTE, Duration
@@ -39,16 +39,21 @@ LOOK_EVERY: Duration = MINUTE
 BATCH = 256
 
 
-def release(node: Node, tx: Transaction, key: str, message_ids: tuple[str, ...]) -> None:
+def release(
+    context: HandlerContext, tx: Transaction, key: str, message_ids: tuple[str, ...]
+) -> None:
     """These held messages of a channel may go: to the application, or to the next hop."""
     for message_id in message_ids:
         for held in tx.incoming_by_id(message_id):
             if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:
-                _release_one(node, tx, held)
+                _release_one(context, tx, held)
 
 
 def release_old(
-    node: Node, tx: Transaction, channel: ReceivingChannel | None, message_ids: tuple[str, ...]
+    context: HandlerContext,
+    tx: Transaction,
+    channel: ReceivingChannel | None,
+    message_ids: tuple[str, ...],
 ) -> int:
     """Let go those of an epoch that is over; they come first. Returns how many there were."""
     old = 0
@@ -58,63 +63,63 @@ def release_old(
             if all(stored.incoming.epoch == channel.epoch for stored in held):
                 break
             old += 1
-        release(node, tx, channel.key, message_ids[:old])
+        release(context, tx, channel.key, message_ids[:old])
     return old
 
 
-def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
-    if not node.is_ours(tx, held):
-        go_on(node, tx, held)
+def _release_one(context: HandlerContext, tx: Transaction, held: StoredIncoming) -> None:
+    if not context.is_ours(tx, held):
+        go_on(context, tx, held)
         return
     if held.facts.split_number is not None:
         part = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.GATHERED)
         tx.save_incoming(part)
         # Nobody confirms a part: what held it up is over with this.
-        resolve_incidents(node, tx, Resolve(part.message_id), part.channel)
-        gathered(node, tx, replace(held, incoming=part))
+        resolve_incidents(context, tx, Resolve(part.message_id), part.channel)
+        gathered(context, tx, replace(held, incoming=part))
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
     if is_for_us(held.incoming.message_id, held.facts.kind):
         # Its turn has come too.
         try:
-            message = accepted(node, held)
+            message = accepted(context, held)
         except OncewireError as problem:
-            withhold(node, tx, held, problem)
+            withhold(context, tx, held, problem)
         else:
             tx.save_incoming(ready)
-            take_it(node, tx, message, replace(held, incoming=ready))
+            take_it(context, tx, message, replace(held, incoming=ready))
         return
     tx.save_incoming(ready)
-    node.actions.append(Ready(1))
+    context.actions.append(Ready(1))
 
 
-def give_up_gaps(node: Node) -> None:
+def give_up_gaps(context: HandlerContext) -> None:
     """Hand over what has waited longer than its missing predecessors can still be sent."""
-    now = node.now()
-    if now < node.gaps_due_at:
+    now = context.now()
+    if now < context.gaps_due_at:
         return
-    node.gaps_due_at = now + LOOK_EVERY
-    if node.in_doubt:
+    context.gaps_due_at = now + LOOK_EVERY
+    if context.in_doubt:
         return
-    node.apart(lambda tx: go_on_at_last(node, tx))
-    with node.transition() as tx:
+    context.isolated_step(lambda tx: resume_stranded_hops(context, tx))
+    with context.transition() as tx:
         held = tx.held(BATCH)
     for stored in held:
-        problem = node.apart(partial(_give_up_if_late, node, stored))
+        problem = context.isolated_step(partial(_give_up_if_late, context, stored))
         if problem is not None:
             # Looked at again with the next look; those of other streams are not delayed.
             raised = Raise(f"it cannot go on: {problem}"[:500], stored.incoming.message_id)
-            with node.transition() as tx:
-                open_incident(node, tx, raised, stored.incoming)
+            with context.transition() as tx:
+                open_incident(context, tx, raised, stored.incoming)
 
 
-def _give_up_if_late(node: Node, stored: StoredIncoming, tx: Transaction) -> None:
-    terms = node.terms_of(tx, stored.incoming.terms_id)
-    if node.now() >= hold_deadline(stored.incoming.received_at, terms):
-        _give_up_before(node, tx, stored)
+def _give_up_if_late(context: HandlerContext, stored: StoredIncoming, tx: Transaction) -> None:
+    terms = context.terms_of(tx, stored.incoming.terms_id)
+    if context.now() >= hold_deadline(stored.incoming.received_at, terms):
+        _give_up_before(context, tx, stored)
 
 
-def _give_up_before(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+def _give_up_before(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> None:
     incoming = stored.incoming
     if incoming.channel is None or incoming.number is None:
         return
@@ -125,28 +130,31 @@ def _give_up_before(node: Node, tx: Transaction, stored: StoredIncoming) -> None
     if channel is None or not waits:
         # Released together with an earlier one of this look.
         return
-    freed = give_up_gap(channel, incoming.number, node.terms_of(tx, incoming.terms_id))
-    follow(node, tx, freed.channel, freed.effects)
-    release(node, tx, incoming.channel, freed.deliver)
+    freed = give_up_gap(channel, incoming.number, context.terms_of(tx, incoming.terms_id))
+    follow(context, tx, freed.channel, freed.effects)
+    release(context, tx, incoming.channel, freed.deliver)
 
 
 def follow(
-    node: Node, tx: Transaction, channel: ReceivingChannel | None, effects: tuple[Effect, ...]
+    context: HandlerContext,
+    tx: Transaction,
+    channel: ReceivingChannel | None,
+    effects: tuple[Effect, ...],
 ) -> None:
     """Save a stream's new state and record what the step noted."""
     if channel is not None:
         tx.save_receiving_channel(channel)
-    _write_notes(node, tx, effects)
+    _write_notes(context, tx, effects)
     for effect in effects:
         if isinstance(effect, Raise):
-            open_incident(node, tx, effect)
+            open_incident(context, tx, effect)
 
 
-def _write_notes(node: Node, tx: Transaction, effects: tuple[Effect, ...]) -> None:
+def _write_notes(context: HandlerContext, tx: Transaction, effects: tuple[Effect, ...]) -> None:
     """Journal what a receiving step noted."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
     if notes:
-        node.write(tx, notes)
+        context.write(tx, notes)
 
 
 # Poison: a message that cannot be read any more, or that the application refuses.
@@ -163,7 +171,7 @@ _WAITING = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
 HELD_MAX = 10_000
 
 
-def survey(node: Node, tx: Transaction) -> None:
+def survey(context: HandlerContext, tx: Transaction) -> None:
     """At a start: call the operator for what nobody would come across."""
     for found in tx.damaged():
         side = "sent" if found.sent else "received"
@@ -174,14 +182,14 @@ def survey(node: Node, tx: Transaction) -> None:
         )
         reason = f"a {side} message is damaged: {found.problem}; {verb}"
         channel = DAMAGED if found.message_id is None else None
-        open_incident(node, tx, Raise(reason, found.message_id, channel))
+        open_incident(context, tx, Raise(reason, found.message_id, channel))
         if found.sent and found.message_id is not None:
             # Put back while we run, it is found with the next look.
-            node.troubled.setdefault(found.message_id, 1)
+            context.troubled.setdefault(found.message_id, 1)
 
 
 def call_operator(
-    node: Node, tx: Transaction, problem: StoreProblem, message_id: str | None = None
+    context: HandlerContext, tx: Transaction, problem: StoreProblem, message_id: str | None = None
 ) -> None:
     """The store cannot give or keep something. `message_id`: whose trouble that is, where the
     problem itself does not say."""
@@ -193,10 +201,12 @@ def call_operator(
         channel = STORE if waits else DAMAGED
         if not waits:
             reason += f"; when that is done, `oncewire resume --channel '{DAMAGED}'`"
-    open_incident(node, tx, Raise(reason, message_id, channel))
+    open_incident(context, tx, Raise(reason, message_id, channel))
 
 
-def give_up_received(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> bool:
+def give_up_received(
+    context: HandlerContext, tx: Transaction, message_id: str, by: str | None = None
+) -> bool:
     """The operator, called `by`, gives up what arrived and cannot be read, or what the application
     was offered and did not confirm; False: there is nothing like that, and what the application
     has not seen is its own to take."""
@@ -208,22 +218,22 @@ def give_up_received(node: Node, tx: Transaction, message_id: str, by: str | Non
         kept
         for kept in found
         if kept.incoming.state in _WAITING
-        and (kept.incoming.hand_overs > 0 or not _reads(node, tx, kept))
+        and (kept.incoming.hand_overs > 0 or not _reads(context, tx, kept))
     ]
     if not found and tx.mend(message_id):
         hopeless = tx.incoming_by_id(message_id)
     for stored in hopeless:
         if stored.incoming.state in _WAITING:
-            _close(node, tx, stored, by)
+            _close(context, tx, stored, by)
     return bool(hopeless)
 
 
-def _reads(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def _reads(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether it could be handed over."""
     try:
         # Bytes that read well are no use without the terms they are filed under.
-        node.terms_of(tx, stored.incoming.terms_id)
-        accepted(node, stored, at_once=True)
+        context.terms_of(tx, stored.incoming.terms_id)
+        accepted(context, stored, at_once=True)
     except (StoreFull, StoreGone, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - damaged bytes may be anything
@@ -231,36 +241,40 @@ def _reads(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     return True
 
 
-def _close(node: Node, tx: Transaction, stored: StoredIncoming, by: str | None) -> None:
-    terms = last_terms(node, tx, stored)
-    before = replace(stored.incoming, terms_id=node.keep_terms(tx, terms))
+def _close(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, by: str | None
+) -> None:
+    terms = last_terms(context, tx, stored)
+    before = replace(stored.incoming, terms_id=context.keep_terms(tx, terms))
     incoming = before.closed()
     tx.save_incoming(incoming)
     offered = before.hand_overs > 0
     why = "the application does not take it" if offered else "it cannot be read any more"
     given_up = Note(Abandoned(by or "operator", why), incoming.message_id)
-    node.write(tx, [given_up], terms_id=incoming.terms_id, peer=stored.peer)
+    context.write(tx, [given_up], terms_id=incoming.terms_id, peer=stored.peer)
     try:
         channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     except StoreDamaged as problem:
         # It has an incident of its own, and is made anew without this one.
-        call_operator(node, tx, problem)
+        call_operator(context, tx, problem)
         channel = None
     if channel is not None:
         settled, effects = close_number(before, channel, "damaged, and given up by the operator")
-        follow(node, tx, settled, effects)
-    resolve_incidents(node, tx, Resolve(incoming.message_id), incoming.channel)
-    node.actions += [Decided(incoming.sender, incoming.message_id), Ready(1)]
+        follow(context, tx, settled, effects)
+    resolve_incidents(context, tx, Resolve(incoming.message_id), incoming.channel)
+    context.actions += [Decided(incoming.sender, incoming.message_id), Ready(1)]
 
 
-def last_terms(node: Node, tx: Transaction, stored: StoredIncoming | StoredOutgoing) -> Terms:
+def last_terms(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming | StoredOutgoing
+) -> Terms:
     """The terms a message is ended under: its own or, where they cannot be read, those that are
     agreed today."""
     state = stored.outgoing if isinstance(stored, StoredOutgoing) else stored.incoming
     try:
-        return node.terms_of(tx, state.terms_id)
+        return context.terms_of(tx, state.terms_id)
     except OncewireError:
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        agreement = agreement_for(context, stored.facts.cpa_id, stored.peer)
         if agreement is None:
             return Terms()
         sent = isinstance(stored, StoredOutgoing)
@@ -276,14 +290,14 @@ def find_to_end(tx: Transaction, message_id: str) -> StoredOutgoing | None:
         return tx.outgoing(message_id)
 
 
-def mend_channel(node: Node, tx: Transaction, key: str) -> bool:
+def mend_channel(context: HandlerContext, tx: Transaction, key: str) -> bool:
     """The operator has a damaged stream made anew from its messages; False: it is not damaged."""
     if not tx.mend_channel(key):
         return False
     sending = tx.sending_channel(key)
     if sending is not None:
-        tx.save_sending_channel(_counted(node, tx, sending))
-        node.admissions[key] = None
+        tx.save_sending_channel(_counted(context, tx, sending))
+        context.admissions[key] = None
     receiving = tx.receiving_channel(key)
     if receiving is not None:
         held = [
@@ -294,19 +308,19 @@ def mend_channel(node: Node, tx: Transaction, key: str) -> bool:
             and stored.incoming.number is not None
         ]
         tx.save_receiving_channel(replace(receiving, held=tuple(held)))
-    node.write(tx, [Note(Resumed("operator"), channel=key)])
-    resolve_incidents(node, tx, Resolve(channel=key))
+    context.write(tx, [Note(Resumed("operator"), channel=key)])
+    resolve_incidents(context, tx, Resolve(channel=key))
     return True
 
 
-def _counted(node: Node, tx: Transaction, channel: SendingChannel) -> SendingChannel:
+def _counted(context: HandlerContext, tx: Transaction, channel: SendingChannel) -> SendingChannel:
     """A stream at its sender with every number settled that no message waits for any more. Its
     epoch ends: what the receiver noted of it is not known exactly."""
     live = [stored for stored in tx.live(channel.key) if stored.outgoing.epoch == channel.epoch]
     waiting = {stored.outgoing.number for stored in live}
     if not live:
         return replace(channel, first_unsettled=channel.next_number)
-    terms = last_terms(node, tx, live[0])
+    terms = last_terms(context, tx, live[0])
     number, left = channel.first_unsettled, channel.span(terms)
     for _ in range(left):
         if number not in waiting:

@@ -31,7 +31,7 @@ from oncewire.handler.answering.answer import (
     write_answer,
 )
 from oncewire.handler.arriving.release import follow
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import FOR_EVER, withhold
 from oncewire.handler.documents.gathering import awaits_join
 from oncewire.handler.perform import open_incident
@@ -74,7 +74,7 @@ from oncewire.wire.parcel import Received
 class Request:
     """One stored message, with everything its answer is made from."""
 
-    node: Node
+    context: HandlerContext
     tx: Transaction
     stored: StoredIncoming
     received: Received
@@ -84,18 +84,20 @@ class Request:
     owed: AckOwed
 
     @classmethod
-    def read(cls, node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
+    def read(
+        cls, context: HandlerContext, tx: Transaction, stored: StoredIncoming
+    ) -> Request | None:
         """None where its bytes or its agreement are gone."""
-        agreement = agreement_of_hop(node, tx, stored)
+        agreement = agreement_of_hop(context, tx, stored)
         facts = stored.facts
         joined = facts.split_id == stored.incoming.message_id and facts.split_number is None
         if agreement is None or stored.parcel is None or joined:
             # A document that came in parts was answered with the last of them.
             return None
-        received = read_stored(node.store.spool, stored.parcel, node.limits)
-        terms = node.terms_of(tx, stored.incoming.terms_id)
+        received = read_stored(context.store.spool, stored.parcel, context.limits)
+        terms = context.terms_of(tx, stored.incoming.terms_id)
         owed = ack_owed(received.message, terms, final=True)
-        return cls(node, tx, stored, received, agreement, terms, owed)
+        return cls(context, tx, stored, received, agreement, terms, owed)
 
     @property
     def message(self) -> Message:
@@ -134,7 +136,7 @@ class Request:
         """Whether a submission is a response to it, and goes to the handler it came from."""
         if response.ref_to_message_id != self.stored.incoming.message_id:
             return False
-        return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer
+        return peer_label(agreement_called(self.context, response.cpa_id)) == self.stored.peer
 
     def riding(self, response: Submission) -> tuple[Acknowledgment, ...] | None:
         """The elements that ride on a response (SYNC-7, ACK-16); None where the
@@ -148,14 +150,14 @@ class Request:
             return None
         back = signal_route(self.agreement, MessageKind.ACKNOWLEDGMENT)
         ack = acknowledgment_for(
-            self.node, self.message, back, self.owed, self.received, final=True
+            self.context, self.message, back, self.owed, self.received, final=True
         )
         return ack.acknowledgments
 
     def acknowledge(self, *warnings: Error) -> StoredAnswer:
         """The acknowledgement as a message of its own."""
         return acknowledge(
-            self.node,
+            self.context,
             self.message,
             self.agreement,
             self.owed,
@@ -174,7 +176,7 @@ class Request:
         if answer.owed:
             incoming = self.stored.incoming
             post_signal(
-                self.node,
+                self.context,
                 self.agreement,
                 answer,
                 sender=incoming.sender,
@@ -186,7 +188,7 @@ class Request:
         warnings = self.warnings
         if not warnings:
             return
-        answer = answer_error(self.node, self.message, self.agreement, warnings, self.plan)
+        answer = answer_error(self.context, self.message, self.agreement, warnings, self.plan)
         if answer is not None:
             self.save(answer, warnings=warnings)
 
@@ -200,12 +202,14 @@ class Request:
         """Keep the bytes that answer it first: every copy gets the same (DUP-5)."""
         incoming = self.stored.incoming
         self.tx.save_answer(incoming.sender, incoming.message_id, answer)
-        write_answer(self.node, self.tx, self.stored, answer, warnings, acknowledges=acknowledges)
+        write_answer(
+            self.context, self.tx, self.stored, answer, warnings, acknowledges=acknowledges
+        )
 
     def concatenate(self, ack: StoredAnswer, response: StoredParcel) -> StoredAnswer:
         """Acknowledgement and response as two messages in one body (SYNC-8, C30)."""
-        whole = [whole_parcel(self.node, parcel) for parcel in (ack.parcel, response)]
-        together = sealed(self.node, codec.bundle(whole))
+        whole = [whole_parcel(self.context, parcel) for parcel in (ack.parcel, response)]
+        together = sealed(self.context, codec.bundle(whole))
         return StoredAnswer(ack.answer_id, MessageKind.NORMAL, together)
 
 
@@ -246,54 +250,56 @@ def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
     return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
 
 
-def await_rider(node: Node, stored: StoredIncoming, terms: Terms) -> None:
+def await_rider(context: HandlerContext, stored: StoredIncoming, terms: Terms) -> None:
     """The acknowledgement of a message waits for a response that it can ride on."""
     incoming = stored.incoming
-    due = node.now() + ride_patience(terms)
-    heapq.heappush(node.acks_waiting, (due, incoming.sender, incoming.message_id))
+    due = context.now() + ride_patience(terms)
+    heapq.heappush(context.acks_waiting, (due, incoming.sender, incoming.message_id))
 
 
-def is_awaited(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def is_awaited(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a request has no reply yet, and one is to go back on its connection."""
     if stored.answered or stored.incoming.state not in _UNDER_WAY:
         return False
-    return awaits_response(node.terms_of(tx, stored.incoming.terms_id))
+    return awaits_response(context.terms_of(tx, stored.incoming.terms_id))
 
 
-def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def _ack_waits(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether the acknowledgement of a message still waits for a response to ride on."""
     if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
         return False
-    terms = node.terms_of(tx, stored.incoming.terms_id)
+    terms = context.terms_of(tx, stored.incoming.terms_id)
     return not terms.synchronous and ride_patience(terms) > 0
 
 
-def was_given(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def was_given(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether an answer was given once, so that a copy gets it again. A response that certainly
     never arrived goes its own way, and one that was refused goes none: a copy that brought it
     along would make a lie of what its application is told (ERR-9, S5)."""
     if stored.answer is None:
         return False
     if is_bundle(stored.answer):
-        responses = _carried(node, tx, stored.answer)
+        responses = _carried(context, tx, stored.answer)
         return all(kept.outgoing.state is not OutgoingState.NOT_DELIVERED for kept in responses)
     response = tx.outgoing(stored.answer.answer_id)
     return response is None or response.outgoing.may_be_repeated
 
 
-def count_copy(node: Node, tx: Transaction, answer: StoredAnswer) -> None:
+def count_copy(context: HandlerContext, tx: Transaction, answer: StoredAnswer) -> None:
     """A stored answer is given once more. Where it is a response, or holds one, another copy of
     that is under way beside its own attempts, and may meet what they did not (S5)."""
-    for kept in _carried(node, tx, answer):
+    for kept in _carried(context, tx, answer):
         tx.save_outgoing(kept.outgoing.repeated())
 
 
-def _carried(node: Node, tx: Transaction, answer: StoredAnswer) -> list[StoredOutgoing]:
+def _carried(
+    context: HandlerContext, tx: Transaction, answer: StoredAnswer
+) -> list[StoredOutgoing]:
     """The responses that an answer is or holds; the same request may have had others since,
     whose fate is none of its own."""
     ids = [answer.answer_id]
     if is_bundle(answer):
-        both = codec.read_all(whole_parcel(node, answer.parcel), node.limits)
+        both = codec.read_all(whole_parcel(context, answer.parcel), context.limits)
         ids = [received.message.header.message_id for received in both]
     return [kept for kept in map(tx.outgoing, ids) if kept is not None]
 
@@ -304,24 +310,24 @@ def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgo
     return [kept for kept in responses if kept.outgoing.may_be_repeated]
 
 
-def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:
+def reply_to(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer | None:
     """The reply as the store has it; None: there is none yet."""
     stored = tx.incoming(awaited.sender, awaited.message_id)
     if stored is None:
         return NOTHING
-    if is_awaited(node, tx, stored) or awaits_join(tx, stored):
+    if is_awaited(context, tx, stored) or awaits_join(tx, stored):
         return None
     return NOTHING if stored.answer is None else Answer(200, stored.answer.parcel)
 
 
-def _pending(node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
+def _pending(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> Request | None:
     """A message that still waits for its answer."""
-    if is_awaited(node, tx, stored) or _ack_waits(node, tx, stored):
-        return Request.read(node, tx, stored)
+    if is_awaited(context, tx, stored) or _ack_waits(context, tx, stored):
+        return Request.read(context, tx, stored)
     return None
 
 
-def send(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+def send(context: HandlerContext, tx: Transaction, submission: Submission) -> Accepted:
     """Take a document from an application.
 
     One that comes for its messages answers them by what it sends; one that is called by what
@@ -329,39 +335,42 @@ def send(node: Node, tx: Transaction, submission: Submission) -> Accepted:
     """
     reference = submission.ref_to_message_id
     for stored in tx.incoming_by_id(reference) if reference is not None else ():
-        request = None if node.application_called else _pending(node, tx, stored)
+        request = None if context.application_called else _pending(context, tx, stored)
         if request is not None and request.is_answered_by(submission) and _may_answer(request):
             accepted, post = _answer(request, submission)
             _let_go(request, post)
             return accepted
-    return _send_apart(node, tx, submission)
+    return _send_apart(context, tx, submission)
 
 
-def _send_apart(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+def _send_apart(context: HandlerContext, tx: Transaction, submission: Submission) -> Accepted:
     """Send a document that answers nobody who waits; it may still have to warn him."""
     reference = submission.ref_to_message_id
     for stored in tx.incoming_by_id(reference) if reference is not None else ():
-        terms = node.terms_of(tx, stored.incoming.terms_id)
+        terms = context.terms_of(tx, stored.incoming.terms_id)
         # Without a synchronous reply in force, and only there, a wish may have been ignored.
         wish = not terms.synchronous and stored.facts.kind is MessageKind.NORMAL
-        request = Request.read(node, tx, stored) if wish else None
+        request = Request.read(context, tx, stored) if wish else None
         if request is not None and request.is_answered_by(submission):
-            return submit(node, tx, submission, warnings=request.ignored)
-    return submit(node, tx, submission)
+            return submit(context, tx, submission, warnings=request.ignored)
+    return submit(context, tx, submission)
 
 
 def respond(
-    node: Node, tx: Transaction, stored: StoredIncoming, responses: Sequence[Submission]
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredIncoming,
+    responses: Sequence[Submission],
 ) -> None:
     """Store what the application answered; where somebody waits, what refers to the request
     is the reply.
 
     `stored` is the request as it was before its confirmation.
     """
-    request = _pending(node, tx, stored)
+    request = _pending(context, tx, stored)
     if request is None:
         for response in responses:
-            _send_apart(node, tx, response)
+            _send_apart(context, tx, response)
         return
     reply = next(
         (submission for submission in responses if request.is_answered_by(submission)), None
@@ -372,21 +381,21 @@ def respond(
     elif reply is not None:
         # Its initiator was told that no response came, and asks anew if it wants one.
         problem = "its response came after the connection that waited for it was gone: not sent"
-        open_incident(node, tx, Raise(problem, stored.incoming.message_id))
+        open_incident(context, tx, Raise(problem, stored.incoming.message_id))
     elif request.owed.owed:
         request.save_ack()
     else:
         request.save_warnings()
     for response in responses:
         if response is not reply:
-            submit(node, tx, response)
+            submit(context, tx, response)
     _let_go(request, post)
 
 
 def _is_here(request: Request) -> bool:
     """Whether a connection waits for the reply now."""
     incoming = request.stored.incoming
-    return (incoming.sender, incoming.message_id) in request.node.replying
+    return (incoming.sender, incoming.message_id) in request.context.replying
 
 
 def _may_answer(request: Request) -> bool:
@@ -399,7 +408,7 @@ def _may_answer(request: Request) -> bool:
 def _let_go(request: Request, post: Post | None) -> None:
     if request.synchronous:
         incoming = request.stored.incoming
-        request.node.actions.append(PostReply(incoming.sender, incoming.message_id, post))
+        request.context.actions.append(PostReply(incoming.sender, incoming.message_id, post))
 
 
 def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]:
@@ -410,13 +419,13 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
     or because its receiver asked for a pause), the acknowledgement alone is the answer, and the
     response leaves on its own.
     """
-    node, tx, terms = request.node, request.tx, request.terms
+    context, tx, terms = request.context, request.tx, request.terms
     binding = request.agreement.sending
     if request.synchronous and not answerable_after_restart(terms) and takes_best_effort(binding):
         reply = replace(reply, best_effort=True)
     riding, warnings = request.riding(reply), request.warnings
-    accepted = submit(node, tx, reply, riding or (), warnings)
-    leaves = not accepted.repeated and _is_leaving(node, accepted.message_id)
+    accepted = submit(context, tx, reply, riding or (), warnings)
+    leaves = not accepted.repeated and _is_leaving(context, accepted.message_id)
     parcel = tx.outgoing_parcel(accepted.message_id) if leaves else None
     rides, owed = riding is not None, request.owed.owed
     together = owed and request.synchronous and concatenates(terms)
@@ -429,106 +438,108 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
         both = request.concatenate(ack, parcel)
         request.save(both, acknowledges=True, warnings=warnings)
         if not rides and not _is_here(request):
-            post_signal(node, request.agreement, ack)
+            post_signal(context, request.agreement, ack)
     else:
         answer = StoredAnswer(accepted.message_id, MessageKind.NORMAL, parcel)
         request.save(answer, acknowledges=rides, warnings=warnings)
-    return accepted, _take_back(node, accepted.message_id) if request.synchronous else None
+    return accepted, _take_back(context, accepted.message_id) if request.synchronous else None
 
 
-def acknowledge_next(node: Node, tx: Transaction) -> None:
+def acknowledge_next(context: HandlerContext, tx: Transaction) -> None:
     """An acknowledgement that found no response to ride on in time leaves by itself."""
-    _, sender, message_id = heapq.heappop(node.acks_waiting)
+    _, sender, message_id = heapq.heappop(context.acks_waiting)
     stored = tx.incoming(sender, message_id)
-    if stored is None or not _ack_waits(node, tx, stored):
+    if stored is None or not _ack_waits(context, tx, stored):
         return
-    request = Request.read(node, tx, stored)
+    request = Request.read(context, tx, stored)
     if request is not None:
         request.save_ack()
 
 
-def _is_leaving(node: Node, message_id: str) -> bool:
+def _is_leaving(context: HandlerContext, message_id: str) -> bool:
     """Whether its first attempt is among what is to be done after this commit."""
     return any(
-        isinstance(action, Post) and action.message_id == message_id for action in node.actions
+        isinstance(action, Post) and action.message_id == message_id for action in context.actions
     )
 
 
-def _take_back(node: Node, message_id: str) -> Post | None:
+def _take_back(context: HandlerContext, message_id: str) -> Post | None:
     """The attempt that was about to leave on a connection of its own; None: it waits for a
     place in its window, and leaves on its own when it has one."""
-    for post in node.actions:
+    for post in context.actions:
         if isinstance(post, Post) and post.message_id == message_id:
-            node.actions.remove(post)
+            context.actions.remove(post)
             return post
     return None
 
 
-def overdue(node: Node, tx: Transaction, awaited: Awaited) -> Answer:
+def overdue(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer:
     """The application did not answer in time (SYNC-17).
 
     Where the request may be repeated it is stored for good: it is acknowledged with a warning,
     and the response follows on its own. Where it may not, its initiator has nothing left to
     wait for: what was not handed over yet never will be (SYNC-18).
     """
-    known = reply_to(node, tx, awaited)
+    known = reply_to(context, tx, awaited)
     stored = tx.incoming(awaited.sender, awaited.message_id)
     if stored is not None and awaits_join(tx, stored):
         # The next copy of it finds its answer.
         return NOTHING
-    request = None if stored is None else Request.read(node, tx, stored)
+    request = None if stored is None else Request.read(context, tx, stored)
     if known is not None or request is None:
         return known or NOTHING
     if answerable_after_restart(request.terms):
         if request.owed.owed:
             request.save_ack(late_warning())
-            return reply_to(node, tx, awaited) or NOTHING
+            return reply_to(context, tx, awaited) or NOTHING
     elif request.stored.incoming.state is not IncomingState.HANDED_OVER:
-        _close(node, tx, request.stored, TIMEOUT_MESSAGE)
+        _close(context, tx, request.stored, TIMEOUT_MESSAGE)
     errors = (timeout_error(), *request.warnings)
-    report = answer_error(node, request.message, request.agreement, errors, request.plan)
+    report = answer_error(context, request.message, request.agreement, errors, request.plan)
     return NOTHING if report is None else Answer(200, report.parcel)
 
 
-def close_if_alone(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Close a request that only its connection could answer when no connection waits for it:
     its initiator has given up, and must not hear of it from somebody else (SYNC-18)."""
     incoming = stored.incoming
-    if (incoming.sender, incoming.message_id) in node.replying:
+    if (incoming.sender, incoming.message_id) in context.replying:
         return False
-    if not is_awaited(node, tx, stored):
+    if not is_awaited(context, tx, stored):
         return False
-    if answerable_after_restart(node.terms_of(tx, incoming.terms_id)):
+    if answerable_after_restart(context.terms_of(tx, incoming.terms_id)):
         return False
-    _close(node, tx, stored, _GONE)
+    _close(context, tx, stored, _GONE)
     return True
 
 
-def left_alone(node: Node, tx: Transaction, awaited: Awaited) -> None:
+def left_alone(context: HandlerContext, tx: Transaction, awaited: Awaited) -> None:
     """A connection has gone before its response; what the application is called with now it
     may still take."""
     stored = tx.incoming(awaited.sender, awaited.message_id)
     if stored is not None and stored.incoming.state is not IncomingState.HANDED_OVER:
-        close_if_alone(node, tx, stored)
+        close_if_alone(context, tx, stored)
 
 
-def take_up_waiting(node: Node, tx: Transaction, limit: int = 10_000) -> None:
+def take_up_waiting(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
     """After a restart the connections are gone, and what only they could answer is over;
     acknowledgements that waited for a response have waited long enough."""
     for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
         try:
-            terms = node.terms_of(tx, stored.incoming.terms_id)
+            terms = context.terms_of(tx, stored.incoming.terms_id)
         except StoreDamaged as problem:
-            withhold(node, tx, stored, problem)
+            withhold(context, tx, stored, problem)
             continue
-        if is_awaited(node, tx, stored) and not answerable_after_restart(terms):
-            _close(node, tx, stored, _GONE)
-        elif _ack_waits(node, tx, stored):
+        if is_awaited(context, tx, stored) and not answerable_after_restart(terms):
+            _close(context, tx, stored, _GONE)
+        elif _ack_waits(context, tx, stored):
             incoming = stored.incoming
-            heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))
+            heapq.heappush(
+                context.acks_waiting, (context.now(), incoming.sender, incoming.message_id)
+            )
 
 
-def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) -> None:
+def _close(context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: str) -> None:
     """Never hand a request over, and settle its number, so that its stream goes on."""
     incoming = stored.incoming.closed()
     tx.save_incoming(incoming)
@@ -538,7 +549,7 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) ->
         stored.facts.ref_to,
         incoming.channel,
     )
-    node.write(
+    context.write(
         tx,
         [note],
         terms_id=incoming.terms_id,
@@ -549,4 +560,4 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) ->
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     if channel is not None:
         settled, effects = close_number(stored.incoming, channel)
-        follow(node, tx, settled, effects)
+        follow(context, tx, settled, effects)

@@ -17,7 +17,7 @@ from oncewire.errors import (
     UnknownMessage,
 )
 from oncewire.handler.actions import Decided, Notice
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
 from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
@@ -57,15 +57,15 @@ class GivenMessage:
     digest: str = ""
 
     @classmethod
-    def of(cls, node: Node, stored: StoredIncoming) -> GivenMessage:
+    def of(cls, context: HandlerContext, stored: StoredIncoming) -> GivenMessage:
         """Of the stored bytes: what was accepted is what is handed over."""
-        message = accepted(node, stored)
+        message = accepted(context, stored)
         # The identity is what the From Party wrote, by whatever names it goes here.
         given = replace(message, payloads=tuple(map(_measured, message.payloads)))
         return cls(
             stored.incoming.sender,
             stored.incoming.message_id,
-            as_agreed(node, stored, message.header),
+            as_agreed(context, stored, message.header),
             message.payloads,
             stored.incoming.hand_overs > 1,
             message.manifest,
@@ -139,7 +139,7 @@ class _NoRoom(Exception):
 
 
 def hand_over(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     limit: int,
     lease: Duration,
@@ -159,7 +159,7 @@ def hand_over(
     was accepted, or that is too large for an empty room, waits, with an incident, and delays
     nobody but what follows it on its channel.
     """
-    now = node.now()
+    now = context.now()
     whole = 0 if room is None else room.left
     given: list[Given] = []
     withheld: set[tuple[str, str]] = set()
@@ -182,7 +182,7 @@ def hand_over(
                 passed += 1
                 withheld.add(_key(stored))
                 continue
-            if _follows_unjoined(node, tx, stored):
+            if _follows_unjoined(context, tx, stored):
                 withheld.add(_key(stored))
                 continue
             try:
@@ -191,11 +191,13 @@ def hand_over(
                     settled += 1
                     continue
                 fits = None if room is None else _Fitting(room, whole, alone=not given)
-                handed = None if channel in blocked else _give(node, tx, stored, now + lease, fits)
+                handed = (
+                    None if channel in blocked else _give(context, tx, stored, now + lease, fits)
+                )
             except _NoRoom:
                 return given
             except StoreDamaged as problem:
-                withhold(node, tx, stored, problem)
+                withhold(context, tx, stored, problem)
                 handed = None
             except NotProved:
                 # It is given when its files are read; others need not wait for that.
@@ -206,7 +208,7 @@ def hand_over(
                     busy.add(channel)
                 continue
             withheld.add(_key(stored))
-            if channel is not None and _is_ordered(node, tx, stored):
+            if channel is not None and _is_ordered(context, tx, stored):
                 blocked.add(channel)
         if not fresh or not (withheld or settled):
             break
@@ -235,7 +237,7 @@ class _Fitting:
 
 
 def _give(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     listed: StoredIncoming,
     lease_until: Instant,
@@ -260,7 +262,7 @@ def _give(
             # Of what does not fit no byte need be read.
             fitting.check(size <= fitting.room.left, size)
         given = replace(stored, incoming=incoming)
-        taken = GivenMessage.of(node, given)
+        taken = GivenMessage.of(context, given)
         if fitting is not None:
             fitting.check(fitting.room.admit(taken), size)
         tx.save_incoming(incoming)
@@ -269,37 +271,39 @@ def _give(
     except Exception as problem:
         if not isinstance(problem, OncewireError):
             logger.exception("a stored message cannot be read")
-        withhold(node, tx, listed, problem)
+        withhold(context, tx, listed, problem)
         return None
     again = incoming.hand_overs > 1
     split_id = incoming.message_id if stored.facts.split_id == incoming.message_id else None
     what = HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)
-    journal_received(node, tx, stored, what, incoming, taken.digest)
+    journal_received(context, tx, stored, what, incoming, taken.digest)
     return Given(given, taken)
 
 
-def _follows_unjoined(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a document comes before a message on its channel that is still put together."""
     channel, position = stored.incoming.channel, stored.position
-    if channel is None or not node.joining:
+    if channel is None or not context.joining:
         return False
-    before = any(on == channel and place < position for on, place in node.joining.values())
-    return before and _is_ordered(node, tx, stored)
+    before = any(on == channel and place < position for on, place in context.joining.values())
+    return before and _is_ordered(context, tx, stored)
 
 
-def _is_ordered(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def _is_ordered(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether what follows a message on its channel must wait for it; unless that is known not
     to be so, it must."""
     try:
-        return node.terms_of(tx, stored.incoming.terms_id).ordered
+        return context.terms_of(tx, stored.incoming.terms_id).ordered
     except StoreDamaged:
         return True
 
 
-def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Exception) -> None:
+def withhold(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: Exception
+) -> None:
     """Call the operator, once: other content than was accepted is given to nobody (S15)."""
     message_id = stored.incoming.message_id
-    with node.store.reader() as reader:
+    with context.store.reader() as reader:
         called = any(incident.message_id == message_id for incident in reader.incidents())
     if not called:
         logger.error("a message cannot be handed over", extra={"message_id": message_id})
@@ -307,7 +311,7 @@ def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Excep
         if not isinstance(problem, InvalidValue):
             # What is whole and only too large is not given up: others can take it.
             reason += f"; or give it up: `oncewire abandon {message_id}`"
-        open_incident(node, tx, Raise(reason, message_id), stored.incoming)
+        open_incident(context, tx, Raise(reason, message_id), stored.incoming)
 
 
 def _key(stored: StoredIncoming) -> tuple[str, str]:
@@ -315,7 +319,7 @@ def _key(stored: StoredIncoming) -> tuple[str, str]:
 
 
 def confirm(
-    node: Node, tx: Transaction, sender: str, message_id: str, by: str | None = None
+    context: HandlerContext, tx: Transaction, sender: str, message_id: str, by: str | None = None
 ) -> bool:
     """The application has the message, or the person called `by` says so in its place.
     Idempotent: False when that was known already."""
@@ -330,15 +334,15 @@ def confirm(
             remedy="confirm with the sender and MessageId that the hand-over named",
         )
     _check_not_closed(message_id, stored.incoming.state)
-    confirmed = stored.incoming.confirmed(node.now())
+    confirmed = stored.incoming.confirmed(context.now())
     if confirmed is stored.incoming:
         return False
     tx.save_incoming(confirmed)
-    journal_received(node, tx, stored, Confirmed(by), confirmed, confirmed.digest)
+    journal_received(context, tx, stored, Confirmed(by), confirmed, confirmed.digest)
     # It may have been refused until somebody was called.
-    resolve_incidents(node, tx, Resolve(message_id), confirmed.channel)
+    resolve_incidents(context, tx, Resolve(message_id), confirmed.channel)
     if by is not None:
-        node.actions.append(Decided(sender, message_id))
+        context.actions.append(Decided(sender, message_id))
     return True
 
 
@@ -351,7 +355,7 @@ def _check_not_closed(message_id: str, state: IncomingState) -> None:
         )
 
 
-def recover_hand_overs(node: Node, tx: Transaction, limit: int = 10_000) -> None:
+def recover_hand_overs(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
     """After a restart: what was handed over and not confirmed is ready again, in its order.
 
     The application may have died with this process; waiting for its leases to run out
@@ -362,4 +366,4 @@ def recover_hand_overs(node: Node, tx: Transaction, limit: int = 10_000) -> None
             try:
                 tx.save_incoming(stored.incoming.lost())
             except (StoreDamaged, NotAllowed) as problem:
-                withhold(node, tx, stored, problem)
+                withhold(context, tx, stored, problem)

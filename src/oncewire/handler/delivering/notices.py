@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageKind
@@ -53,24 +53,24 @@ def refusal_of(outgoing: Outgoing) -> Notice:
     return Notice(outgoing.message_id, Severity.ERROR, Outcome.SENT, outgoing.reason, notice_id)
 
 
-def is_due(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+def is_due(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Whether the failure of a message is told to its From Party at all (C33, C34)."""
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     if is_trial(stored.outgoing.message_id):
         # Whoever made the trial waits for what comes of it; no application does.
         return False
     return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)
 
 
-def withhold(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+def withhold(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
     """Owe nobody a notice; the failure of a signal is the operator's business."""
     outgoing = stored.outgoing
     no_more_owed(tx, outgoing)
     if stored.facts.kind is not MessageKind.NORMAL:
         reason = f"a notice about {stored.facts.ref_to} could not be delivered: {outgoing.reason}"
-        open_incident(node, tx, Raise(reason, outgoing.message_id))
+        open_incident(context, tx, Raise(reason, outgoing.message_id))
     elif is_trial(outgoing.message_id):
-        write_notified(node, tx, stored)
+        write_notified(context, tx, stored)
 
 
 def no_more_owed(tx: Transaction, outgoing: Outgoing) -> None:
@@ -100,27 +100,27 @@ def find_owed(tx: Transaction, notice_id: str) -> StoredOutgoing | None:
     return stored if current else None
 
 
-def take(node: Node, tx: Transaction, notice_id: str) -> bool:
+def take(context: HandlerContext, tx: Transaction, notice_id: str) -> bool:
     """The application has taken the notice. Idempotent: False when it is not owed (any more)."""
     stored = find_owed(tx, notice_id)
     if stored is None:
         return False
     no_more_owed(tx, stored.outgoing)
-    write_notified(node, tx, stored)
-    if _called_about(node, stored.outgoing.message_id):
-        resolve_incidents(node, tx, Resolve(stored.outgoing.message_id))
+    write_notified(context, tx, stored)
+    if _called_about(context, stored.outgoing.message_id):
+        resolve_incidents(context, tx, Resolve(stored.outgoing.message_id))
     return True
 
 
-def refuse(node: Node, tx: Transaction, notice_id: str, reason: str) -> bool:
+def refuse(context: HandlerContext, tx: Transaction, notice_id: str, reason: str) -> bool:
     """The application will not take a notice: call the operator, once. False when it is not
     owed any more."""
     stored = find_owed(tx, notice_id)
     if stored is None:
         return False
     message_id = stored.outgoing.message_id
-    if not _called_about(node, message_id):
-        open_incident(node, tx, Raise(f"{_REFUSED}: {reason[:200]}", message_id))
+    if not _called_about(context, message_id):
+        open_incident(context, tx, Raise(f"{_REFUSED}: {reason[:200]}", message_id))
     return True
 
 
@@ -129,8 +129,8 @@ def is_about_a_notice(reason: str) -> bool:
     return reason.startswith(_REFUSED)
 
 
-def _called_about(node: Node, message_id: str) -> bool:
-    with node.store.reader() as reader:
+def _called_about(context: HandlerContext, message_id: str) -> bool:
+    with context.store.reader() as reader:
         return any(
             incident.message_id == message_id and is_about_a_notice(incident.reason)
             for incident in reader.incidents()
@@ -138,13 +138,13 @@ def _called_about(node: Node, message_id: str) -> bool:
 
 
 def write_notified(
-    node: Node, tx: Transaction, stored: StoredOutgoing, notice_id: str | None = None
+    context: HandlerContext, tx: Transaction, stored: StoredOutgoing, notice_id: str | None = None
 ) -> None:
     """Record that the From Party was told: its application took the notice, or a message of
     that id tells it."""
     outgoing = stored.outgoing
     severity = "Error" if outgoing.state is OutgoingState.NOT_DELIVERED else "Warning"
-    node.write(
+    context.write(
         tx,
         [Note(Notified(severity), outgoing.message_id, notice_id)],
         terms_id=outgoing.terms_id,

@@ -27,7 +27,7 @@ from oncewire.errors import (
     StoreDamaged,
     StoreProblem,
 )
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.encryption import Opening, body_slice, slices_of
 from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
@@ -376,7 +376,7 @@ class PartFile(io.RawIOBase):
 # become of certificates and agreements since.
 
 
-def accepted(node: Node, stored: StoredIncoming, *, at_once: bool = False) -> Message:
+def accepted(context: HandlerContext, stored: StoredIncoming, *, at_once: bool = False) -> Message:
     """The view that was accepted, or the error that there is none any more. NotProved: a large
     one has to be read first, unless it is to be read at once."""
     if stored.parcel is None:
@@ -385,12 +385,12 @@ def accepted(node: Node, stored: StoredIncoming, *, at_once: bool = False) -> Me
             remedy="restore the store from a backup",
         )
     if stored.view is not None:
-        if not _is_proved(node, stored.parcel, at_once=at_once):
+        if not _is_proved(context, stored.parcel, at_once=at_once):
             raise _changed(stored, "put its bytes back from a backup")
-        return _cut_out(node, stored, stored.parcel, read_view(stored.view))
-    received = codec.read(whole_parcel(node, stored.parcel), node.limits)
-    opening = Opening(node, received, _security_of(node, received.message, stored))
-    for message in map(opening.plain, _views(node, opening)):
+        return _cut_out(context, stored, stored.parcel, read_view(stored.view))
+    received = codec.read(whole_parcel(context, stored.parcel), context.limits)
+    opening = Opening(context, received, _security_of(context, received.message, stored))
+    for message in map(opening.plain, _views(context, opening)):
         if _is_accepted(message, stored):
             return message
     raise _changed(
@@ -398,18 +398,20 @@ def accepted(node: Node, stored: StoredIncoming, *, at_once: bool = False) -> Me
     )
 
 
-def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: View) -> Message:
+def _cut_out(
+    context: HandlerContext, stored: StoredIncoming, parcel: StoredParcel, view: View
+) -> Message:
     """The message of its view, with the parts that lie in its bytes: they and it must be what was
     accepted, and it the message of its row. Of a large body no more than a little is held."""
     payloads: list[Payload] = []
     room = SPOOL_ABOVE
     for payload, place in view.parts():
-        lies = None if payload.size <= room else _part_content(node.store.spool, parcel, place)
+        lies = None if payload.size <= room else _part_content(context.store.spool, parcel, place)
         if lies is not None:
             payloads.append(distant(payload, lies))
             continue
         room -= payload.size
-        travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
+        travelled = body_slice(context.store.spool, parcel, place.offset, place.length)
         data = part_data(payload, place, travelled)
         if data is None:
             raise _changed(stored, "put its bytes back from a backup")
@@ -430,10 +432,10 @@ def part_data(payload: Payload, place: PartPlace, travelled: bytes) -> bytes | N
     return data if same else None
 
 
-def _is_proved(node: Node, parcel: StoredParcel, *, at_once: bool) -> bool:
+def _is_proved(context: HandlerContext, parcel: StoredParcel, *, at_once: bool) -> bool:
     """Whether the files of a parcel are what they were."""
     files = parcel.spooled
-    return not files or node.proofs.hold(files, node.now(), at_once=at_once)
+    return not files or context.proofs.hold(files, context.now(), at_once=at_once)
 
 
 def _part_content(spool: Spool, parcel: StoredParcel, place: PartPlace) -> Content | None:
@@ -458,7 +460,9 @@ def _changed(stored: StoredIncoming, remedy: str) -> StoreProblem:
     )
 
 
-def digest_of_copy(node: Node, stored: StoredIncoming, copy: Message, digest: str) -> str:
+def digest_of_copy(
+    context: HandlerContext, stored: StoredIncoming, copy: Message, digest: str
+) -> str:
     """The identity digest by which a signed copy is judged: its own, or that of the first one
     if it differs from it in nothing that is signed.
 
@@ -471,7 +475,7 @@ def digest_of_copy(node: Node, stored: StoredIncoming, copy: Message, digest: st
     try:
         # What was written down says it; no byte of a payload is needed.
         first_one = (
-            accepted(node, stored) if stored.view is None else read_view(stored.view).message
+            accepted(context, stored) if stored.view is None else read_view(stored.view).message
         )
         types = [payload.media_type for payload in first_one.payloads]
     except OncewireError:
@@ -483,10 +487,10 @@ def digest_of_copy(node: Node, stored: StoredIncoming, copy: Message, digest: st
     return first if identity_digest(replace(copy, payloads=alike)) == first else digest
 
 
-def as_agreed(node: Node, stored: StoredIncoming, header: Header) -> Header:
+def as_agreed(context: HandlerContext, stored: StoredIncoming, header: Header) -> Header:
     """The header with its parties as the agreement names them: whoever reads the first id of a
     sender reads the one that was proved, and not one that was written before it."""
-    agreement = node.agreement_accepted(stored)
+    agreement = context.agreement_accepted(stored)
     if agreement is None:
         # Accepted by a version that kept none.
         return header
@@ -503,7 +507,7 @@ def _is_accepted(message: Message, stored: StoredIncoming) -> bool:
     return named and identity_digest(message) == stored.incoming.digest
 
 
-def _views(node: Node, opening: Opening) -> Iterator[Message]:
+def _views(context: HandlerContext, opening: Opening) -> Iterator[Message]:
     """What a signature covers comes first: the rest of a message is anybody's word."""
     received = opening.received
     if received.signed:
@@ -513,7 +517,7 @@ def _views(node: Node, opening: Opening) -> Iterator[Message]:
             # Nobody here checks signatures of this sender, and this one is not for us.
             pass
         else:
-            believed = read_verified(opening.received, covered, node.limits).message
+            believed = read_verified(opening.received, covered, context.limits).message
             yield believed
             # Versions before this one left the parts in the order in which they came.
             places = [payload.content_id for payload in received.message.payloads]
@@ -522,11 +526,11 @@ def _views(node: Node, opening: Opening) -> Iterator[Message]:
     yield opening.received.message
 
 
-def _security_of(node: Node, message: Message, stored: StoredIncoming) -> Security:
+def _security_of(context: HandlerContext, message: Message, stored: StoredIncoming) -> Security:
     """By what its payloads were closed: as was agreed when it was accepted."""
-    agreement = node.agreement_accepted(stored)
+    agreement = context.agreement_accepted(stored)
     if agreement is None:
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        agreement = agreement_for(context, stored.facts.cpa_id, stored.peer)
     if agreement is None:
         return Security()
     return find_binding(agreement, Direction.RECEIVE, message).security

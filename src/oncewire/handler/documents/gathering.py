@@ -20,7 +20,7 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.handler.actions import Join
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_received
 from oncewire.message.envelope import Message
 from oncewire.message.form import Form
@@ -226,7 +226,9 @@ def _refusal(kind: type[EbxmlError], problem: str, name: str) -> EbxmlError:
     return kind(problem, location=f"{_NOTE}{name}", remedy=remedy)
 
 
-def claim(node: Node, tx: Transaction, document: SplitDocument, message: Message) -> SplitDocument:
+def claim(
+    context: HandlerContext, tx: Transaction, document: SplitDocument, message: Message
+) -> SplitDocument:
     """Note of every fragment that an index names whose it is; those that are here are its
     document's from now on."""
     named, here = named_in(message), early(tx, document.sender, message)
@@ -234,10 +236,10 @@ def claim(node: Node, tx: Transaction, document: SplitDocument, message: Message
         return document
     total = str(len(named) + 1)
     # Each of them may come persistDuration after the one before.
-    until = node.now() + len(named) * node.terms_of(tx, document.terms_id).persist_duration
+    until = context.now() + len(named) * context.terms_of(tx, document.terms_id).persist_duration
     for number, name in enumerate(named, 1):
         note = here.get(number) or SplitDocument(
-            document.sender, note_key(name), 2, document.terms_id, node.now()
+            document.sender, note_key(name), 2, document.terms_id, context.now()
         )
         about = (document.split_id, str(number), total)
         claimed = replace(note, size=0, about=about, latest_at=until, state=DocumentState.WHOLE)
@@ -245,7 +247,7 @@ def claim(node: Node, tx: Transaction, document: SplitDocument, message: Message
         stored = tx.incoming(document.sender, name) if number in here else None
         if stored is not None:
             document = document.add(number, here[number].size)
-            hand_to_document(node, tx, stored, Split(document.split_id, number, len(named) + 1))
+            hand_to_document(context, tx, stored, Split(document.split_id, number, len(named) + 1))
     return document
 
 
@@ -268,7 +270,7 @@ def latest_of(early_ones: Iterable[SplitDocument]) -> dict[tuple[str, ...], Inst
 
 
 def hand_to_document(
-    node: Node, tx: Transaction, stored: StoredIncoming, split: Split | None = None
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, split: Split | None = None
 ) -> None:
     """A part is its document's: that is its hand-over, and its confirmation too. `split`: which
     part of which, where it was not known when it came."""
@@ -277,7 +279,7 @@ def hand_to_document(
     what = HandedOver(split_id=stored.facts.split_id)
     if split is not None:
         what = HandedOver(split_id=split.split_id, split_number=split.number)
-    journal_received(node, tx, stored, what, incoming, incoming.digest)
+    journal_received(context, tx, stored, what, incoming, incoming.digest)
 
 
 def parts_of(
@@ -332,7 +334,7 @@ def about_document(header: Header, facts: MessageFacts) -> tuple[str, ...]:
 
 
 def check_gathering(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     sender: str,
     message: Message,
@@ -360,7 +362,7 @@ def check_gathering(
             location="//SplitNumber",
             remedy="send each part of a document as the one payload of its message",
         )
-    _check_bounds(Bounds.of(node.limits, terms), tx, known, sender, split, message)
+    _check_bounds(Bounds.of(context.limits, terms), tx, known, sender, split, message)
 
 
 def _check_name(message: Message, split: Split) -> None:
@@ -416,18 +418,18 @@ def completes(tx: Transaction, sender: str, split: Split, message: Message) -> b
     return count + 1 >= split.total
 
 
-def in_spool(node: Node, parcel: StoredParcel) -> StoredParcel:
+def in_spool(context: HandlerContext, parcel: StoredParcel) -> StoredParcel:
     """The bytes of a part where a document can be made of them."""
     body = parcel.body[0] if len(parcel.body) == 1 else b""
     if not isinstance(body, bytes) or len(body) <= INLINE:
         return parcel
-    name, length = node.store.spool.put((body,))
-    node.spooled.append(name)
+    name, length = context.store.spool.put((body,))
+    context.spooled.append(name)
     return replace(parcel, body=(SpoolSlice(name, 0, length),))
 
 
 def gather(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredIncoming,
     message: Message,
@@ -443,22 +445,22 @@ def gather(
         split.split_id,
         split.total,
         incoming.terms_id,
-        node.now(),
+        context.now(),
         about=about_document(message.header, stored.facts),
     )
-    document = claim(node, tx, document, message)
+    document = claim(context, tx, document, message)
     document = replace(
         document.add(split.number, stored.facts.size),
-        latest_at=node.now(),
+        latest_at=context.now(),
         last_part=incoming.message_id if last else "",
         channel=incoming.channel,
     )
     tx.save_document(document)
     if incoming.state is IncomingState.GATHERED:
-        gathered(node, tx, stored)
+        gathered(context, tx, stored)
 
 
-def gathered(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+def gathered(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> None:
     """The turn of a part has come: it is its document's, which may be complete with it."""
     incoming, split_id = stored.incoming, stored.facts.split_id or ""
     document = tx.document(incoming.sender, split_id)
@@ -470,27 +472,27 @@ def gathered(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
     if not document.last_part and incoming.message_id != split_id:
         # Otherwise it is complete, and what its sender hears of the last part decides over all
         # whose turn came with it.
-        hand_to_document(node, tx, stored)
+        hand_to_document(context, tx, stored)
     if not document.complete:
         return
     parts = tx.parts(incoming.sender, split_id)
     if all(part.incoming.state is not IncomingState.HELD for part in parts):
         joining = replace(document.moved(DocumentState.JOINING), position=tx.take_place())
         tx.save_document(joining)
-        begin(node, joining)
+        begin(context, joining)
 
 
-def begin(node: Node, document: SplitDocument) -> None:
+def begin(context: HandlerContext, document: SplitDocument) -> None:
     """Have a document put together after the commit. What follows it in order waits meanwhile."""
-    node.joining[document.key] = (document.channel, document.position)
-    node.actions.append(Join(*document.key))
+    context.joining[document.key] = (document.channel, document.position)
+    context.actions.append(Join(*document.key))
 
 
-def begin_all(node: Node, tx: Transaction) -> None:
+def begin_all(context: HandlerContext, tx: Transaction) -> None:
     """After a restart: what was not put together yet."""
     for document in tx.open_documents():
         if document.state is DocumentState.JOINING:
-            begin(node, document)
+            begin(context, document)
 
 
 def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from oncewire.errors import StoreDamaged
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import addresses_for
 from oncewire.handler.sealing.seal import route_of, seal, unpack_draft
@@ -215,7 +215,11 @@ def may_be_named(stored: StoredOutgoing, document: SplitDocument) -> bool:
 
 
 def enter_index(
-    node: Node, tx: Transaction, stored: StoredOutgoing, document: SplitDocument, terms: Terms
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    document: SplitDocument,
+    terms: Terms,
 ) -> None:
     """Give the document's own message its bytes and its first attempt."""
     message_id, parcel = stored.outgoing.message_id, tx.outgoing_parcel(stored.outgoing.message_id)
@@ -228,15 +232,15 @@ def enter_index(
         inline = tuple(_inline(content) for content in original.contents if content.inline)
         message = replace(message, manifest=_manifest(original, document, terms), payloads=inline)
         composed = codec.as_stated(message)
-        parcel = seal(node, composed, route_of(node, stored, terms, composed))
+        parcel = seal(context, composed, route_of(context, stored, terms, composed))
         outgoing = replace(outgoing, expires_at=composed.header.time_to_live)
         whole = document.moved(DocumentState.WHOLE)
         # From now on it is kept: what is heard of it may come long after its first fragment.
-        tx.save_document(replace(whole, latest_at=node.now()))
-    addresses = addresses_for(node, tx, stored, terms.transports)
-    due = SenderStep(replace(outgoing, next_attempt_at=node.now()), None, ())
-    step = first_attempt(node, tx, stored, due, terms, node.now(), addresses)
-    perform(node, tx, stored, None, step, terms, parcel=parcel, addresses=addresses)
+        tx.save_document(replace(whole, latest_at=context.now()))
+    addresses = addresses_for(context, tx, stored, terms.transports)
+    due = SenderStep(replace(outgoing, next_attempt_at=context.now()), None, ())
+    step = first_attempt(context, tx, stored, due, terms, context.now(), addresses)
+    perform(context, tx, stored, None, step, terms, parcel=parcel, addresses=addresses)
 
 
 def _inline(content: Content) -> Payload:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from oncewire.errors import StoreDamaged
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.documents.outgoing_document import (
     Content,
     Original,
@@ -69,34 +69,36 @@ def document_of(tx: Transaction, stored: StoredOutgoing) -> SplitDocument | None
     return None if stored.facts.split_id is None else tx.document("", stored.facts.split_id)
 
 
-def may_go_on(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+def may_go_on(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Whether the next part of a document may go out: not too many are under way. Of terms that
     cannot be read whoever makes the part will hear."""
     document = document_of(tx, stored)
     if document is None or document.state is not DocumentState.OPEN:
         return False
     try:
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        terms = context.terms_of(tx, stored.outgoing.terms_id)
     except StoreDamaged:
         return True
     return document.under_way < parts_under_way(part_size(terms))
 
 
-def release(node: Node) -> Iterator[tuple[str, Exception]]:
+def release(context: HandlerContext) -> Iterator[tuple[str, Exception]]:
     """Send what there is room for of documents that no window holds back; gives those that cannot
     go on, with their trouble."""
-    while node.releasing:
-        message_id = next(iter(node.releasing))
-        del node.releasing[message_id]
+    while context.releasing:
+        message_id = next(iter(context.releasing))
+        del context.releasing[message_id]
         went = [True]
         while went.pop():
-            trouble = node.apart(partial(_release_one, node, message_id, went))
+            trouble = context.isolated_step(partial(_release_one, context, message_id, went))
             if trouble is not None:
                 yield message_id, trouble
                 break
 
 
-def _release_one(node: Node, message_id: str, went: list[bool], tx: Transaction) -> None:
+def _release_one(
+    context: HandlerContext, message_id: str, went: list[bool], tx: Transaction
+) -> None:
     """Send the next part, if there is one and room for it, or what names them all; tells `went`
     so."""
     stored = tx.outgoing(message_id)
@@ -104,24 +106,24 @@ def _release_one(node: Node, message_id: str, went: list[bool], tx: Transaction)
     if stored is None or document is None or document.channel is not None:
         went.append(False)
         return
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     if document.complete:
         if may_be_named(stored, document):
-            enter_index(node, tx, stored, document, terms)
+            enter_index(context, tx, stored, document, terms)
         went.append(False)
         return
     ready = (
         document.released < document.total
         and stored.outgoing.state not in FINAL_OUTGOING
-        and may_go_on(node, tx, stored)
+        and may_go_on(context, tx, stored)
     )
     if ready:
-        enter_next(node, tx, stored, None, terms)
+        enter_next(context, tx, stored, None, terms)
     went.append(ready)
 
 
 def enter_next(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     channel: SendingChannel | None,
@@ -139,18 +141,18 @@ def enter_next(
     original = Original.read(tx.outgoing_parcel(message_id), message_id)
     mid = original.fragment_action is not None
     part = nth_part(original.sizes, part_size(terms, base64=mid), number)
-    composed, place = _compose(node, stored, original, document, part)
-    route = route_of(node, stored, terms, composed)
-    composed, stamped = _stamped(composed, channel, terms, node.now())
-    fresh = _row(node, stored, composed, number)
-    _journal(node, tx, fresh)
-    entered = enter_window(fresh.outgoing, stamped, terms, node.now())
+    composed, place = _compose(context, stored, original, document, part)
+    route = route_of(context, stored, terms, composed)
+    composed, stamped = _stamped(composed, channel, terms, context.now())
+    fresh = _row(context, stored, composed, number)
+    _journal(context, tx, fresh)
+    entered = enter_window(fresh.outgoing, stamped, terms, context.now())
     sequence = sequence_of(entered.outgoing, terms)
     if sequence is not None:
         composed = with_number(composed, sequence, terms)
-    parcel = _around(node, closed(node, composed, route), place, composed)
-    addresses = addresses_for(node, tx, fresh, terms.transports)
-    step = first_attempt(node, tx, fresh, entered, terms, node.now(), addresses)
+    parcel = _around(context, closed(context, composed, route), place, composed)
+    addresses = addresses_for(context, tx, fresh, terms.transports)
+    step = first_attempt(context, tx, fresh, entered, terms, context.now(), addresses)
     fresh = replace(fresh, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     tx.save_document(replace(document, released=number))
@@ -159,11 +161,11 @@ def enter_next(
         # channel, and have its deadline.
         moved = stored.outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None, channel=None)
         tx.save_outgoing(moved)
-    perform(node, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
+    perform(context, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
 
 
 def _compose(
-    node: Node,
+    context: HandlerContext,
     stored: StoredOutgoing,
     original: Original,
     document: SplitDocument,
@@ -173,7 +175,7 @@ def _compose(
     message = codec.read(unpack_draft(original.draft)).message
     content = original.travelling[part.payload]
     place = SpoolSlice(content.name, part.offset, part.length)
-    with node.store.spool.open(content.name) as spooled:
+    with context.store.spool.open(content.name) as spooled:
         spooled.seek(part.offset)
         data = spooled.read(part.length)
     if len(data) != part.length:
@@ -237,12 +239,14 @@ def _stamped(
     return stamped(message, stamp), channel
 
 
-def _row(node: Node, stored: StoredOutgoing, message: Message, number: int) -> StoredOutgoing:
+def _row(
+    context: HandlerContext, stored: StoredOutgoing, message: Message, number: int
+) -> StoredOutgoing:
     header = message.header
     outgoing = Outgoing(
         header.message_id,
         stored.outgoing.terms_id,
-        node.now(),
+        context.now(),
         stored.outgoing.channel,
         expires_at=header.time_to_live,
     )
@@ -259,7 +263,7 @@ def _row(node: Node, stored: StoredOutgoing, message: Message, number: int) -> S
     )
 
 
-def _journal(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
+def _journal(context: HandlerContext, tx: Transaction, part: StoredOutgoing) -> None:
     facts, outgoing = part.facts, part.outgoing
     what = Submitted(
         from_party=facts.from_party,
@@ -273,7 +277,7 @@ def _journal(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
         split_number=facts.split_number,
         split_total=facts.split_total,
     )
-    node.write(
+    context.write(
         tx,
         [Note(what, outgoing.message_id, facts.ref_to, outgoing.channel)],
         terms_id=outgoing.terms_id,
@@ -284,7 +288,9 @@ def _journal(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
     )
 
 
-def _around(node: Node, parcel: Parcel, place: SpoolSlice, message: Message) -> StoredParcel:
+def _around(
+    context: HandlerContext, parcel: Parcel, place: SpoolSlice, message: Message
+) -> StoredParcel:
     """The bytes of a part, with the range of the document's file in the place of its content. What
     was encrypted, or written for mail, has no such range and is stored as it is."""
     (payload,) = message.payloads
@@ -292,7 +298,7 @@ def _around(node: Node, parcel: Parcel, place: SpoolSlice, message: Message) -> 
     end = body.rfind(_END)
     begin = end - place.length
     if not payload.data or begin < 0 or body[begin:end] != payload.data:
-        return sealed(node, parcel)
+        return sealed(context, parcel)
     headers = with_digest(parcel).headers
     return StoredParcel(parcel.content_type, headers, (body[:begin], place, body[end:]))
 
@@ -308,17 +314,17 @@ def _around(node: Node, parcel: Parcel, place: SpoolSlice, message: Message) -> 
 _FAILED = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
 
 
-def follow(node: Node) -> None:
+def follow(context: HandlerContext) -> None:
     """Draw the consequences of every part that has ended since the last commit."""
-    while node.parts_ended:
-        message_id = node.parts_ended.pop(0)
-        with node.transition() as tx:
+    while context.parts_ended:
+        message_id = context.parts_ended.pop(0)
+        with context.transition() as tx:
             part = tx.outgoing(message_id)
             if part is not None and is_part(part):
-                _part_ended(node, tx, part)
+                _part_ended(context, tx, part)
 
 
-def _part_ended(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
+def _part_ended(context: HandlerContext, tx: Transaction, part: StoredOutgoing) -> None:
     split_id, number = part.facts.split_id or "", part.facts.split_number or 0
     document, whole = tx.document("", split_id), tx.outgoing(split_id)
     if document is None or whole is None or not has_parts(whole):
@@ -329,17 +335,17 @@ def _part_ended(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
         tx.save_document(document)
         whole, proof = _proof(tx, whole, part)
         if document.complete and proof is not None:
-            _delivered(node, tx, document, whole, proof)
+            _delivered(context, tx, document, whole, proof)
     elif state in _FAILED:
         # A hub may have taken back what it had said of it.
         document = document.drop(number)
         tx.save_document(document)
         if document.state is not DocumentState.FAILED:
-            _failed(node, tx, document, whole, part)
+            _failed(context, tx, document, whole, part)
     if document.channel is None:
-        node.releasing[split_id] = None
+        context.releasing[split_id] = None
     else:
-        node.admissions[document.channel] = None
+        context.admissions[document.channel] = None
 
 
 def _proof(
@@ -360,24 +366,28 @@ def _proof(
 
 
 def _delivered(
-    node: Node, tx: Transaction, document: SplitDocument, whole: StoredOutgoing, proof: Proof
+    context: HandlerContext,
+    tx: Transaction,
+    document: SplitDocument,
+    whole: StoredOutgoing,
+    proof: Proof,
 ) -> None:
     """Every part has arrived, and with the last of them the document."""
     if whole.outgoing.state is OutgoingState.DELIVERED:
         return
-    tx.save_document(_ended(node, document, DocumentState.WHOLE))
-    _step(node, tx, whole, parts_arrived(whole.outgoing, proof))
+    tx.save_document(_ended(context, document, DocumentState.WHOLE))
+    _step(context, tx, whole, parts_arrived(whole.outgoing, proof))
 
 
 def _failed(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     document: SplitDocument,
     whole: StoredOutgoing,
     part: StoredOutgoing,
 ) -> None:
     """A part will not arrive, or nobody knows whether it did; no further part is sent."""
-    tx.save_document(_ended(node, document, DocumentState.FAILED))
+    tx.save_document(_ended(context, document, DocumentState.FAILED))
     if whole.outgoing.state in _FAILED:
         # Its own time ran out, or the operator gave it up: that was told.
         return
@@ -386,21 +396,23 @@ def _failed(
         document.released < document.total
     )
     why = f"part {part.facts.split_number} of {document.total}: {part.outgoing.reason}"
-    _step(node, tx, whole, part_failed(whole.outgoing, why, certain=certain))
+    _step(context, tx, whole, part_failed(whole.outgoing, why, certain=certain))
 
 
-def _ended(node: Node, document: SplitDocument, state: DocumentState) -> SplitDocument:
+def _ended(context: HandlerContext, document: SplitDocument, state: DocumentState) -> SplitDocument:
     """The document at its end, from which on it is kept: what is heard of its last part may come
     long after the first was sent."""
-    return replace(document.moved(state), latest_at=node.now())
+    return replace(document.moved(state), latest_at=context.now())
 
 
-def _step(node: Node, tx: Transaction, whole: StoredOutgoing, step: SenderStep) -> None:
+def _step(
+    context: HandlerContext, tx: Transaction, whole: StoredOutgoing, step: SenderStep
+) -> None:
     if not step.outgoing.attempts:
         # It has no first send of its own that it could be kept from.
-        step = replace(step, outgoing=replace(step.outgoing, first_sent_at=node.now()))
-    terms = node.terms_of(tx, whole.outgoing.terms_id)
-    perform(node, tx, whole, None, step, terms)
+        step = replace(step, outgoing=replace(step.outgoing, first_sent_at=context.now()))
+    terms = context.terms_of(tx, whole.outgoing.terms_id)
+    perform(context, tx, whole, None, step, terms)
 
 
 def parts_sent(tx: Transaction, document: SplitDocument | None) -> list[StoredOutgoing]:
@@ -416,7 +428,7 @@ def parts_sent(tx: Transaction, document: SplitDocument | None) -> list[StoredOu
 
 
 def abandon_document(
-    node: Node, tx: Transaction, whole: StoredOutgoing, by: str | None = None
+    context: HandlerContext, tx: Transaction, whole: StoredOutgoing, by: str | None = None
 ) -> None:
     """The operator gives a document up, and with it the parts that are under way."""
     document = tx.document("", whole.outgoing.message_id)
@@ -431,16 +443,16 @@ def abandon_document(
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     given_up = whole.outgoing.failed(OutgoingEvent.ABANDONED, to, "abandoned by the operator")
     effects = (note_of(Abandoned(by), given_up), *failure(given_up, "abandoned"))
-    _step(node, tx, whole, SenderStep(given_up, None, effects))
+    _step(context, tx, whole, SenderStep(given_up, None, effects))
     if document is None:
         return
-    tx.save_document(_ended(node, document, DocumentState.FAILED))
+    tx.save_document(_ended(context, document, DocumentState.FAILED))
     for part in parts_sent(tx, document):
         if part.outgoing.state not in FINAL_OUTGOING:
             channel, terms = (
                 load_channel(tx, part.outgoing),
-                node.terms_of(tx, part.outgoing.terms_id),
+                context.terms_of(tx, part.outgoing.terms_id),
             )
-            perform(node, tx, part, channel, abandon(part.outgoing, channel, terms, by), terms)
+            perform(context, tx, part, channel, abandon(part.outgoing, channel, terms, by), terms)
     if document.channel is not None:
-        node.admissions[document.channel] = None
+        context.admissions[document.channel] = None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from oncewire.errors import InvalidValue
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.documents.gathering import Bounds, check_to_send
 from oncewire.handler.documents.outgoing_document import Content, Original
 from oncewire.handler.route import Route
@@ -105,11 +105,13 @@ def needs_compressing(payloads: tuple[Payload, ...], terms: Terms) -> bool:
     return terms.compress_encoding is not None and needs_parts(payloads, terms)
 
 
-def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> tuple[Content, ...]:
+def put_into_spool(
+    context: HandlerContext, payloads: tuple[Payload, ...], route: Route
+) -> tuple[Content, ...]:
     """Write each payload as it will travel, or take what `handing_in` has written in a thread. The
-    files are in use: `node.spooled` gets them, or whoever asked for them gives them back."""
-    ready = node.compressed.get(compressed_key(payloads, route))
-    return ready.pop() if ready else write_contents(node, payloads, route)
+    files are in use: `context.spooled` gets them, or whoever asked for them gives them back."""
+    ready = context.compressed.get(compressed_key(payloads, route))
+    return ready.pop() if ready else write_contents(context, payloads, route)
 
 
 def compressed_key(payloads: tuple[Payload, ...], route: Route) -> tuple[object, ...]:
@@ -129,21 +131,23 @@ def _encoding(route: Route) -> str | None:
     return route.terms.compress_encoding
 
 
-def write_contents(node: Node, payloads: tuple[Payload, ...], route: Route) -> tuple[Content, ...]:
+def write_contents(
+    context: HandlerContext, payloads: tuple[Payload, ...], route: Route
+) -> tuple[Content, ...]:
     """Write each payload as it will travel; may be called in any thread."""
     terms, form = route.terms, route.form
-    spool, encoding = node.store.spool, _encoding(route)
+    spool, encoding = context.store.spool, _encoding(route)
     mid = form.parts is PartsForm.MID
     contents: list[Content] = []
     try:
         for payload in payloads:
             large = payload.size > (terms.max_size or payload.size)
-            ratio = Bounds.of(node.limits, terms).limits.compression_ratio
+            ratio = Bounds.of(context.limits, terms).limits.compression_ratio
             content = _content(spool, payload, encoding if large else None, ratio)
             contents += [replace(content, inline=mid and not large)]
         original = Original(b"", tuple(contents), form.fragment_action if mid else None)
         size = sum(payload.size for payload in payloads)
-        check_to_send(node.limits, terms, size, _count_parts(original, terms))
+        check_to_send(context.limits, terms, size, _count_parts(original, terms))
     except BaseException:
         for content in contents:
             spool.give_back(content.name)
@@ -186,7 +190,7 @@ def _bytes_of(spool: Spool, payload: Payload) -> Iterator[bytes]:
 
 
 def store_document(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     facts: MessageFacts,
@@ -197,41 +201,41 @@ def store_document(
 
     It stands in its stream like any other message, and what follows it there waits for its parts.
     """
-    header, terms, now = message.header, route.terms, node.now()
+    header, terms, now = message.header, route.terms, context.now()
     message_id = header.message_id
-    node.spooled += [content.name for content in contents]
+    context.spooled += [content.name for content in contents]
     bare = replace(message, payloads=(), manifest=())
     draft, _ = draft_of(bare, route.form)
     mid = route.form.parts is PartsForm.MID
     original = Original(draft, contents, route.form.fragment_action if mid else None)
     total = _count_parts(original, terms)
     key = route.channel(message)
-    terms_id = node.keep_terms(tx, terms)
+    terms_id = context.keep_terms(tx, terms)
     outgoing = Outgoing(message_id, terms_id, now, key, expires_at=header.time_to_live)
     stored = StoredOutgoing(
         outgoing,
         replace(facts, split_id=message_id, split_total=total),
         route.peer,
         hop=len(message.routing),
-        agreement_id=node.keep_agreement(tx, route.agreement),
+        agreement_id=context.keep_agreement(tx, route.agreement),
     )
     tx.save_document(SplitDocument("", message_id, total, terms_id, now, channel=key))
-    _journal(node, tx, stored, message, total)
+    _journal(context, tx, stored, message, total)
     if key is None:
         # There is no window that its parts could wait for.
         moved = outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None)
         tx.add_outgoing(replace(stored, outgoing=moved), parcel=original.stored(), draft=None)
-        node.releasing[message_id] = None
+        context.releasing[message_id] = None
         return
     channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
     # Its parts are later than it, and what follows it is later than they.
     tx.save_sending_channel(replace(channel, last_stamp=channel.last_stamp + total))
     tx.add_outgoing(stored, parcel=original.stored(), draft=None)
-    node.admissions[key] = None
+    context.admissions[key] = None
 
 
 def _journal(
-    node: Node, tx: Transaction, stored: StoredOutgoing, message: Message, total: int
+    context: HandlerContext, tx: Transaction, stored: StoredOutgoing, message: Message, total: int
 ) -> None:
     header, outgoing = message.header, stored.outgoing
     what = Submitted(
@@ -246,7 +250,7 @@ def _journal(
         split_total=total,
         document_digest=document_digest([payload.digest for payload in message.payloads]),
     )
-    node.write(
+    context.write(
         tx,
         [Note(what, outgoing.message_id, header.ref_to_message_id, outgoing.channel)],
         terms_id=outgoing.terms_id,

@@ -14,7 +14,7 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Source
 from oncewire.handler.answering.answer import NOTHING, Answer, Awaited, post_or_reply
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.next_hop import send_onward
 from oncewire.handler.hub.passing import Previous, answered_here, pass_again, take_back
 from oncewire.message.envelope import Message, MessageKind
@@ -36,7 +36,7 @@ _GIVEN_UP = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
 class Midway:
     """One message between the hop it came by and the next."""
 
-    node: Node
+    context: HandlerContext
     tx: Transaction
     received: Received
     resolution: Resolution
@@ -64,10 +64,10 @@ class Midway:
     def send_on(self, stored: StoredIncoming, ahead: Agreement, *, kept_open: bool) -> None:
         """Store the onward copy and begin its way. What came on a connection of ours leaves on
         the one that waits for it."""
-        send_onward(self.node, self.tx, stored, ahead, self.terms if kept_open else None)
-        asked = answered_here(self.node, self.tx, self.message, self.source)
+        send_onward(self.context, self.tx, stored, ahead, self.terms if kept_open else None)
+        asked = answered_here(self.context, self.tx, self.message, self.source)
         if asked is not None:
-            take_back(self.node, asked, self.message.header.message_id)
+            take_back(self.context, asked, self.message.header.message_id)
 
     def waits_again(self, known: StoredIncoming, plan: SyncPlan) -> bool:
         """Whether a copy's connection waits too: the next hop is still at it, or has spoken,
@@ -75,13 +75,13 @@ class Midway:
         copy = self.tx.outgoing(known.incoming.message_id)
         if not self.keeps_open(plan) or copy is None or copy.outgoing.state in _GIVEN_UP:
             return False
-        pass_again(self.node, self.tx, known, self.terms)
+        pass_again(self.context, self.tx, known, self.terms)
         return True
 
     def ask_again(self, known: StoredIncoming) -> None:
         """A copy that waits for the To Party's own word, which nobody else can repeat."""
         if self.message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE:
-            pass_again(self.node, self.tx, known)
+            pass_again(self.context, self.tx, known)
 
     def until_forwarded(self, stored: StoredIncoming, plan: SyncPlan) -> Answer:
         """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""
@@ -98,7 +98,7 @@ class Midway:
     def _previous(self, stored: StoredIncoming, plan: SyncPlan) -> Previous:
         agreement, warnings = self.resolution.agreement, self.resolution.warnings
         return Previous(
-            self.node, self.tx, stored, self.received, agreement, self.terms, plan, warnings
+            self.context, self.tx, stored, self.received, agreement, self.terms, plan, warnings
         )
 
     def _say(self, previous: Previous, answer: StoredAnswer | None) -> Answer:
@@ -107,7 +107,7 @@ class Midway:
         kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None
         told = replace(previous.stored, answer=kept)
         return post_or_reply(
-            self.node, previous.agreement, told, answer, previous.plan, self.source
+            self.context, previous.agreement, told, answer, previous.plan, self.source
         )
 
 

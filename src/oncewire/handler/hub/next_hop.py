@@ -20,7 +20,7 @@ from oncewire.errors import (
     UnknownMessage,
 )
 from oncewire.handler.answering.answer import envelope_for
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.perform import first_attempt, open_incident, perform, resolve_incidents
@@ -52,7 +52,7 @@ from oncewire.wire.parcel import Received
 
 
 def send_onward(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredIncoming,
     ahead: Agreement,
@@ -65,7 +65,7 @@ def send_onward(
     """
     if stored.parcel is None:
         return
-    received = read_head(node.store.spool, stored.parcel, node.limits)
+    received = read_head(context.store.spool, stored.parcel, context.limits)
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
     # Where no connection waits this hop is no synchronous exchange, and is repeated (SYNC-18).
@@ -77,8 +77,8 @@ def send_onward(
     key = route.channel(message)
     outgoing = Outgoing(
         message.header.message_id,
-        node.keep_terms(tx, route.terms),
-        node.now(),
+        context.keep_terms(tx, route.terms),
+        context.now(),
         key,
         expires_at=message.header.time_to_live,
     )
@@ -88,9 +88,9 @@ def send_onward(
         route.peer,
         relayed_from=stored.facts.from_party,
         hop=len(message.routing) + 1,
-        agreement_id=node.keep_agreement(tx, ahead),
+        agreement_id=context.keep_agreement(tx, ahead),
     )
-    _journal_forwarded(node, tx, stored, copy, message)
+    _journal_forwarded(context, tx, stored, copy, message)
     channel = None
     if key is not None:
         channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
@@ -98,36 +98,40 @@ def send_onward(
             draft, files = relayed_draft(stored.parcel)
             tx.add_outgoing(copy, parcel=None, draft=draft, files=files)
             return
-    _begin(node, tx, copy, received, route, channel)
+    _begin(context, tx, copy, received, route, channel)
 
 
 def _begin(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     copy: StoredOutgoing,
     received: Received,
     route: Route,
     channel: SendingChannel | None,
 ) -> None:
-    now = stamp = node.now()
+    now = stamp = context.now()
     terms, before = route.terms, channel
     if channel is not None:
         # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
         channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
-    addresses = addresses_for(node, tx, copy, terms.transports)
-    step = first_attempt(node, tx, copy, entered, terms, now, addresses)
+    addresses = addresses_for(context, tx, copy, terms.transports)
+    step = first_attempt(context, tx, copy, entered, terms, now, addresses)
     sequence = sequence_of(entered.outgoing, terms)
     parcel = onward_parcel(
-        node, received.parcel, received.envelope, route, sequence, stamp, kept=True
+        context, received.parcel, received.envelope, route, sequence, stamp, kept=True
     )
     fresh = replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(node, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
+    perform(context, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
 
 
 def _journal_forwarded(
-    node: Node, tx: Transaction, stored: StoredIncoming, copy: StoredOutgoing, message: Message
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredIncoming,
+    copy: StoredOutgoing,
+    message: Message,
 ) -> None:
     """The row belongs to the stream that the message came on, whose number it uses up; the
     onward stream tells of itself when it gives the copy a number."""
@@ -140,7 +144,7 @@ def _journal_forwarded(
         epoch=came.epoch,
         number=came.number,
     )
-    node.write(
+    context.write(
         tx,
         [note],
         terms_id=outgoing.terms_id,
@@ -151,12 +155,12 @@ def _journal_forwarded(
     )
 
 
-def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+def report_failure(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
     """A hub that could not deliver tells the From Party (HOP-9, ERR-5..9).
 
     Only a notice that is stored and will be sent counts as telling.
     """
-    failed = _message_of(node, tx, stored)
+    failed = _message_of(context, tx, stored)
     if failed is None:
         raise UnknownMessage(
             f"the bytes of {stored.outgoing.message_id} are gone",
@@ -164,23 +168,23 @@ def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
         )
     unknown = stored.outgoing.state is OutgoingState.UNKNOWN
     notice_id = tell_from_party(
-        node, tx, failed, transmitted=unknown, reason=stored.outgoing.reason
+        context, tx, failed, transmitted=unknown, reason=stored.outgoing.reason
     )
-    write_notified(node, tx, stored, notice_id)
+    write_notified(context, tx, stored, notice_id)
 
 
 def tell_from_party(
-    node: Node, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
+    context: HandlerContext, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
 ) -> str:
     """Store the notice of a failure on its way to the From Party; returns its MessageId."""
-    back = _way_back(node, tx, failed)
+    back = _way_back(context, tx, failed)
     if back is None:
         raise AgreementProblem(
             f"no agreement leads back to {failed.header.from_party}",
             remedy="add an agreement with the From Party, or with a hub that reaches it",
         )
     route = route_under(back, back.sending)
-    envelope = replace(envelope_for(node, route), hop=route.hop(node.now()))
+    envelope = replace(envelope_for(context, route), hop=route.hop(context.now()))
     notice = answers.delivery_failure_for(
         failed, envelope, transmitted=transmitted, description=reason[:300]
     )
@@ -190,28 +194,28 @@ def tell_from_party(
     if not notice.reliable:
         terms = notice_terms(terms)
     route = replace(route, terms=terms)
-    store_outgoing(node, tx, notice, route)
+    store_outgoing(context, tx, notice, route)
     return notice.header.message_id
 
 
-def _way_back(node: Node, tx: Transaction, failed: Message) -> Agreement | None:
+def _way_back(context: HandlerContext, tx: Transaction, failed: Message) -> Agreement | None:
     """Today's way to the From Party; where there is none any more, the agreement that the
     message came under: what was taken under it is answered for under it."""
     header = failed.header
-    back = node.agreements.toward(header.from_party)
+    back = context.agreements.toward(header.from_party)
     for stored in () if back is not None else tx.incoming_by_id(header.message_id):
         if stored.facts.from_party == str(header.from_party):
-            back = back or node.agreement_kept(tx, stored.agreement_id)
+            back = back or context.agreement_kept(tx, stored.agreement_id)
     return back
 
 
-def _message_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Message | None:
+def _message_of(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> Message | None:
     """What the header of a message says that went on, or waits to."""
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     if parcel is not None:
-        return read_head(node.store.spool, parcel, node.limits).message
+        return read_head(context.store.spool, parcel, context.limits).message
     draft = tx.draft(stored.outgoing.message_id)
-    return None if draft is None else relayed(node, unpack_draft(draft)).message
+    return None if draft is None else relayed(context, unpack_draft(draft)).message
 
 
 # Stranded: what a hub acknowledged and cannot send on, because the way on is gone.
@@ -226,84 +230,90 @@ LOOK_AT = 10_000
 """Held messages that one look goes through; they are bounded by the windows of the streams."""
 
 
-def _ahead(node: Node, message: Message) -> Agreement | None:
+def _ahead(context: HandlerContext, message: Message) -> Agreement | None:
     header = message.header
-    return node.agreements.toward(header.to_party, header.service)
+    return context.agreements.toward(header.to_party, header.service)
 
 
-def go_on(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def go_on(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """A held message's turn has come to go on; False: it cannot, and the operator is called."""
-    message = _stranded_message(node, stored)
-    ahead = None if message is None else _ahead(node, message)
+    message = _stranded_message(context, stored)
+    ahead = None if message is None else _ahead(context, message)
     if ahead is None:
         problem = f"no agreement leads on to {stored.facts.to_party} any more"
         incoming = stored.incoming
-        open_incident(node, tx, Raise(problem, incoming.message_id), incoming)
+        open_incident(context, tx, Raise(problem, incoming.message_id), incoming)
         return False
-    _forward(node, tx, stored, ahead)
+    _forward(context, tx, stored, ahead)
     return True
 
 
-def go_on_at_last(node: Node, tx: Transaction, to_party: str | None = None) -> None:
+def resume_stranded_hops(
+    context: HandlerContext, tx: Transaction, to_party: str | None = None
+) -> None:
     """Send on what is stranded and has a way again, all of it or what is for one party."""
     stranded = [kept for kept in tx.held(LOOK_AT) if to_party in (None, kept.facts.to_party)]
-    for listed in sorted(stranded, key=lambda kept: _place(node, tx, kept.incoming)):
-        if not is_stranded(node, tx, listed):
+    for listed in sorted(stranded, key=lambda kept: _place(context, tx, kept.incoming)):
+        if not is_stranded(context, tx, listed):
             continue
-        stored = _whole(node, tx, listed)
-        message = None if stored is None else _stranded_message(node, stored)
-        ahead = None if message is None else _ahead(node, message)
+        stored = _whole(context, tx, listed)
+        message = None if stored is None else _stranded_message(context, stored)
+        ahead = None if message is None else _ahead(context, message)
         if stored is not None and ahead is not None:
-            _forward(node, tx, stored, ahead)
+            _forward(context, tx, stored, ahead)
 
 
-def _whole(node: Node, tx: Transaction, listed: StoredIncoming) -> StoredIncoming | None:
+def _whole(
+    context: HandlerContext, tx: Transaction, listed: StoredIncoming
+) -> StoredIncoming | None:
     """With its bytes; None: they cannot be read, and the operator is called."""
     incoming = listed.incoming
     try:
         stored = tx.incoming(incoming.sender, incoming.message_id)
         if stored is not None:
-            _stranded_message(node, stored)
+            _stranded_message(context, stored)
     except (StoreFull, StoreGone):
         raise
     except OncewireError as problem:
-        withhold(node, tx, listed, problem)
+        withhold(context, tx, listed, problem)
         return None
     return stored
 
 
-def is_stranded(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+def is_stranded(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether its turn to go on came and it is still here."""
     incoming = stored.incoming
-    if incoming.state is not IncomingState.HELD or node.is_ours(tx, stored):
+    if incoming.state is not IncomingState.HELD or context.is_ours(tx, stored):
         return False
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     held = () if channel is None else channel.held
     return all(held_message.message_id != incoming.message_id for held_message in held)
 
 
-def resume_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
+def resume_stranded(context: HandlerContext, tx: Transaction, message_id: str) -> bool:
     """The operator's word that the way is there again; False: no such message is stranded."""
-    found = _stranded(node, tx, message_id)
+    found = _stranded(context, tx, message_id)
     for stored in found:
-        message = _stranded_message(node, stored)
-        ahead = None if message is None else _ahead(node, message)
+        message = _stranded_message(context, stored)
+        ahead = None if message is None else _ahead(context, message)
         if ahead is None:
             raise NotAllowed(
                 f"no agreement leads on to {stored.facts.to_party}",
                 remedy="put back the agreement with that party, or with a hub that reaches it",
             )
         # Those before it on its stream go first.
-        go_on_at_last(node, tx, stored.facts.to_party)
+        resume_stranded_hops(context, tx, stored.facts.to_party)
     return bool(found)
 
 
-def abandon_stranded(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> bool:
+def abandon_stranded(
+    context: HandlerContext, tx: Transaction, message_id: str, by: str | None = None
+) -> bool:
     """The operator, called `by`, gives it up, and its From Party is told, unless it is itself a
     notice (C33); False: none is stranded."""
-    found = _stranded(node, tx, message_id)
+    found = _stranded(context, tx, message_id)
     for stored in found:
-        message = _stranded_message(node, stored)
+        message = _stranded_message(context, stored)
         if message is None:
             continue
         incoming = _forwarded(stored.incoming)
@@ -322,46 +332,48 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str, by: str | Non
             Note(Failed("not_delivered", "abandoned"), message_id, channel=incoming.channel),
         ]
         if owes_failure_notice(stored.facts.kind, reliable=True):
-            notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)
+            notice_id = tell_from_party(context, tx, message, transmitted=False, reason=reason)
             notes.append(Note(Notified("Error"), message_id, notice_id))
-        node.write(tx, notes, terms_id=incoming.terms_id, peer=stored.facts.from_party)
-        resolve_incidents(node, tx, Resolve(message_id), incoming.channel)
+        context.write(tx, notes, terms_id=incoming.terms_id, peer=stored.facts.from_party)
+        resolve_incidents(context, tx, Resolve(message_id), incoming.channel)
     return bool(found)
 
 
-def _stranded(node: Node, tx: Transaction, message_id: str) -> list[StoredIncoming]:
+def _stranded(context: HandlerContext, tx: Transaction, message_id: str) -> list[StoredIncoming]:
     try:
         found = tx.incoming_by_id(message_id)
     except StoreDamaged:
         # What cannot be read cannot go on either.
         return []
-    return [stored for stored in found if is_stranded(node, tx, stored)]
+    return [stored for stored in found if is_stranded(context, tx, stored)]
 
 
-def _forward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
+def _forward(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, ahead: Agreement
+) -> None:
     incoming = _forwarded(stored.incoming)
     tx.save_incoming(incoming)
-    resolve_incidents(node, tx, Resolve(incoming.message_id), incoming.channel)
-    send_onward(node, tx, replace(stored, incoming=incoming), ahead)
+    resolve_incidents(context, tx, Resolve(incoming.message_id), incoming.channel)
+    send_onward(context, tx, replace(stored, incoming=incoming), ahead)
 
 
 def _forwarded(incoming: Incoming) -> Incoming:
     return incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.FORWARDED)
 
 
-def _stranded_message(node: Node, stored: StoredIncoming) -> Message | None:
+def _stranded_message(context: HandlerContext, stored: StoredIncoming) -> Message | None:
     if stored.parcel is None:
         return None
-    return read_stored(node.store.spool, stored.parcel, node.limits).message
+    return read_stored(context.store.spool, stored.parcel, context.limits).message
 
 
-def _place(node: Node, tx: Transaction, incoming: Incoming) -> tuple[str, int, int]:
+def _place(context: HandlerContext, tx: Transaction, incoming: Incoming) -> tuple[str, int, int]:
     """Where it stands in its stream: numbers wrap, so they count from the one expected now."""
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     if channel is None or incoming.number is None:
         return "", 0, 0
     try:
-        numbers = node.terms_of(tx, incoming.terms_id).numbers
+        numbers = context.terms_of(tx, incoming.terms_id).numbers
     except OncewireError:
         return channel.key, incoming.epoch or 0, 0
     behind = numbers.distance(incoming.number, channel.expected)

@@ -26,7 +26,7 @@ from oncewire.handler.answering.answer import (
     write_answer,
 )
 from oncewire.handler.arrival import facts_under
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import (
     Route,
@@ -75,7 +75,7 @@ from oncewire.wire.parcel import Parcel, Received
 class Previous:
     """One message that a hub has in its store, and the hop it came by."""
 
-    node: Node
+    context: HandlerContext
     tx: Transaction
     stored: StoredIncoming
     received: Received
@@ -86,15 +86,15 @@ class Previous:
 
     @classmethod
     def read(
-        cls, node: Node, tx: Transaction, stored: StoredIncoming, plan: SyncPlan
+        cls, context: HandlerContext, tx: Transaction, stored: StoredIncoming, plan: SyncPlan
     ) -> Previous | None:
         """Read it again from the store; None where its bytes or its agreement are gone."""
-        agreement = agreement_of_hop(node, tx, stored)
+        agreement = agreement_of_hop(context, tx, stored)
         if agreement is None or stored.parcel is None:
             return None
-        received = read_stored(node.store.spool, stored.parcel, node.limits)
-        terms = node.terms_of(tx, stored.incoming.terms_id)
-        return cls(node, tx, stored, received, agreement, terms, plan)
+        received = read_stored(context.store.spool, stored.parcel, context.limits)
+        terms = context.terms_of(tx, stored.incoming.terms_id)
+        return cls(context, tx, stored, received, agreement, terms, plan)
 
     @property
     def message(self) -> Message:
@@ -106,12 +106,12 @@ class Previous:
         owed = ack_owed(self.message, self.terms, final=False)
         told = (*self.warnings, *warnings)
         answer = acknowledge(
-            self.node, self.message, self.agreement, owed, self.plan, self.received,
+            self.context, self.message, self.agreement, owed, self.plan, self.received,
             final=False, warnings=told,
         )  # fmt: skip
         incoming = self.stored.incoming
         self.tx.save_answer(incoming.sender, incoming.message_id, answer)
-        write_answer(self.node, self.tx, self.stored, answer, told)
+        write_answer(self.context, self.tx, self.stored, answer, told)
         return answer
 
     def until_forwarded(self) -> StoredAnswer | None:
@@ -127,7 +127,7 @@ class Previous:
     def report(self, error: Error) -> StoredAnswer | None:
         """An error that is told once and not kept; None where no message can say it."""
         try:
-            return answer_error(self.node, self.message, self.agreement, (error,), self.plan)
+            return answer_error(self.context, self.message, self.agreement, (error,), self.plan)
         except InvalidValue:
             # ebMS 2.0 has no Transient Error; unless it was agreed, HTTP has to say it.
             return None
@@ -191,80 +191,86 @@ _HERE = SyncPlan(SyncReplyMode.SIGNALS_AND_RESPONSE)
 """Whatever is said now leaves on the connection, and is owed on no other."""
 
 
-def waiting_for(node: Node, tx: Transaction, message_id: str) -> StoredIncoming | None:
+def waiting_for(context: HandlerContext, tx: Transaction, message_id: str) -> StoredIncoming | None:
     """The request of that id whose connection waits here now."""
-    if not node.relaying:
+    if not context.relaying:
         return None
     for stored in tx.incoming_by_id(message_id):
         key = (stored.incoming.sender, message_id)
-        if stored.incoming.state is IncomingState.FORWARDED and key in node.relaying:
+        if stored.incoming.state is IncomingState.FORWARDED and key in context.relaying:
             return stored
     return None
 
 
-def give_back(node: Node, asked: StoredIncoming, post: Post | PostAnswer) -> None:
+def give_back(context: HandlerContext, asked: StoredIncoming, post: Post | PostAnswer) -> None:
     """Let a message leave on the connection that waits for it, or else as it would have."""
     incoming = asked.incoming
-    node.actions.append(Relay(incoming.sender, incoming.message_id, post.parcel, instead=post))
+    context.actions.append(Relay(incoming.sender, incoming.message_id, post.parcel, instead=post))
 
 
-def take_back(node: Node, asked: StoredIncoming, message_id: str) -> None:
+def take_back(context: HandlerContext, asked: StoredIncoming, message_id: str) -> None:
     """The same for a message of ours that was about to leave on a connection of its own."""
-    for post in node.actions:
+    for post in context.actions:
         if isinstance(post, Post) and post.message_id == message_id:
-            node.actions.remove(post)
-            give_back(node, asked, post)
+            context.actions.remove(post)
+            give_back(context, asked, post)
             return
 
 
-def nothing_more(node: Node, tx: Transaction, message_id: str) -> None:
+def nothing_more(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """The onward exchange of a request is over: its connection waits no longer."""
-    asked = waiting_for(node, tx, message_id)
+    asked = waiting_for(context, tx, message_id)
     if asked is None:
         return
     key = (asked.incoming.sender, message_id)
-    given = (action for action in node.actions if isinstance(action, Relay))
+    given = (action for action in context.actions if isinstance(action, Relay))
     if all((each_relay.sender, each_relay.message_id) != key for each_relay in given):
-        node.actions.append(Relay(*key))
+        context.actions.append(Relay(*key))
 
 
 def not_passed(
-    node: Node, tx: Transaction, post: PostOn, ended: Transmission, fault: Parcel | None
+    context: HandlerContext,
+    tx: Transaction,
+    post: PostOn,
+    ended: Transmission,
+    fault: Parcel | None,
 ) -> None:
     """The next handler gave no message back: say what is known, in time for it to be heard.
 
     A status and a SOAP Fault go back as they are; of the rest the initiator is told what
     became of its message, and repeats it if it may.
     """
-    asked = waiting_for(node, tx, post.message_id)
+    asked = waiting_for(context, tx, post.message_id)
     if asked is None:
         return
     key = (post.sender, post.message_id)
     if fault is not None:
-        node.actions.append(Relay(*key, stored_parcel(fault), status=500))
+        context.actions.append(Relay(*key, stored_parcel(fault), status=500))
         return
     if ended.retry_after is not None:
-        node.actions.append(Relay(*key, status=503, retry_after=ended.retry_after))
+        context.actions.append(Relay(*key, status=503, retry_after=ended.retry_after))
         return
     error = unreachable_error(ended.reason) if ended.certain else timeout_error()
-    report = _report(node, asked, post.parcel, error)
-    node.actions.append(Relay(*key, None if report is None else report.parcel))
+    report = _report(context, asked, post.parcel, error)
+    context.actions.append(Relay(*key, None if report is None else report.parcel))
 
 
 def _report(
-    node: Node, asked: StoredIncoming, onward: StoredParcel, error: Error
+    context: HandlerContext, asked: StoredIncoming, onward: StoredParcel, error: Error
 ) -> StoredAnswer | None:
     """The error, addressed to the handler that the message came from; the copy that went on
     names this hub's own hop last."""
-    agreement = agreement_for(node, asked.facts.cpa_id, asked.peer)
+    agreement = agreement_for(context, asked.facts.cpa_id, asked.peer)
     if agreement is None:
         return None
-    message = read_stored(node.store.spool, onward, node.limits).message
+    message = read_stored(context.store.spool, onward, context.limits).message
     message = replace(message, routing=message.routing[:-1])
-    return answer_error(node, message, agreement, (error,), _HERE)
+    return answer_error(context, message, agreement, (error,), _HERE)
 
 
-def relay(node: Node, tx: Transaction, awaited: Awaited, said: Sequence[Relay]) -> Answer:
+def relay(
+    context: HandlerContext, tx: Transaction, awaited: Awaited, said: Sequence[Relay]
+) -> Answer:
     """What goes back on a connection that waited: what the next hop said, and beside it what
     this hub has to say itself (SYNC-8); nothing said: the time was up (SYNC-17)."""
     stored = tx.incoming(awaited.sender, awaited.message_id)
@@ -273,24 +279,26 @@ def relay(node: Node, tx: Transaction, awaited: Awaited, said: Sequence[Relay]) 
         return Answer(status.status, status.parcel, status.retry_after)
     parcels = [each_relay.parcel for each_relay in said if each_relay.parcel is not None]
     if stored is None or stored.passed_on:
-        return _together(node, parcels) if said else Answer(504)
-    previous = Previous.read(node, tx, stored, _HERE)
+        return _together(context, parcels) if said else Answer(504)
+    previous = Previous.read(context, tx, stored, _HERE)
     if previous is not None:
         own = previous.beside(relayed=bool(parcels)) if said else previous.overdue()
         if own is not None:
             parcels.insert(0, own.parcel)
         elif not parcels:
             return previous.come_back()
-    return _together(node, parcels)
+    return _together(context, parcels)
 
 
-def _together(node: Node, parcels: list[StoredParcel]) -> Answer:
+def _together(context: HandlerContext, parcels: list[StoredParcel]) -> Answer:
     """One message as it is, several one after the other: a hub writes into none of them."""
     if not parcels:
         return NOTHING
     if len(parcels) == 1:
         return Answer(200, parcels[0])
-    return Answer(200, sealed(node, bundle([whole_parcel(node, stored) for stored in parcels])))
+    return Answer(
+        200, sealed(context, bundle([whole_parcel(context, stored) for stored in parcels]))
+    )
 
 
 def is_answer(message: Message) -> bool:
@@ -302,7 +310,7 @@ def is_answer(message: Message) -> bool:
 
 
 def pass_on(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     received: Received,
     ahead: Agreement,
@@ -318,61 +326,65 @@ def pass_on(
     """
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
-    parcel = _through(node, tx, received, route)
+    parcel = _through(context, tx, received, route)
     if is_answer(message):
-        _post(node, tx, message, route, parcel, source, asked=asked)
+        _post(context, tx, message, route, parcel, source, asked=asked)
         return NOTHING
-    _remember(node, tx, message, ahead, before, source)
+    _remember(context, tx, message, ahead, before, source)
     plan = plan_reply(
         message, before.terms, can_answer=source.can_answer, final=False, ack_owed=False
     )
     if not awaits_onward(message, HopDuty.PROXY, plan):
-        _post(node, tx, message, route, parcel, source)
+        _post(context, tx, message, route, parcel, source)
         return NOTHING
     sender = str(sender_of(before.agreement, message.header.from_party))
-    return _keep_open(node, message, sender, route, parcel, before.terms)
+    return _keep_open(context, message, sender, route, parcel, before.terms)
 
 
 def pass_back(
-    node: Node, tx: Transaction, received: Received, asked: StoredIncoming, source: Source
+    context: HandlerContext,
+    tx: Transaction,
+    received: Received,
+    asked: StoredIncoming,
+    source: Source,
 ) -> None:
     """What answers a message that was passed on goes back to the handler that came from.
 
     It must come over the connection that leads on to the To Party, if its agreement binds one.
     """
-    ahead = _way_on(node, tx, asked)
-    before = agreement_of_hop(node, tx, asked)
+    ahead = _way_on(context, tx, asked)
+    before = agreement_of_hop(context, tx, asked)
     if ahead is None or before is None:
         raise ValueNotRecognized(
             f"no agreement leads to {asked.peer if ahead else asked.facts.to_party} any more",
             location="//MessageData/RefToMessageId",
             remedy="put back the agreement that the message came or went under",
         )
-    check_connection(node, ahead, source)
+    check_connection(context, ahead, source)
     kind = received.message.kind
     route = route_under(before, before.signal_binding(Direction.SEND, kind))
     error = kind is MessageKind.ERROR
-    parcel = _through(node, tx, received, route)
+    parcel = _through(context, tx, received, route)
     endpoint = EndpointType.ERROR if error else EndpointType.RESPONSE
-    _post(node, tx, received.message, route, parcel, source, endpoint, asked)
+    _post(context, tx, received.message, route, parcel, source, endpoint, asked)
 
 
-def _way_on(node: Node, tx: Transaction, asked: StoredIncoming) -> Agreement | None:
+def _way_on(context: HandlerContext, tx: Transaction, asked: StoredIncoming) -> Agreement | None:
     """The agreement by which a message went on to its To Party: today's, or where that is gone
     the one that our copy went under."""
-    today = agreement_toward(node, asked.facts.to_party, asked.facts.service)
+    today = agreement_toward(context, asked.facts.to_party, asked.facts.service)
     copy = None if today is not None else tx.outgoing(asked.incoming.message_id)
-    return today if copy is None else agreement_of_hop(node, tx, copy)
+    return today if copy is None else agreement_of_hop(context, tx, copy)
 
 
 def way_back(
-    node: Node, tx: Transaction, message: Message, asked: StoredIncoming | None
+    context: HandlerContext, tx: Transaction, message: Message, asked: StoredIncoming | None
 ) -> Agreement | None:
     """The way on for an answer to its From Party where no agreement of today leads there: what
     was taken under an agreement is answered for under it."""
     if asked is None or not _names_from_party(message, asked):
         return None
-    return agreement_of_hop(node, tx, asked)
+    return agreement_of_hop(context, tx, asked)
 
 
 def _names_from_party(message: Message, asked: StoredIncoming) -> bool:
@@ -391,19 +403,25 @@ def is_receipt(message: Message, asked: StoredIncoming) -> bool:
     )
 
 
-def is_from_beyond(node: Node, tx: Transaction, received: Received, asked: StoredIncoming) -> bool:
+def is_from_beyond(
+    context: HandlerContext, tx: Transaction, received: Received, asked: StoredIncoming
+) -> bool:
     """Whether another hub gives the To Party's signed receipt back: its signature is for the
     From Party to check, and of our own hop it says nothing."""
-    ahead = _way_on(node, tx, asked)
+    ahead = _way_on(context, tx, asked)
     if ahead is None or asked.facts.to_party in map(str, ahead.partner.party.ids):
         return False
-    wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
+    wanted = context.terms_of(tx, asked.incoming.terms_id).ack_requested
     signed = wanted is AckRequest.SIGNED or (wanted is not AckRequest.NONE and received.signed)
     return signed and is_receipt(received.message, asked)
 
 
 def relay_receipt(
-    node: Node, tx: Transaction, received: Received, asked: StoredIncoming, source: Source
+    context: HandlerContext,
+    tx: Transaction,
+    received: Received,
+    asked: StoredIncoming,
+    source: Source,
 ) -> None:
     """Give the To Party's acknowledgement back where the initiator waits for it, if it asked.
 
@@ -412,7 +430,7 @@ def relay_receipt(
     Party can prove what has reached it. And what is addressed to the initiator is the
     initiator's, though the agreement be gone that told the hub of him.
     """
-    wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
+    wanted = context.terms_of(tx, asked.incoming.terms_id).ack_requested
     typed = any(
         acknowledgment.type is not None for acknowledgment in received.message.acknowledgments
     )
@@ -420,14 +438,14 @@ def relay_receipt(
         typed
         or wanted is AckRequest.SIGNED
         or _names_from_party(received.message, asked)
-        or answered_here(node, tx, received.message, source) is not None
+        or answered_here(context, tx, received.message, source) is not None
     )
     if waits and wanted is not AckRequest.NONE:
-        pass_back(node, tx, received, asked, source)
+        pass_back(context, tx, received, asked, source)
 
 
 def pass_again(
-    node: Node, tx: Transaction, known: StoredIncoming, outer: Terms | None = None
+    context: HandlerContext, tx: Transaction, known: StoredIncoming, outer: Terms | None = None
 ) -> bool:
     """A copy of what the next hop has already: its sender still waits for the To Party's word,
     which was lost on the way back. Only the To Party can say it again, so it gets the copy.
@@ -441,18 +459,18 @@ def pass_again(
         # The onward hop is still at it, or has given up and said so.
         return False
     parcel = tx.outgoing_parcel(copy.outgoing.message_id)
-    terms = node.terms_of(tx, copy.outgoing.terms_id)
+    terms = context.terms_of(tx, copy.outgoing.terms_id)
     transport = copy.outgoing.transport_name(terms)
-    address = addresses_for(node, tx, copy, (transport,)).get(transport)
+    address = addresses_for(context, tx, copy, (transport,)).get(transport)
     if parcel is None or address is None:
         return False
     sender, message_id = known.incoming.sender, known.incoming.message_id
-    node.write(tx, [Note(PassedOn(), message_id)], peer=copy.peer)
+    context.write(tx, [Note(PassedOn(), message_id)], peer=copy.peer)
     if outer is None:
-        node.actions.append(PostAnswer(transport, address, parcel))
+        context.actions.append(PostAnswer(transport, address, parcel))
     else:
         timeout = onward_patience(outer, terms)
-        node.actions.append(PostOn(transport, address, parcel, sender, message_id, timeout))
+        context.actions.append(PostOn(transport, address, parcel, sender, message_id, timeout))
     return True
 
 
@@ -480,19 +498,21 @@ def asked_here(tx: Transaction, message: Message) -> StoredIncoming | None:
     return next(iter(named or found), None)
 
 
-def _through(node: Node, tx: Transaction, received: Received, route: Route) -> StoredParcel:
+def _through(
+    context: HandlerContext, tx: Transaction, received: Received, route: Route
+) -> StoredParcel:
     """The received bytes with this hop in their routing, and the row that says so."""
     message = received.message
     note = Note(PassedOn(), message.header.message_id, message.header.ref_to_message_id)
-    node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
+    context.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
     asks = AckRequest.NONE if is_answer(message) else message.asks_ack_of(Actor.NEXT_MSH)
     return onward_parcel(
-        node, received.parcel, received.envelope, route, None, node.now(), asks=asks
+        context, received.parcel, received.envelope, route, None, context.now(), asks=asks
     )
 
 
 def _remember(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     ahead: Agreement,
@@ -507,18 +527,18 @@ def _remember(
         facts.from_party,
         message.header.message_id,
         facts.digest,
-        node.keep_terms(tx, before.terms),
-        node.now(),
+        context.keep_terms(tx, before.terms),
+        context.now(),
     ).moved(IncomingEvent.ARRIVED, IncomingState.FORWARDED)
     peer, hop = peer_label(before.agreement), len(message.routing)
-    kept = node.keep_agreement(tx, before.agreement)
+    kept = context.keep_agreement(tx, before.agreement)
     tx.add_incoming(
         StoredIncoming(incoming, facts, peer, source.transport, None, hop=hop, agreement_id=kept)
     )
 
 
 def _post(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     route: Route,
@@ -536,51 +556,58 @@ def _post(
     if way is None:
         return
     post = PostAnswer(*way, parcel)
-    waiting = answered_here(node, tx, message, source)
+    waiting = answered_here(context, tx, message, source)
     if waiting is not None:
-        give_back(node, waiting, post)
+        give_back(context, waiting, post)
     elif asked is not None and message.kind is MessageKind.ERROR:
-        _owe(node, tx, message, route, parcel)
+        _owe(context, tx, message, route, parcel)
     else:
-        node.actions.append(post)
+        context.actions.append(post)
 
 
-def _owe(node: Node, tx: Transaction, message: Message, route: Route, parcel: StoredParcel) -> None:
+def _owe(
+    context: HandlerContext, tx: Transaction, message: Message, route: Route, parcel: StoredParcel
+) -> None:
     """Store a report that passes, and begin to send it on; a copy of one that is stored adds
     nothing to it."""
     message_id = message.header.message_id
     if tx.outgoing(message_id) is not None:
         return
-    terms, now = notice_terms(route.terms), node.now()
-    outgoing = Outgoing(message_id, node.keep_terms(tx, terms), now)
+    terms, now = notice_terms(route.terms), context.now()
+    outgoing = Outgoing(message_id, context.keep_terms(tx, terms), now)
     stored = StoredOutgoing(
         outgoing,
         facts_of(message),
         route.peer,
         relayed_from=str(message.header.from_party),
         hop=len(message.routing) + 1,
-        agreement_id=node.keep_agreement(tx, route.agreement),
+        agreement_id=context.keep_agreement(tx, route.agreement),
     )
-    addresses = addresses_for(node, tx, stored, terms.transports)
+    addresses = addresses_for(context, tx, stored, terms.transports)
     entered = enter_window(outgoing, None, terms, now)
-    step = first_attempt(node, tx, stored, entered, terms, now, addresses)
+    step = first_attempt(context, tx, stored, entered, terms, now, addresses)
     fresh = replace(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(node, tx, fresh, None, step, terms, parcel=parcel, addresses=addresses)
+    perform(context, tx, fresh, None, step, terms, parcel=parcel, addresses=addresses)
 
 
 def answered_here(
-    node: Node, tx: Transaction, message: Message, source: Source
+    context: HandlerContext, tx: Transaction, message: Message, source: Source
 ) -> StoredIncoming | None:
     """The request whose connection waits for this message, which came on one of our own."""
     reference = message.header.ref_to_message_id
     if source.transport != REPLY or reference is None:
         return None
-    return waiting_for(node, tx, reference)
+    return waiting_for(context, tx, reference)
 
 
 def _keep_open(
-    node: Node, message: Message, sender: str, route: Route, parcel: StoredParcel, outer: Terms
+    context: HandlerContext,
+    message: Message,
+    sender: str,
+    route: Route,
+    parcel: StoredParcel,
+    outer: Terms,
 ) -> Answer:
     """Send it on, and keep its connection until the next handler has spoken."""
     message_id = message.header.message_id
@@ -588,7 +615,7 @@ def _keep_open(
     if way is None:
         return NOTHING
     timeout = onward_patience(outer, route.terms)
-    node.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
+    context.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
     return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
 
 

@@ -1,4 +1,4 @@
-"""Shell: the engine in an event loop. Many callers, one commit for all that wait.
+"""CommitLoop: the engine in an event loop. Many callers, one commit for all that wait.
 
 Callers put verbs into a queue. Each turn of the loop runs every verb that waits, commits
 once, and only then gives results to their callers and lets actions leave. So one fsync
@@ -62,7 +62,7 @@ class _Work:
     result: Any = field(default=None)
 
 
-class Shell:
+class CommitLoop:
     """Runs the engine's verbs in turns; `perform` gets every action after its commit."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Shell:
             steps.append("tick")
             self._tick()
         # Dying at a step that has nothing to keep would show nothing.
-        durable = steps if self._kill.armed and self.engine.node.store.pending() else []
+        durable = steps if self._kill.armed and self.engine.context.store.pending() else []
         try:
             for step in durable:
                 self._kill.reach(f"{step} before commit")
@@ -228,7 +228,7 @@ class Shell:
     def _works(self, begun: list[_Work]) -> Iterator[_Work]:
         """The verbs of one turn, in the order in which they came; `begun` is told of each."""
         began = monotonic()
-        durable = self.engine.node.store.durable_seconds
+        durable = self.engine.context.store.durable_seconds
         enough = min(TURN_SECONDS, TURN_COMMITS * durable)
         for queue, seconds in ((self._queue, TURN_SECONDS), (self._aside, ASIDE_SECONDS)):
             # One at least: who stands aside is not forgotten, however many others there are.
@@ -338,7 +338,7 @@ class Pulse:
 class Supervisor:
     """Starts tasks, sees how they end, and knows whether the handler takes turns."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: CommitLoop) -> None:
         self._shell = shell
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulse = Pulse()

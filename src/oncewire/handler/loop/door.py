@@ -13,7 +13,7 @@ from oncewire.errors import OncewireError, StoreProblem, TransportProblem
 from oncewire.handler.actions import Action, Post, PostOn, Relay, Source
 from oncewire.handler.answering.answer import NOTHING, Answer, Awaited
 from oncewire.handler.arriving.inbound import Expected, Inbound, TooLarge, hear, take_in
-from oncewire.handler.loop.commit_loop import Shell
+from oncewire.handler.loop.commit_loop import CommitLoop
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.spool_reading import TooLong
@@ -95,7 +95,7 @@ class Relaying:
 
     def __init__(
         self,
-        shell: Shell,
+        shell: CommitLoop,
         carry: Carry,
         perform: Callable[[Action], None],
         spawn: Callable[[Coroutine[None, None, None]], None],
@@ -103,7 +103,7 @@ class Relaying:
         self._shell, self._carry, self._perform, self._spawn = shell, carry, perform, spawn
         self._connections = Connections()
         self._under_way = asyncio.Semaphore(UNDER_WAY_MAX)
-        shell.engine.node.relaying = self._connections.requests
+        shell.engine.context.relaying = self._connections.requests
 
     async def receive(
         self, verb: Callable[[], Answer], *, names: Sequence[str] = (), aside: bool = False
@@ -140,7 +140,7 @@ class Relaying:
         """Carry a message to the next hop, and take in what comes back."""
         for name in post.parcel.spooled:
             # Nothing here keeps its bytes, so its files stay until it has left.
-            self._shell.engine.node.store.spool.use(name)
+            self._shell.engine.context.store.spool.use(name)
         self._spawn(self._exchange(post))
 
     async def _exchange(self, post: PostOn) -> None:
@@ -151,7 +151,7 @@ class Relaying:
                 )
         finally:
             for name in post.parcel.spooled:
-                self._shell.engine.node.store.spool.let_go(name)
+                self._shell.engine.context.store.spool.let_go(name)
         ended = Transmission(
             post.message_id,
             0,
@@ -162,7 +162,7 @@ class Relaying:
             address=post.address,
         )
         engine = self._shell.engine
-        reply = await hear(engine.node, outcome)
+        reply = await hear(engine.context, outcome)
         await self._try("onward over", lambda: engine.onward_over(post, ended, reply))
 
     def give(self, relay: Relay) -> None:
@@ -225,15 +225,15 @@ class _Connection:
 class Door:
     """Takes what arrives, and keeps connections open for the responses to their requests."""
 
-    def __init__(self, shell: Shell, relaying: Relaying, trouble: Trouble) -> None:
+    def __init__(self, shell: CommitLoop, relaying: Relaying, trouble: Trouble) -> None:
         self._shell = shell
         self._trouble = trouble
         self._relaying = relaying
         self._engine = shell.engine
-        self._kill = shell.engine.node.kill
+        self._kill = shell.engine.context.kill
         # Connections that wait for the response to their request, by its sender and MessageId.
         self._replying: dict[tuple[str, str], list[_Connection]] = {}
-        shell.engine.node.replying = self._replying.keys()
+        shell.engine.context.replying = self._replying.keys()
         self._stopping = False
 
     def stop(self) -> None:
@@ -261,7 +261,7 @@ class Door:
         )
         self._kill.reach("read before body")
         try:
-            inbound = await take_in(self._engine.node, delivery, self._expects)
+            inbound = await take_in(self._engine.context, delivery, self._expects)
         except TooLarge as problem:
             return Reply(413, "text/plain", body=str(problem).encode(), refused=True)
         except TooLong:
@@ -329,7 +329,7 @@ class Door:
         return await self._relaying.receive(receive, names=names, aside=aside), known
 
     def _let_go(self, parcel: StoredParcel, *, kept: bool) -> None:
-        spool = self._engine.node.store.spool
+        spool = self._engine.context.store.spool
         for name in parcel.spooled:
             if kept:
                 spool.let_go(name)
@@ -371,7 +371,7 @@ class Door:
             return Reply(
                 answer.status, retry_after=answer.retry_after, known=known, refused=refused
             )
-        parcel = whole_parcel(self._engine.node, answer.parcel)
+        parcel = whole_parcel(self._engine.context, answer.parcel)
         return Reply(
             answer.status,
             parcel.content_type,

@@ -17,7 +17,7 @@ from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.actions import Join
 from oncewire.handler.documents.joining import made_files, put_together
 from oncewire.handler.engine import Engine
-from oncewire.handler.loop.commit_loop import Shell
+from oncewire.handler.loop.commit_loop import CommitLoop
 from oncewire.handler.sending.transmit import LeftWay, left_ways, take_again, take_up
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.spool_contract import Spool
@@ -32,7 +32,7 @@ def join_at_once(engine: Engine, wanted: Join) -> None:
     if plan is None:
         return
     try:
-        joined = put_together(engine.node.store.spool, plan.contents, plan.limits)
+        joined = put_together(engine.context.store.spool, plan.contents, plan.limits)
     except EbxmlError as error:
         engine.not_joined(wanted, error)
         return
@@ -45,7 +45,7 @@ def join_at_once(engine: Engine, wanted: Join) -> None:
 class Joining:
     """The same beside a running handler, in a thread."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: CommitLoop) -> None:
         self._shell = shell
         self._turn = asyncio.Lock()
         # Those that wait for their turn, or have it.
@@ -64,17 +64,17 @@ class Joining:
 
     async def _join(self, wanted: Join) -> None:
         engine, shell = self._shell.engine, self._shell
-        node = engine.node
+        context = engine.context
         try:
             plan = await shell.do("join", lambda: engine.join_plan(wanted))
             if plan is None:
                 return
-            node.kill.reach("join before work")
+            context.kill.reach("join before work")
             joined = await asyncio.to_thread(
-                put_together, node.store.spool, plan.contents, plan.limits
+                put_together, context.store.spool, plan.contents, plan.limits
             )
             made = made_files(joined, plan.contents)
-            node.kill.reach("join after work")
+            context.kill.reach("join after work")
             await shell.do("join", lambda: engine.joined(plan, joined, made))
         except EbxmlError as error:
             refused = error
@@ -96,17 +96,19 @@ _TIMEOUT = 20.0
 class Probing:
     """Probes what was left until it works again."""
 
-    def __init__(self, shell: Shell, transports: Mapping[str, Transport], every: Duration) -> None:
+    def __init__(
+        self, shell: CommitLoop, transports: Mapping[str, Transport], every: Duration
+    ) -> None:
         self._shell, self._transports, self._every = shell, transports, every
 
     async def run(self) -> None:
         """For as long as the handler lives."""
-        node = self._shell.engine.node
-        await self._shell.do("look", lambda: take_up(node))
+        context = self._shell.engine.context
+        await self._shell.do("look", lambda: take_up(context))
         while True:
             await asyncio.sleep(self._every / SECOND)
-            if node.left:
-                ways = await self._shell.do("look", lambda: left_ways(node))
+            if context.left:
+                ways = await self._shell.do("look", lambda: left_ways(context))
                 await asyncio.gather(*map(self._probe, ways))
 
     async def _probe(self, way: LeftWay) -> None:
@@ -122,13 +124,13 @@ class Probing:
         if outcome.kind is not OutcomeKind.SENT:
             return
         logger.info("a transport works again", extra={"peer": way.peer, "transport": way.transport})
-        node = self._shell.engine.node
+        context = self._shell.engine.context
         try:
-            await self._shell.do("probe", lambda: take_again(node, way))
+            await self._shell.do("probe", lambda: take_again(context, way))
         except OncewireError as problem:
             # The incident stays open; the next probe brings it up again.
             logger.warning("a step was not stored", extra={"problem": str(problem)})
-            node.left.add((way.peer, way.transport))
+            context.left.add((way.peer, way.transport))
 
 
 # Outages: what a handler cannot do for a while, told once, and that it is over.

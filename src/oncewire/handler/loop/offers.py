@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from oncewire.errors import OncewireError, StoreProblem
 from oncewire.handler.actions import Decided, Notice, Refused
 from oncewire.handler.delivering.deliver import Application, GivenMessage
-from oncewire.handler.loop.commit_loop import Shell
+from oncewire.handler.loop.commit_loop import CommitLoop
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
 from oncewire.protocol.states import ENDLESS
@@ -157,7 +157,7 @@ class Offers:
 class HandOver(Offers):
     """Offers messages to one application; `ready` says that there may be more of them."""
 
-    def __init__(self, application: Application, shell: Shell, ready: asyncio.Event) -> None:
+    def __init__(self, application: Application, shell: CommitLoop, ready: asyncio.Event) -> None:
         super().__init__()
         self._application, self._shell, self._ready = application, shell, ready
         self._places = asyncio.Semaphore(max(1, application.batch))
@@ -207,14 +207,14 @@ class HandOver(Offers):
             return []
         engine = self._shell.engine
         taken = engine.hand_over(places, ENDLESS, one_by_one=True)
-        if engine.node.proofs.wanted:
+        if engine.context.proofs.wanted:
             self._spawn(self._prove())
         return taken
 
     async def _prove(self) -> None:
         """Read the files of what was passed over; then it is given."""
-        node = self._shell.engine.node
-        await node.proofs.read(node.now())
+        context = self._shell.engine.context
+        await context.proofs.read(context.now())
         self._ready.set()
 
     def end(self, decided: Decided) -> None:
@@ -260,7 +260,7 @@ class HandOver(Offers):
 
         async def keep(said: Sequence[Submission]) -> None:
             nonlocal place, frees
-            async with handed_in(engine.node, said) as handed:
+            async with handed_in(engine.context, said) as handed:
                 ready = handed.submissions
 
                 def confirm() -> tuple[bool, list[GivenMessage]]:
@@ -306,7 +306,7 @@ class HandOver(Offers):
 class Telling(Offers):
     """Tells one application; `due` says that there may be more to tell."""
 
-    def __init__(self, application: Application, shell: Shell) -> None:
+    def __init__(self, application: Application, shell: CommitLoop) -> None:
         super().__init__()
         self._application, self._shell = application, shell
         self._turns = asyncio.Semaphore(max(1, application.batch))

@@ -25,7 +25,7 @@ from oncewire.agreement.agreements import Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import peer_label
 from oncewire.handler.sealing.encryption import Opening, closed_for_others
 from oncewire.handler.spool_reading import check_file
@@ -70,9 +70,9 @@ _WITH_SHA1 = AlgorithmPolicy(
 )
 
 
-def signer_for(node: Node, security: Security) -> Signer:
+def signer_for(context: HandlerContext, security: Security) -> Signer:
     """The function that signs an envelope of ours as the agreement says."""
-    keys = node.keys
+    keys = context.keys
     if keys is None:
         raise AgreementProblem(
             "a signature is agreed, but this handler has no signing key",
@@ -84,11 +84,11 @@ def signer_for(node: Node, security: Security) -> Signer:
     )
 
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
-        spool = node.store.spool
+        spool = context.store.spool
         parts = [_digests(spool, payload, choice.digest) for payload in payloads]
-        key, certificate, layouts = keys.signing_key, keys.certificate, node.learned.layouts
+        key, certificate, layouts = keys.signing_key, keys.certificate, context.learned.layouts
         signed = signing.sign(envelope, parts, key, certificate, choice, layouts)
-        node.learned.remember(signed.envelope, signed.references)
+        context.learned.remember(signed.envelope, signed.references)
         return signed.envelope
 
     return sign
@@ -120,7 +120,7 @@ def _digests(spool: Spool, payload: Payload, name: str) -> PartDigests:
 
 
 def verified_message(
-    node: Node, received: Received, resolution: Resolution, source: Source
+    context: HandlerContext, received: Received, resolution: Resolution, source: Source
 ) -> Message:
     """The message as far as it may be believed, its payloads opened.
 
@@ -128,23 +128,25 @@ def verified_message(
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
     agreement, at = resolution.agreement, resolution.accepted_at
-    check_connection(node, agreement, source, at)
-    return _believed(node, received, resolution.security, peer_label(agreement), at)
+    check_connection(context, agreement, source, at)
+    return _believed(context, received, resolution.security, peer_label(agreement), at)
 
 
-def check_passing(node: Node, received: Received, resolution: Resolution, source: Source) -> None:
+def check_passing(
+    context: HandlerContext, received: Received, resolution: Resolution, source: Source
+) -> None:
     """At a hub: whether a neighbour's own message proves what the hub asks of it. What is
     encrypted for somebody else it cannot look into; its receiver can."""
-    check_connection(node, resolution.agreement, source, resolution.accepted_at)
+    check_connection(context, resolution.agreement, source, resolution.accepted_at)
     security = resolution.security
     if not received.signed and not security.require_signature:
         return
     _verified(
-        node,
+        context,
         received,
         security,
         resolution.accepted_at,
-        lambda signed: closed_for_others(node, received, signed),
+        lambda signed: closed_for_others(context, received, signed),
     )
 
 
@@ -156,7 +158,7 @@ def is_verified(received: Received, security: Security) -> bool:
 
 
 def is_authentic(
-    node: Node, agreement: Agreement, source: Source, received: Received | None = None
+    context: HandlerContext, agreement: Agreement, source: Source, received: Received | None = None
 ) -> bool:
     """Whether something that came is the partner's own word, as far as the agreement asks for
     proof. Without `received` it is a word that cannot be signed: a SOAP Fault, or a message that
@@ -165,10 +167,10 @@ def is_authentic(
     if received is None and security.require_signature:
         return False
     try:
-        check_connection(node, agreement, source)
+        check_connection(context, agreement, source)
         if received is not None:
             security = _security_of(agreement, received.message)
-            _believed(node, received, security, peer_label(agreement))
+            _believed(context, received, security, peer_label(agreement))
     except EbxmlError:
         return False
     return True
@@ -183,38 +185,42 @@ def _security_of(agreement: Agreement, message: Message) -> Security:
 
 
 def _believed(
-    node: Node,
+    context: HandlerContext,
     received: Received,
     security: Security,
     partner: str,
     accepted_at: Instant | None = None,
 ) -> Message:
     if security.encrypt and received.message.payloads:
-        return _believed_closed(node, received, security, partner, accepted_at)
+        return _believed_closed(context, received, security, partner, accepted_at)
 
     def parts(_signed: Sequence[SignedReference]) -> tuple[PartDigests, ...]:
         return signature_parts(received)
 
-    verified = _verified(node, received, security, accepted_at, parts, partner)
+    verified = _verified(context, received, security, accepted_at, parts, partner)
     if verified is None:
         return received.message
-    return _signed_message(node, received, verified, partner)
+    return _signed_message(context, received, verified, partner)
 
 
 def _believed_closed(
-    node: Node, received: Received, security: Security, partner: str, accepted_at: Instant | None
+    context: HandlerContext,
+    received: Received,
+    security: Security,
+    partner: str,
+    accepted_at: Instant | None,
 ) -> Message:
     """The same of a message whose payloads are encrypted.
 
     There is one answer, whether one could not be opened or is not what was signed: to tell them
     apart would open documents for whoever asks often enough.
     """
-    opening = Opening(node, received, security)
+    opening = Opening(context, received, security)
     try:
-        verified = _verified(node, received, security, accepted_at, opening.parts)
+        verified = _verified(context, received, security, accepted_at, opening.parts)
         if verified is None:
             return opening.plain(received.message)
-        return opening.plain(_signed_message(node, opening.received, verified, partner))
+        return opening.plain(_signed_message(context, opening.received, verified, partner))
     except SecurityFailure as failure:
         if not failure.location.startswith("cid:"):
             raise
@@ -226,9 +232,9 @@ def _believed_closed(
 
 
 def _signed_message(
-    node: Node, received: Received, verified: signature.Verified, partner: str
+    context: HandlerContext, received: Received, verified: signature.Verified, partner: str
 ) -> Message:
-    believed = read_verified(received, verified, node.limits, node.moulds, partner).message
+    believed = read_verified(received, verified, context.limits, context.moulds, partner).message
     found = received.message
     alike = believed.kind is found.kind and believed.header == found.header
     if not alike and _header(believed) != _header(found):
@@ -241,7 +247,7 @@ def _signed_message(
 
 
 def _verified(
-    node: Node,
+    context: HandlerContext,
     received: Received,
     security: Security,
     accepted_at: Instant | None,
@@ -262,13 +268,13 @@ def _verified(
         return None
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
-    at = node.now() if accepted_at is None else accepted_at
+    at = context.now() if accepted_at is None else accepted_at
     asked = received.envelope, parts, _trust(security), at, policy
     if partner is None:
         verified = signature.verify_signature(*asked)
     else:
-        verified = node.learned.verify(partner, *asked)
-    _check_withdrawn(node, verified.certificate)
+        verified = context.learned.verify(partner, *asked)
+    _check_withdrawn(context, verified.certificate)
     return verified
 
 
@@ -277,9 +283,9 @@ def _header(message: Message) -> tuple[MessageKind, Header]:
     return message.kind, replace(message.header, foreign=())
 
 
-def _check_withdrawn(node: Node, certificate: x509.Certificate) -> None:
+def _check_withdrawn(context: HandlerContext, certificate: x509.Certificate) -> None:
     """Whatever was agreed, and whenever: who is not trusted any more is not believed."""
-    if is_withdrawn(node.agreements.withdrawn, certificate):
+    if is_withdrawn(context.agreements.withdrawn, certificate):
         raise SecurityFailure(
             "the message is signed with a certificate that was revoked",
             location="//Header/Signature",
@@ -296,7 +302,10 @@ def is_withdrawn(withdrawn: Withdrawn, certificate: x509.Certificate) -> bool:
 
 
 def check_connection(
-    node: Node, agreement: Agreement, source: Source, accepted_at: Instant | None = None
+    context: HandlerContext,
+    agreement: Agreement,
+    source: Source,
+    accepted_at: Instant | None = None,
 ) -> None:
     """The TLS certificate of the connection, where the agreement binds one.
 
@@ -307,7 +316,7 @@ def check_connection(
         return
     today: list[Agreement] = []
     if accepted_at is not None:
-        today += node.agreements.between(agreement.own.party, agreement.partner.party)
+        today += context.agreements.between(agreement.own.party, agreement.partner.party)
     if source.transport == REPLY:
         _check_reply(source, (agreement, *today))
         return
@@ -316,7 +325,9 @@ def check_connection(
         return
     for each_agreement in today:
         expected |= set(each_agreement.partner.client_certificates)
-    expected -= {hashlib.sha256(der).hexdigest() for der in node.agreements.withdrawn.certificates}
+    expected -= {
+        hashlib.sha256(der).hexdigest() for der in context.agreements.withdrawn.certificates
+    }
     if source.certificate is None:
         raise SecurityFailure(
             "the agreement binds a client certificate, the connection showed none",
@@ -358,9 +369,9 @@ def _trust(security: Security) -> Trust:
     return Trust(pinned=pinned, anchors=anchors, subjects=subjects, crls=crls)
 
 
-def receipt_references(node: Node, received: Received) -> tuple[SignedDigest, ...]:
+def receipt_references(context: HandlerContext, received: Received) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
-    known = node.learned.references(received.envelope) if received.signed else None
+    known = context.learned.references(received.envelope) if received.signed else None
     return acknowledged_digests(known or _references(received))
 
 
@@ -381,17 +392,19 @@ def _references_in(envelope: bytes) -> tuple[SignedReference, ...] | None:
     return references.read_references(references.standing_alone(signed_info))
 
 
-def references_sent(node: Node, parcel: StoredParcel) -> tuple[SignedReference, ...] | None:
+def references_sent(
+    context: HandlerContext, parcel: StoredParcel
+) -> tuple[SignedReference, ...] | None:
     """What the signature of a message of ours covers, without reading the rest of it; None where
     that has to be read."""
     pieces = [part for part in parcel.body if isinstance(part, bytes)]
     if len(pieces) < len(parcel.body):
         return None
-    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), node.limits)
+    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), context.limits)
     if whole is None:
         return None
     try:
-        return node.learned.references(whole.envelope) or _references_in(whole.envelope)
+        return context.learned.references(whole.envelope) or _references_in(whole.envelope)
     except SecurityFailure:
         return None
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from oncewire.errors import AgreementProblem, InvalidValue, SecurityFailure
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.message.envelope import Message
 from oncewire.message.form import EncryptionSyntax, Security, SecurityOrder
 from oncewire.message.payload import Payload
@@ -281,8 +281,8 @@ class Opening:
     """The payloads of one received message, which may have to be opened before what was signed
     of them can be compared."""
 
-    def __init__(self, node: Node, received: Received, security: Security) -> None:
-        self._node = node
+    def __init__(self, context: HandlerContext, received: Received, security: Security) -> None:
+        self._node = context
         self._received = received
         self._security = security
         self._closed = security.encrypt and bool(received.message.payloads)
@@ -331,14 +331,14 @@ def is_closed(payload: Payload) -> bool:
 
 
 def closed_for_others(
-    node: Node, received: Received, signed: Sequence[SignedReference]
+    context: HandlerContext, received: Received, signed: Sequence[SignedReference]
 ) -> Sequence[PartDigests]:
     """The digests a hub compares: of what is encrypted, and not for it, it believes those that
     were signed."""
     travelled = signature_parts(received)
     if _all_are(signed, travelled):
         return travelled
-    message = at_hand(received, received.message, node.limits)
+    message = at_hand(received, received.message, context.limits)
     closed = {
         bare_content_id(payload.content_id) for payload in message.payloads if is_closed(payload)
     }
@@ -362,7 +362,7 @@ def _all_are(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) ->
     )
 
 
-def _opened(node: Node, payload: Payload, security: Security) -> Payload:
+def _opened(context: HandlerContext, payload: Payload, security: Security) -> Payload:
     data = _content(payload)
     enveloped = security.encryption_syntax is EncryptionSyntax.SMIME
     closed = smime.is_enveloped(payload.media_type) if enveloped else _MARK in data[:_HEAD]
@@ -371,15 +371,15 @@ def _opened(node: Node, payload: Payload, security: Security) -> Payload:
             "the agreement asks for encrypted payloads, this one is not",
             location=f"cid:{payload.content_id}",
         )
-    key = node.keys.signing_key if node.keys is not None else None
-    if node.keys is None or not isinstance(key, rsa.RSAPrivateKey):
+    key = context.keys.signing_key if context.keys is not None else None
+    if context.keys is None or not isinstance(key, rsa.RSAPrivateKey):
         raise AgreementProblem(
             "encryption is agreed, but this handler has no RSA key to decrypt with",
             key="security.encrypt",
             remedy="give the handler an RSA key and certificate",
         )
     if enveloped:
-        meant = smime.open_envelope(data, node.keys.certificate, key)
+        meant = smime.open_envelope(data, context.keys.certificate, key)
         name = meant.file_name or payload.file_name
         return Payload.of(payload.content_id, meant.media_type, meant.content, name)
     policy = EncryptionPolicy()

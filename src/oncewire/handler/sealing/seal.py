@@ -13,7 +13,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem, StoreProblem
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import (
     Route,
     agreement_for,
@@ -73,30 +73,32 @@ _OF_THE_MESSAGE = frozenset({"soapaction", "mime-version", "subject"})
 connection they came on: its length, its host, its credentials."""
 
 
-def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
+def seal(
+    context: HandlerContext, message: Message, route: Route, *, sign: bool = False
+) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
-    hidden, signing = _signing(node, message, route, sign=sign)
+    hidden, signing = _signing(context, message, route, sign=sign)
     # The bytes are the same on every transport (C26), so that any of them can be mail.
     mail = MAIL in route.terms.transports
     if not any(payload.spooled for payload in hidden.payloads):
-        return sealed(node, codec.write(hidden, route.form, signer=signing, mail=mail))
+        return sealed(context, codec.write(hidden, route.form, signer=signing, mail=mail))
     if mail:
-        return _encoded(node, hidden, route.form, signing)
+        return _encoded(context, hidden, route.form, signing)
     return _laid_out(codec.lay_out(hidden, route.form, signer=signing))
 
 
-def closed(node: Node, message: Message, route: Route) -> Parcel:
+def closed(context: HandlerContext, message: Message, route: Route) -> Parcel:
     """The same in memory, of a message whose payloads are: a part of a document."""
-    hidden, signing = _signing(node, message, route)
+    hidden, signing = _signing(context, message, route)
     mail = MAIL in route.terms.transports
     return codec.write(hidden, route.form, signer=signing, mail=mail)
 
 
 def _signing(
-    node: Node, message: Message, route: Route, *, sign: bool = False
+    context: HandlerContext, message: Message, route: Route, *, sign: bool = False
 ) -> tuple[Message, codec.Signer | None]:
-    signer = signer_for(node, route.security) if sign or route.security.sign else None
-    hidden = encrypt_payloads(node.store.spool, message, route.security)
+    signer = signer_for(context, route.security) if sign or route.security.sign else None
+    hidden = encrypt_payloads(context.store.spool, message, route.security)
     return hidden, signer_over(signer, message, route.security)
 
 
@@ -112,9 +114,11 @@ def _laid_out(parcel: codec.LaidOut) -> StoredParcel:
     return with_pieces_digest(stored)
 
 
-def _encoded(node: Node, message: Message, form: Form, signer: codec.Signer | None) -> StoredParcel:
+def _encoded(
+    context: HandlerContext, message: Message, form: Form, signer: codec.Signer | None
+) -> StoredParcel:
     """A parcel for mail, whose payloads lie in the spool and travel as base64: another file."""
-    spool = node.store.spool
+    spool = context.store.spool
     with contextlib.ExitStack() as opened:
         sources = {
             payload.content_id: opened.enter_context(spool.open(payload.spooled))
@@ -123,7 +127,7 @@ def _encoded(node: Node, message: Message, form: Form, signer: codec.Signer | No
         }
         stream = codec.write_stream(message, form, sources, signer=signer, mail=True)
         name, length = spool.put(stream.chunks)
-    node.spooled.append(name)
+    context.spooled.append(name)
     slices = (SpoolSlice(name, 0, length),)
     # A file of the spool is named by its SHA-256.
     whole = StoredParcel(stream.content_type, stream.headers, slices)
@@ -135,7 +139,7 @@ def stored_parcel(parcel: Parcel) -> StoredParcel:
     return StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
 
 
-def sealed(node: Node, parcel: Parcel) -> StoredParcel:
+def sealed(context: HandlerContext, parcel: Parcel) -> StoredParcel:
     """A parcel of our own, with the digest by which its receiver knows it is intact.
 
     A large body becomes a file of the spool, fsynced before the commit that names it.
@@ -143,16 +147,16 @@ def sealed(node: Node, parcel: Parcel) -> StoredParcel:
     whole = with_digest(parcel)
     if len(whole.body) <= SPOOL_ABOVE:
         return stored_parcel(whole)
-    node.kill.reach("spool before fsync")
-    name, length = node.store.spool.put((whole.body,))
-    node.spooled.append(name)
-    node.kill.reach("spool after fsync")
+    context.kill.reach("spool before fsync")
+    name, length = context.store.spool.put((whole.body,))
+    context.spooled.append(name)
+    context.kill.reach("spool after fsync")
     return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
 
 
-def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
+def whole_parcel(context: HandlerContext, stored: StoredParcel) -> Parcel:
     """A stored parcel with its body in one piece; for messages that fit in memory."""
-    parcel = Parcel(stored.content_type, whole_body(node.store.spool, stored), stored.headers)
+    parcel = Parcel(stored.content_type, whole_body(context.store.spool, stored), stored.headers)
     return with_digest(parcel) if is_of_pieces(stored) else parcel
 
 
@@ -220,7 +224,7 @@ def relayed_draft(stored: StoredParcel) -> tuple[bytes, tuple[SpoolSlice, ...]]:
     return pack_draft(Parcel(stored.content_type, body, (*stored.headers, *named))), files
 
 
-def relayed(node: Node, parcel: Parcel) -> Received:
+def relayed(context: HandlerContext, parcel: Parcel) -> Received:
     """The message of such a draft; of one that lies in files only the header is read."""
     files = [value.split(" ") for name, value in parcel.headers if name == _BODY]
     if not files:
@@ -228,11 +232,11 @@ def relayed(node: Node, parcel: Parcel) -> Received:
     body = tuple(SpoolSlice(name, int(offset), int(length)) for name, offset, length in files)
     headers = tuple(pair for pair in parcel.headers if pair[0] != _BODY)
     lies = StoredParcel(parcel.content_type, headers, body)
-    return read_head(node.store.spool, lies, node.limits)
+    return read_head(context.store.spool, lies, context.limits)
 
 
 def build_numbered(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     outgoing: Outgoing,
@@ -251,24 +255,26 @@ def build_numbered(
             remedy="restore the store from a backup",
         )
     parcel = unpack_draft(draft)
-    received = relayed(node, parcel) if stored.relayed_from is not None else codec.read(parcel)
-    route = route_of(node, stored, terms, received.message)
+    received = relayed(context, parcel) if stored.relayed_from is not None else codec.read(parcel)
+    route = route_of(context, stored, terms, received.message)
     sequence = sequence_of(outgoing, terms)
     if stored.relayed_from is not None:
         return onward_parcel(
-            node, received.parcel, received.envelope, route, sequence, stamp, kept=True
+            context, received.parcel, received.envelope, route, sequence, stamp, kept=True
         )
     message = drafted(parcel, received.message)
     if stamps_at_entry(terms):
         message = stamped(message, stamp)
     if sequence is not None:
         message = with_number(message, sequence, terms)
-    return seal(node, message, route)
+    return seal(context, message, route)
 
 
-def route_of(node: Node, stored: StoredOutgoing, terms: Terms, message: Message) -> Route:
+def route_of(
+    context: HandlerContext, stored: StoredOutgoing, terms: Terms, message: Message
+) -> Route:
     """The hop of a stored message, under the terms it was stored with."""
-    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    agreement = agreement_for(context, stored.facts.cpa_id, stored.peer)
     if agreement is None:
         raise AgreementProblem(
             f"no agreement leads to {stored.peer} any more",
@@ -286,7 +292,7 @@ def sequence_of(outgoing: Outgoing, terms: Terms) -> SequenceNumber | None:
 
 
 def onward_parcel(
-    node: Node,
+    context: HandlerContext,
     parcel: Parcel,
     envelope: bytes,
     route: Route,
@@ -307,18 +313,21 @@ def onward_parcel(
     spliced = splice.next_hop(envelope, hop, route.form)
     own = tuple(header for header in parcel.headers if header[0].lower() in _OF_THE_MESSAGE)
     if isinstance(parcel, SpooledParcel) and kept:
-        return _around_file(node, parcel.lies, spliced, own)
+        return _around_file(context, parcel.lies, spliced, own)
     received = Parcel(parcel.content_type, parcel.body, own)
-    return sealed(node, splice_body.with_envelope(received, spliced))
+    return sealed(context, splice_body.with_envelope(received, spliced))
 
 
 def _around_file(
-    node: Node, stored: StoredParcel, envelope: bytes, headers: tuple[tuple[str, str], ...]
+    context: HandlerContext,
+    stored: StoredParcel,
+    envelope: bytes,
+    headers: tuple[tuple[str, str], ...],
 ) -> StoredParcel:
     """A parcel that lies in the spool, with another header: the rest of it stays where it lies."""
-    begin = body_slice(node.store.spool, stored, 0, FRONT)
+    begin = body_slice(context.store.spool, stored, 0, FRONT)
     # The encoding of a bare header stands among its own.
     parcel = Parcel(stored.content_type, begin, stored.headers)
-    front, end = splice_body.front_with(parcel, envelope, node.limits)
+    front, end = splice_body.front_with(parcel, envelope, context.limits)
     rest = slices_of(stored, end, stored.size - end)
     return with_pieces_digest(StoredParcel(stored.content_type, headers, (front, *rest)))

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.errors import InvalidValue, OncewireError
-from oncewire.handler.context import NOWHERE, KillPoints, Node
+from oncewire.handler.context import NOWHERE, HandlerContext, KillPoints
 from oncewire.handler.documents.splitting import (
     check_splittable,
     compressed_key,
@@ -168,10 +168,12 @@ def is_at_hand(submissions: Sequence[Submission]) -> bool:
 
 
 @asynccontextmanager
-async def handed_in(node: Node, submissions: Sequence[Submission]) -> AsyncIterator[HandedIn]:
+async def handed_in(
+    context: HandlerContext, submissions: Sequence[Submission]
+) -> AsyncIterator[HandedIn]:
     """The submissions with their documents at hand, and compressed where that is agreed, for as
     long as it takes to store them; who stored them says `kept`."""
-    handed = HandedIn(node.store.spool, tuple(submissions), node.kill)
+    handed = HandedIn(context.store.spool, tuple(submissions), context.kill)
     if not is_at_hand(submissions):
         reading = asyncio.ensure_future(asyncio.to_thread(handed.read))
         try:
@@ -183,24 +185,24 @@ async def handed_in(node: Node, submissions: Sequence[Submission]) -> AsyncItera
     try:
         async with AsyncExitStack() as compressing:
             for submission in handed.submissions:
-                await compressing.enter_async_context(_compressed(node, submission))
+                await compressing.enter_async_context(_compressed(context, submission))
             yield handed
     finally:
         handed.let_go()
 
 
 @asynccontextmanager
-async def _compressed(node: Node, submission: Submission) -> AsyncIterator[None]:
+async def _compressed(context: HandlerContext, submission: Submission) -> AsyncIterator[None]:
     """A submission has its compressed form at hand for as long as it takes to store it."""
     payloads = submission.payloads
-    route = _route_of(node, submission) if payloads else None
+    route = _route_of(context, submission) if payloads else None
     if route is None or not needs_compressing(payloads, route.terms):
         yield
         return
     check_splittable(payloads, route.terms, route.form, route.security)
-    contents = await asyncio.to_thread(write_contents, node, payloads, route)
+    contents = await asyncio.to_thread(write_contents, context, payloads, route)
     key = compressed_key(payloads, route)
-    waiting = node.compressed.setdefault(key, [])
+    waiting = context.compressed.setdefault(key, [])
     waiting.append(contents)
     try:
         yield
@@ -209,15 +211,15 @@ async def _compressed(node: Node, submission: Submission) -> AsyncIterator[None]
         if contents in waiting:
             waiting.remove(contents)
             for content in contents:
-                node.store.spool.give_back(content.name)
+                context.store.spool.give_back(content.name)
         if not waiting:
-            node.compressed.pop(key, None)
+            context.compressed.pop(key, None)
 
 
-def _route_of(node: Node, submission: Submission) -> Route | None:
+def _route_of(context: HandlerContext, submission: Submission) -> Route | None:
     """How a submission will travel; None where nothing is agreed for it, which its turn says."""
     try:
-        agreement = agreement_called(node, submission.cpa_id)
+        agreement = agreement_called(context, submission.cpa_id)
         binding = binding_to_send(agreement, submission.service, submission.action)
     except OncewireError:
         return None
@@ -225,10 +227,12 @@ def _route_of(node: Node, submission: Submission) -> Route | None:
 
 
 async def submitted(
-    node: Node, submission: Submission, store: Callable[[Submission], Awaitable[Accepted]]
+    context: HandlerContext,
+    submission: Submission,
+    store: Callable[[Submission], Awaitable[Accepted]],
 ) -> Accepted:
     """Have a submission read and compressed, and then stored by `store`."""
-    async with handed_in(node, (submission,)) as handed:
+    async with handed_in(context, (submission,)) as handed:
         accepted = await store(handed.submissions[0])
         # What was submitted before has its own files.
         handed.kept = not accepted.repeated

@@ -11,7 +11,7 @@ from oncewire.agreement.resolve import binding_to_send
 from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import PostAnswer
-from oncewire.handler.context import BODY_MAX, Node, trial_terms
+from oncewire.handler.context import BODY_MAX, HandlerContext, trial_terms
 from oncewire.handler.documents.outgoing_document import Original, is_whole
 from oncewire.handler.documents.splitting import (
     check_splittable,
@@ -173,7 +173,7 @@ class Accepted:
 
 
 def submit(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     submission: Submission,
     acknowledgments: tuple[Acknowledgment, ...] = (),
@@ -186,13 +186,13 @@ def submit(
     """
     known = None if submission.message_id is None else tx.outgoing(submission.message_id)
     if known is not None:
-        return _repeated(node, tx, known, submission)
-    agreement = agreement_called(node, submission.cpa_id)
+        return _repeated(context, tx, known, submission)
+    agreement = agreement_called(context, submission.cpa_id)
     if submission.ref_to_message_id is None:
         # What answers a message is owed to it, whatever has ended since.
-        _check_in_force(agreement, node.now())
+        _check_in_force(agreement, context.now())
     message, route = _compose(
-        node, submission, agreement, node.now(), lambda *way: _stamp(node, tx, *way)
+        context, submission, agreement, context.now(), lambda *way: _stamp(context, tx, *way)
     )
     bounded = route.terms.max_size is not None
     large = bounded and needs_parts(message.payloads, route.terms)
@@ -202,16 +202,16 @@ def submit(
         message = replace(message, error_list=ErrorList(warnings))
     _check_unused(tx, message.header.message_id)
     if large:
-        contents = put_into_spool(node, submission.payloads, route)
-        store_document(node, tx, message, facts_of(message), route, contents)
+        contents = put_into_spool(context, submission.payloads, route)
+        store_document(context, tx, message, facts_of(message), route, contents)
     else:
-        store_outgoing(node, tx, message, route)
+        store_outgoing(context, tx, message, route)
     return Accepted(message.header.message_id, message.header.conversation_id)
 
 
-def agreement_called(node: Node, cpa_id: str) -> Agreement:
+def agreement_called(context: HandlerContext, cpa_id: str) -> Agreement:
     """The agreement an application names."""
-    found = node.agreements.by_cpa_id(cpa_id)
+    found = context.agreements.by_cpa_id(cpa_id)
     if not found:
         raise NotHere(
             f"there is no agreement {cpa_id!r}",
@@ -235,7 +235,7 @@ def _check_in_force(agreement: Agreement, now: Instant) -> None:
 
 
 def _repeated(
-    node: Node, tx: Transaction, known: StoredOutgoing, submission: Submission
+    context: HandlerContext, tx: Transaction, known: StoredOutgoing, submission: Submission
 ) -> Accepted:
     """A submission that was accepted before: its answer was lost, its message was not.
 
@@ -244,17 +244,17 @@ def _repeated(
     us is not compared. Anything else under the id would be accepted and never sent.
     """
     facts, message_id = known.facts, known.outgoing.message_id
-    agreement = node.agreement_kept(tx, known.agreement_id)
+    agreement = context.agreement_kept(tx, known.agreement_id)
     if agreement is None:
-        agreement = agreement_called(node, submission.cpa_id)
+        agreement = agreement_called(context, submission.cpa_id)
     named = submission.cpa_id in (agreement.cpa_id, *agreement.also_known_as)
     given = replace(submission, conversation_id=submission.conversation_id or facts.conversation_id)
     then = known.outgoing.submitted_at
-    message, _ = _compose(node, given, agreement, then, lambda *_: facts.timestamp)
+    message, _ = _compose(context, given, agreement, then, lambda *_: facts.timestamp)
     # Earlier versions sent the Service as its caller named it, and not as it is agreed.
     as_called = replace(message, header=replace(message.header, service=given.service))
     same = facts.digest in (identity_digest(message), identity_digest(as_called)) or (
-        facts.digest == _digest_warned(node, tx, known, message)
+        facts.digest == _digest_warned(context, tx, known, message)
     )
     if known.relayed_from is not None or not named or not same:
         raise InvalidValue(
@@ -265,13 +265,15 @@ def _repeated(
     return Accepted(message_id, facts.conversation_id, repeated=True)
 
 
-def _digest_warned(node: Node, tx: Transaction, known: StoredOutgoing, message: Message) -> str:
+def _digest_warned(
+    context: HandlerContext, tx: Transaction, known: StoredOutgoing, message: Message
+) -> str:
     """The identity of the message with the warnings that ride on the first one."""
     parcel = tx.outgoing_parcel(known.outgoing.message_id)
     if is_whole(known):
         whole = unpack_draft(Original.read(parcel, known.outgoing.message_id).draft)
     elif parcel is not None:
-        whole = whole_parcel(node, parcel)
+        whole = whole_parcel(context, parcel)
     else:
         whole = unpack_draft(tx.draft(known.outgoing.message_id) or b"")
     return identity_digest(replace(message, error_list=codec.read(whole).message.error_list))
@@ -291,15 +293,15 @@ def _check_unused(tx: Transaction, message_id: str) -> None:
 
 
 def _compose(
-    node: Node,
+    context: HandlerContext,
     submission: Submission,
     agreement: Agreement,
     now: Instant,
     stamped: Callable[[Route, str], Instant],
 ) -> tuple[Message, Route]:
     """The message's values and its way, before a number is known."""
-    conversation = submission.conversation_id or node.world.new_id()
-    message_id = submission.message_id or node.fresh_message_id()
+    conversation = submission.conversation_id or context.world.new_id()
+    message_id = submission.message_id or context.fresh_message_id()
     binding = binding_to_send(agreement, submission.service, submission.action)
     terms = terms_to_send(submission, binding)
     if is_trial(message_id):
@@ -342,10 +344,10 @@ def _check_read(payloads: tuple[Payload, ...]) -> None:
             raise InvalidValue(problem, remedy="hand the submission in with `send`")
 
 
-def _stamp(node: Node, tx: Transaction, route: Route, conversation_id: str) -> Instant:
+def _stamp(context: HandlerContext, tx: Transaction, route: Route, conversation_id: str) -> Instant:
     """Now; on a numbered stream strictly later than the message before it."""
     key = route.channel_of(conversation_id)
-    now = node.now()
+    now = context.now()
     if key is None:
         return now
     channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
@@ -400,7 +402,7 @@ def facts_of(message: Message) -> MessageFacts:
 
 
 def store_outgoing(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     message: Message,
     route: Route,
@@ -409,13 +411,13 @@ def store_outgoing(
     notes: tuple[Note, ...] = (),
 ) -> None:
     """Store a composed message and, if its stream has a place, begin its first attempt."""
-    now = node.now()
+    now = context.now()
     terms = route.terms
     facts = facts_of(message)
     channel_key = route.channel(message)
     outgoing = Outgoing(
         message.header.message_id,
-        node.keep_terms(tx, terms),
+        context.keep_terms(tx, terms),
         now,
         channel_key,
         expires_at=message.header.time_to_live,
@@ -426,10 +428,10 @@ def store_outgoing(
         route.peer,
         relayed_from=relayed_from,
         hop=len(message.routing),
-        agreement_id=node.keep_agreement(tx, route.agreement),
+        agreement_id=context.keep_agreement(tx, route.agreement),
     )
     first = notes or (_submitted(message, channel_key, terms),)
-    node.write(
+    context.write(
         tx,
         first,
         terms_id=outgoing.terms_id,
@@ -445,13 +447,13 @@ def store_outgoing(
             draft, files = draft_of(message, route.form)
             tx.add_outgoing(stored, parcel=None, draft=draft, files=files)
             # What waits before it may be a document, which it need not wait for.
-            node.admissions[channel_key] = None
+            context.admissions[channel_key] = None
             return
-    _send_now(node, tx, stored, message, route, channel)
+    _send_now(context, tx, stored, message, route, channel)
 
 
 def _send_now(
-    node: Node,
+    context: HandlerContext,
     tx: Transaction,
     stored: StoredOutgoing,
     message: Message,
@@ -459,17 +461,17 @@ def _send_now(
     channel: SendingChannel | None,
 ) -> None:
     """There is a place: number, bytes and first attempt go into one insert."""
-    now, terms = node.now(), route.terms
+    now, terms = context.now(), route.terms
     entered = enter_window(stored.outgoing, channel, terms, now)
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    addresses = addresses_for(node, tx, stored, terms.transports)
-    step = first_attempt(node, tx, stored, entered, terms, now, addresses)
-    parcel = seal(node, message, route)
+    addresses = addresses_for(context, tx, stored, terms.transports)
+    step = first_attempt(context, tx, stored, entered, terms, now, addresses)
+    parcel = seal(context, message, route)
     fresh = variant(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(node, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
+    perform(context, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
 
 
 def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
@@ -494,15 +496,15 @@ def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
 # Copying: a trial that was sent is sent once more, to see what its receiver makes of a copy.
 
 
-def send_copy(node: Node, tx: Transaction, message_id: str) -> None:
+def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """Let the stored bytes of a trial leave again, beside its own attempts."""
     stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
     if stored is None or parcel is None or not is_trial(message_id):
         raise NotAllowed(
             f"message {message_id} is no trial that was sent", remedy="copy none but trials"
         )
-    transports = node.terms_of(tx, stored.outgoing.terms_id).transports
-    ways = list(addresses_for(node, tx, stored, transports).items())
+    transports = context.terms_of(tx, stored.outgoing.terms_id).transports
+    ways = list(addresses_for(context, tx, stored, transports).items())
     if ways:
         tx.save_outgoing(stored.outgoing.repeated())
-        node.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))
+        context.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, Node
+from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, HandlerContext
 from oncewire.handler.documents.outgoing_document import is_whole
 from oncewire.handler.documents.parts import enter_next, may_go_on
 from oncewire.handler.perform import (
@@ -62,84 +62,84 @@ ASIDE = 256
 """How many messages are looked at to find one that may pass those that cannot go on."""
 
 
-def admit_waiting(node: Node) -> None:
+def admit_waiting(context: HandlerContext) -> None:
     """Fill the windows that have places, in order of submission."""
-    while node.admissions:
-        key = next(iter(node.admissions))
-        del node.admissions[key]
-        while _admit_one(node, key):
+    while context.admissions:
+        key = next(iter(context.admissions))
+        del context.admissions[key]
+        while _admit_one(context, key):
             pass
 
 
-def _admit_one(node: Node, key: str) -> bool:
+def _admit_one(context: HandlerContext, key: str) -> bool:
     """Bring the next one in; False when there is none, or no place for it."""
     next_one: list[StoredOutgoing] = []
     moved: list[StoredOutgoing] = []
 
     def bring_in(tx: Transaction) -> None:
         channel = tx.sending_channel(key)
-        stored = None if channel is None else _next_waiting(node, tx, key)
+        stored = None if channel is None else _next_waiting(context, tx, key)
         if channel is None or stored is None:
             return
         next_one.append(stored)
         if stored.damage:
             raise StoreDamaged(stored.damage, message_id=stored.outgoing.message_id)
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        terms = context.terms_of(tx, stored.outgoing.terms_id)
         if channel.places(terms) < 1:
             return
         deadline = stored.outgoing.deadline(terms)
-        if deadline is None or node.now() < deadline:
+        if deadline is None or context.now() < deadline:
             moved.append(stored)
             if is_whole(stored):
-                node.part_went.add(key)
-                enter_next(node, tx, stored, channel, terms)
-                relieve(node, tx, stored.outgoing.message_id)
+                context.part_went.add(key)
+                enter_next(context, tx, stored, channel, terms)
+                relieve(context, tx, stored.outgoing.message_id)
             else:
-                node.part_went.discard(key)
-                enter(node, tx, stored, channel, terms)
-        elif not node.in_doubt:
+                context.part_went.discard(key)
+                enter(context, tx, stored, channel, terms)
+        elif not context.in_doubt:
             # It expired while it waited: it must not use up a number.
             moved.append(stored)
-            step = deadline_passed(stored.outgoing, channel, terms, node.now())
-            perform(node, tx, stored, channel, step, terms)
+            step = deadline_passed(stored.outgoing, channel, terms, context.now())
+            perform(context, tx, stored, channel, step, terms)
 
-    problem = node.apart(bring_in)
+    problem = context.isolated_step(bring_in)
     if problem is None:
         return bool(moved)
     if next_one:
-        set_aside(node, next_one[0].outgoing.message_id, problem)
+        set_aside(context, next_one[0].outgoing.message_id, problem)
         return True
     if not isinstance(problem, StoreDamaged):
         raise problem
     # The stream itself: whatever waits on it waits for the operator.
     reason = str(problem)[:500]
-    with node.transition() as tx:
-        open_incident(node, tx, Raise(reason, channel=key))
+    with context.transition() as tx:
+        open_incident(context, tx, Raise(reason, channel=key))
     return False
 
 
-def _next_waiting(node: Node, tx: Transaction, key: str) -> StoredOutgoing | None:
+def _next_waiting(context: HandlerContext, tx: Transaction, key: str) -> StoredOutgoing | None:
     """The first that waits. One that cannot go on holds up what must follow it in order; where
     nothing must, a document and what is whole take turns."""
-    found = tx.waiting(key, ASIDE if node.troubled else 1)
-    if found and is_whole(found[0]) and not node.troubled:
+    found = tx.waiting(key, ASIDE if context.troubled else 1)
+    if found and is_whole(found[0]) and not context.troubled:
         found = tx.waiting(key, ASIDE)
     document = None
     for stored in found:
-        fit = node.troubled.get(stored.outgoing.message_id, 0) <= node.now()
+        fit = context.troubled.get(stored.outgoing.message_id, 0) <= context.now()
         if fit and not is_whole(stored):
-            return document if document is not None and key not in node.part_went else stored
-        if fit and document is None and may_go_on(node, tx, stored):
+            return document if document is not None and key not in context.part_went else stored
+        if fit and document is None and may_go_on(context, tx, stored):
             document = stored
-        if not _may_be_passed(node, tx, stored):
+        if not _may_be_passed(context, tx, stored):
             return document
     return document
 
 
-def _may_be_passed(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+def _may_be_passed(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Unless it is known that no order is agreed, nothing passes."""
     try:
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        terms = context.terms_of(tx, stored.outgoing.terms_id)
     except StoreDamaged:
         return False
     if is_whole(stored) and terms.numbered and not stamps_at_entry(terms):
@@ -148,27 +148,31 @@ def _may_be_passed(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
 
 
 def enter(
-    node: Node, tx: Transaction, stored: StoredOutgoing, channel: SendingChannel, terms: Terms
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    channel: SendingChannel,
+    terms: Terms,
 ) -> None:
     """Give a waiting message its number, build its bytes and begin its first attempt."""
-    now = stamp = node.now()
+    now = stamp = context.now()
     before = channel
     if stored.relayed_from is not None or stamps_at_entry(terms):
         # A hub's copy has no timestamp of this hop yet; they rise strictly along the stream.
         channel, stamp = channel.stamp(now)
     entered = enter_window(stored.outgoing, channel, terms, now)
-    parcel = build_numbered(node, tx, stored, entered.outgoing, terms, stamp)
-    addresses = addresses_for(node, tx, stored, terms.transports)
-    step = first_attempt(node, tx, stored, entered, terms, now, addresses)
-    perform(node, tx, stored, before, step, terms, parcel=parcel, addresses=addresses)
-    relieve(node, tx, stored.outgoing.message_id)
+    parcel = build_numbered(context, tx, stored, entered.outgoing, terms, stamp)
+    addresses = addresses_for(context, tx, stored, terms.transports)
+    step = first_attempt(context, tx, stored, entered, terms, now, addresses)
+    perform(context, tx, stored, before, step, terms, parcel=parcel, addresses=addresses)
+    relieve(context, tx, stored.outgoing.message_id)
 
 
-def set_aside(node: Node, message_id: str, problem: Exception) -> None:
+def set_aside(context: HandlerContext, message_id: str, problem: Exception) -> None:
     """A step of this message was undone: call the operator, once, and look at it again later."""
     if not isinstance(problem, OncewireError):
         logger.error("a step of a message failed", exc_info=problem)
-    until = node.troubled[message_id] = node.now() + LOOK_AGAIN
+    until = context.troubled[message_id] = context.now() + LOOK_AGAIN
 
     def look_later(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
@@ -183,44 +187,44 @@ def set_aside(node: Node, message_id: str, problem: Exception) -> None:
     elif isinstance(problem, StoreDamaged):
         verb = f"; mended, it goes on by itself; else `oncewire abandon {message_id}`"
         raised = replace(raised, reason=raised.reason + verb)
-    with node.transition() as tx:
-        open_incident(node, tx, raised)
-    trouble = node.apart(look_later)
+    with context.transition() as tx:
+        open_incident(context, tx, raised)
+    trouble = context.isolated_step(look_later)
     if trouble is not None:
         # Not even its timer can be set; it is passed over until the next start.
-        node.stuck.add(message_id)
+        context.stuck.add(message_id)
         logger.error("a message is stuck", extra={"message_id": message_id}, exc_info=trouble)
 
 
-def look_again(node: Node) -> None:
+def look_again(context: HandlerContext) -> None:
     """Give those that waited for somebody to mend something another chance."""
-    now = node.now()
-    due = [message_id for message_id, until in node.troubled.items() if 0 < until <= now]
+    now = context.now()
+    due = [message_id for message_id, until in context.troubled.items() if 0 < until <= now]
     if not due:
         return
     for message_id in due:
         try:
-            with node.transition() as tx:
+            with context.transition() as tx:
                 stored = tx.outgoing(message_id)
         except StoreDamaged:
             # It is still damaged, and named.
-            node.troubled[message_id] = now + LOOK_AGAIN
+            context.troubled[message_id] = now + LOOK_AGAIN
             continue
-        node.stuck.discard(message_id)
+        context.stuck.discard(message_id)
         if stored is None or stored.outgoing.state in FINAL_OUTGOING:
-            del node.troubled[message_id]
+            del context.troubled[message_id]
         elif stored.outgoing.state is not OutgoingState.WAITING:
             # Its own timer brings it up.
-            node.troubled[message_id] = NEVER
+            context.troubled[message_id] = NEVER
         elif stored.outgoing.channel is not None:
-            node.troubled[message_id] = 0
-            node.admissions[stored.outgoing.channel] = None
+            context.troubled[message_id] = 0
+            context.admissions[stored.outgoing.channel] = None
 
 
-def look_again_at_all(node: Node) -> None:
+def recheck_waiting(context: HandlerContext) -> None:
     """The commit failed: those that were let go on since the last one were not."""
-    let_go = [message_id for message_id, until in node.troubled.items() if not until]
-    node.troubled |= dict.fromkeys((*let_go, *node.relieved), 1)
+    let_go = [message_id for message_id, until in context.troubled.items() if not until]
+    context.troubled |= dict.fromkeys((*let_go, *context.relieved), 1)
 
 
 DELEGATED_MAX = 100_000
@@ -247,27 +251,29 @@ class Transmission:
     address: str = ""
 
 
-def transmit_due(node: Node) -> None:
+def transmit_due(context: HandlerContext) -> None:
     """Begin the attempts that are due, as many as there is room for."""
-    room = node.room
+    room = context.room
     if room < 1:
         return
-    with node.transition() as tx:
+    with context.transition() as tx:
         # Of so many, enough are not under way already.
-        due = tx.due(node.now(), IN_FLIGHT_MAX + len(node.stuck))
+        due = tx.due(context.now(), IN_FLIGHT_MAX + len(context.stuck))
     # One attempt at a time: a slow transmission is not overtaken by its own retry.
-    free = [due_id for due_id in due if due_id not in node.in_flight and due_id not in node.stuck]
+    free = [
+        due_id for due_id in due if due_id not in context.in_flight and due_id not in context.stuck
+    ]
     for message_id in free[:room]:
-        _step(node, message_id, _attempt)
+        _step(context, message_id, _attempt)
 
 
-def take_up_delegated(node: Node, tx: Transaction) -> None:
+def take_up_delegated(context: HandlerContext, tx: Transaction) -> None:
     """After a restart: what a reliable transport was trusted with it is asked about again (RM-7).
 
     It is given the same bytes under the same attempt; what it has already it does not take twice.
     """
-    bindings = (binding for deal in node.agreements for binding in deal.bindings())
-    if node.at_rest or all(
+    bindings = (binding for deal in context.agreements for binding in deal.bindings())
+    if context.at_rest or all(
         binding.terms.runs_protocol or not binding.terms.reliable for binding in bindings
     ):
         return
@@ -275,88 +281,89 @@ def take_up_delegated(node: Node, tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
         if stored is None or stored.outgoing.state is not OutgoingState.OUTSTANDING:
             continue
-        terms, outgoing = node.terms_of(tx, stored.outgoing.terms_id), stored.outgoing
+        terms, outgoing = context.terms_of(tx, stored.outgoing.terms_id), stored.outgoing
         if terms.reliable and not terms.runs_protocol and outgoing.attempts:
             again = Transmit(message_id, outgoing.attempts, outgoing.transport_name(terms))
-            node.taken_up.add(message_id)
-            perform_effects(node, tx, stored, outgoing, (again,), terms)
+            context.taken_up.add(message_id)
+            perform_effects(context, tx, stored, outgoing, (again,), terms)
 
 
-def expire_due(node: Node) -> None:
+def expire_due(context: HandlerContext) -> None:
     """End every message whose TimeToLive or persistDuration has passed; none while it is not
     known what time it is."""
-    with node.transition() as tx:
-        expired = [] if node.in_doubt else tx.expired(node.now(), BATCH + len(node.stuck))
+    with context.transition() as tx:
+        expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.stuck))
     for message_id in expired:
-        if message_id not in node.stuck:
-            _step(node, message_id, _expire)
+        if message_id not in context.stuck:
+            _step(context, message_id, _expire)
 
 
 def _step(
-    node: Node,
+    context: HandlerContext,
     message_id: str,
-    step: Callable[[Node, Transaction, StoredOutgoing], None],
+    step: Callable[[HandlerContext, Transaction, StoredOutgoing], None],
 ) -> None:
     """One message's step in a transition of its own: its trouble delays nobody else."""
 
     def in_its_own(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
         if stored is not None:
-            step(node, tx, stored)
+            step(context, tx, stored)
 
-    problem = node.apart(in_its_own)
+    problem = context.isolated_step(in_its_own)
     if problem is not None:
-        set_aside(node, message_id, problem)
+        set_aside(context, message_id, problem)
 
 
-def _attempt(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
-    terms, now = node.terms_of(tx, stored.outgoing.terms_id), node.now()
+def _attempt(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
+    terms, now = context.terms_of(tx, stored.outgoing.terms_id), context.now()
     if is_whole(stored):
         # It was set aside: only its parts travel, and the next one may.
         tx.save_outgoing(replace(stored.outgoing, next_attempt_at=None))
-        node.releasing[stored.outgoing.message_id] = None
+        context.releasing[stored.outgoing.message_id] = None
         return
     deadline = stored.outgoing.deadline(terms)
-    if deadline is not None and now >= deadline and node.in_doubt:
+    if deadline is not None and now >= deadline and context.in_doubt:
         # Neither may it be sent nor may it be called expired.
         tx.save_outgoing(replace(stored.outgoing, next_attempt_at=now + LOOK_AGAIN))
         return
     channel = load_channel(tx, stored.outgoing)
-    addresses = addresses_for(node, tx, stored, terms.transports)
-    way = way_to(node, tx, stored, terms, addresses)
+    addresses = addresses_for(context, tx, stored, terms.transports)
+    way = way_to(context, tx, stored, terms, addresses)
     step = attempt_due(stored.outgoing, channel, terms, now, way)
-    perform(node, tx, stored, channel, step, terms, addresses=addresses)
+    perform(context, tx, stored, channel, step, terms, addresses=addresses)
 
 
-def _expire(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+def _expire(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
-    step = deadline_passed(stored.outgoing, channel, terms, node.now())
-    perform(node, tx, stored, channel, step, terms)
+    step = deadline_passed(stored.outgoing, channel, terms, context.now())
+    perform(context, tx, stored, channel, step, terms)
 
 
-def _is_unacknowledged(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+def _is_unacknowledged(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Whether this is the notice of a failure that its receiver has no acknowledgement for, so
     that whoever took it from the transport has it (C33)."""
     if stored.facts.kind is not MessageKind.ERROR:
         return False
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     return (
-        parcel is not None and not read_head(node.store.spool, parcel, node.limits).message.reliable
+        parcel is not None
+        and not read_head(context.store.spool, parcel, context.limits).message.reliable
     )
 
 
-def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:
+def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmission) -> None:
     """Take the transport's word on an attempt. A reply, if any, is received separately."""
-    node.in_flight.discard(ended.message_id)
+    context.in_flight.discard(ended.message_id)
     stored = tx.outgoing(ended.message_id)
     if stored is None:
         return
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
-    now = node.now()
+    now = context.now()
     if ended.sent:
-        last_word = _is_unacknowledged(node, tx, stored)
+        last_word = _is_unacknowledged(context, tx, stored)
         step = transmission_ended(stored.outgoing, channel, terms, is_last_word=last_word)
     elif ended.retry_after is not None:
         # HTTP 503 + Retry-After is the transport's twin of a Transient Error
@@ -373,10 +380,10 @@ def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:
             now,
             attempt=ended.attempt,
             # Whether the run before had given it to the transport, nobody knows.
-            certain=ended.certain and ended.message_id not in node.taken_up,
+            certain=ended.certain and ended.message_id not in context.taken_up,
             reason=ended.reason,
         )
-    perform(node, tx, stored, channel, step, terms)
+    perform(context, tx, stored, channel, step, terms)
 
 
 # Ways: transports that messages have left, and how they are taken again.
@@ -396,30 +403,30 @@ class LeftWay:
     address: str
 
 
-def take_up(node: Node) -> None:
+def take_up(context: HandlerContext) -> None:
     """Remember what an earlier run had left."""
-    with node.store.reader() as reader:
+    with context.store.reader() as reader:
         keys = [incident.channel or "" for incident in reader.incidents()]
     for key in keys:
         if key.startswith(WAY):
             transport, _, peer = key.removeprefix(WAY).partition(" to ")
-            node.left.add((peer, transport))
+            context.left.add((peer, transport))
 
 
-def left_ways(node: Node) -> list[LeftWay]:
+def left_ways(context: HandlerContext) -> list[LeftWay]:
     """What is to be probed, as far as there is an address for it today."""
     found: dict[tuple[str, str], LeftWay] = {}
-    for agreement in node.agreements:
+    for agreement in context.agreements:
         route = route_under(agreement, agreement.sending)
         for transport in route.terms.transports:
             key, address = (peer_label(agreement), transport), route.address(transport)
-            if key in node.left and address is not None:
+            if key in context.left and address is not None:
                 found[key] = LeftWay(*key, address)
     return list(found.values())
 
 
-def take_again(node: Node, way: LeftWay) -> None:
+def take_again(context: HandlerContext, way: LeftWay) -> None:
     """A probe got through, or an operator says that it would."""
-    node.left.discard((way.peer, way.transport))
-    with node.transition() as tx:
-        resolve_incidents(node, tx, Resolve(channel=way_key(way.peer, way.transport)))
+    context.left.discard((way.peer, way.transport))
+    with context.transition() as tx:
+        resolve_incidents(context, tx, Resolve(channel=way_key(way.peer, way.transport)))

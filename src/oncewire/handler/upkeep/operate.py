@@ -18,7 +18,7 @@ from oncewire.handler.arriving.release import (
     last_terms,
     mend_channel,
 )
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.documents.outgoing_document import has_parts, is_whole
 from oncewire.handler.documents.parts import abandon_document, parts_sent
 from oncewire.handler.perform import (
@@ -187,83 +187,83 @@ def find_channel(tx: Transaction, key: str) -> SendingChannel:
     return channel
 
 
-def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
+def resume_message(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """The trouble with this message is over: send it again with a fresh counter (RTY-13)."""
     _check_not_received(tx, message_id)
     stored = find_outgoing(tx, message_id)
     channel = load_channel(tx, stored.outgoing)
     check_resumable(tx, stored, channel)
     if channel is not None and channel.suspended:
-        resume_channel(node, tx, channel.key)
+        resume_channel(context, tx, channel.key)
         return
     if stored.outgoing.state is OutgoingState.WAITING:
         # Looked at with the next commit; if it still cannot go on, it has its incident again.
-        resolve_incidents(node, tx, Resolve(message_id))
-        node.troubled.pop(message_id, None)
+        resolve_incidents(context, tx, Resolve(message_id))
+        context.troubled.pop(message_id, None)
         if stored.outgoing.channel is not None:
-            node.admissions[stored.outgoing.channel] = None
+            context.admissions[stored.outgoing.channel] = None
         return
     if is_whole(stored):
-        _resume_parts(node, tx, stored)
+        _resume_parts(context, tx, stored)
         return
-    _lift_pause(node, tx, stored.peer, {message_id})
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
-    step = resume(stored.outgoing, channel, terms, node.now())
-    perform(node, tx, stored, channel, step, terms)
+    _lift_pause(context, tx, stored.peer, {message_id})
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
+    step = resume(stored.outgoing, channel, terms, context.now())
+    perform(context, tx, stored, channel, step, terms)
 
 
-def _resume_parts(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
+def _resume_parts(context: HandlerContext, tx: Transaction, whole: StoredOutgoing) -> None:
     """Of a document what is under way are its parts: each of them is sent again."""
     for part in parts_sent(tx, tx.document("", whole.outgoing.message_id)):
         if part.outgoing.state not in FINAL_OUTGOING:
-            resume_message(node, tx, part.outgoing.message_id)
+            resume_message(context, tx, part.outgoing.message_id)
 
 
-def resume_channel(node: Node, tx: Transaction, key: str) -> None:
+def resume_channel(context: HandlerContext, tx: Transaction, key: str) -> None:
     """Lift a suspension: every unsettled message starts again with a fresh counter.
 
     An incident of a stream that only arrives here is resolved by the operator's word.
     """
     if key.split(" ", maxsplit=1)[0] == HANDLER:
-        resolve_incidents(node, tx, Resolve(channel=key))
+        resolve_incidents(context, tx, Resolve(channel=key))
         return
-    if mend_channel(node, tx, key):
+    if mend_channel(context, tx, key):
         return
     if tx.sending_channel(key) is None and tx.receiving_channel(key) is not None:
-        resolve_incidents(node, tx, Resolve(channel=key))
+        resolve_incidents(context, tx, Resolve(channel=key))
         return
     channel = find_channel(tx, key)
     live = tx.live(key)
     ids = {stored.outgoing.message_id for stored in live}
     for peer in sorted({stored.peer for stored in live}):
-        _lift_pause(node, tx, peer, ids)
+        _lift_pause(context, tx, peer, ids)
     receiver = receiver_of(key)
     if receiver is not None:
-        _lift_pause(node, tx, receiver, set())
+        _lift_pause(context, tx, receiver, set())
         return
     tx.save_sending_channel(channel.resume())
-    resolve_incidents(node, tx, Resolve(channel=key))
-    node.write(tx, [Note(Resumed(), channel=key)])
-    _resume_all(node, tx, live)
-    node.admissions[key] = None
+    resolve_incidents(context, tx, Resolve(channel=key))
+    context.write(tx, [Note(Resumed(), channel=key)])
+    _resume_all(context, tx, live)
+    context.admissions[key] = None
 
 
-def _resume_all(node: Node, tx: Transaction, found: Iterable[StoredOutgoing]) -> None:
+def _resume_all(context: HandlerContext, tx: Transaction, found: Iterable[StoredOutgoing]) -> None:
     for stored in found:
         if stored.damage:
             continue
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        terms = context.terms_of(tx, stored.outgoing.terms_id)
         present = load_channel(tx, stored.outgoing)
-        step = resume(stored.outgoing, present, terms, node.now())
-        perform(node, tx, stored, present, step, terms)
+        step = resume(stored.outgoing, present, terms, context.now())
+        perform(context, tx, stored, present, step, terms)
 
 
-def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
+def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[str]) -> None:
     """The receiver asked for a pause (RTY-8), and the operator knows better: what waits for its
     end starts again, `but` for messages that the caller resumes itself."""
     receiver = tx.sending_channel(receiver_key(peer))
-    if receiver is None or receiver.paused_until <= node.now():
-        resolve_incidents(node, tx, Resolve(channel=receiver_key(peer)))
+    if receiver is None or receiver.paused_until <= context.now():
+        resolve_incidents(context, tx, Resolve(channel=receiver_key(peer)))
         return
     due = [
         message_id
@@ -272,24 +272,26 @@ def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
     ]
     behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]
     tx.save_sending_channel(receiver.resume())
-    resolve_incidents(node, tx, Resolve(channel=receiver.key))
-    node.write(tx, [Note(Resumed())], peer=peer)
+    resolve_incidents(context, tx, Resolve(channel=receiver.key))
+    context.write(tx, [Note(Resumed())], peer=peer)
     for key in {stored.outgoing.channel: None for stored in behind}:
         channel = None if key is None else tx.sending_channel(key)
         if channel is not None:
             tx.save_sending_channel(replace(channel, paused_until=0))
-    _resume_all(node, tx, behind)
+    _resume_all(context, tx, behind)
 
 
-def pause_channel(node: Node, tx: Transaction, key: str, reason: str) -> None:
+def pause_channel(context: HandlerContext, tx: Transaction, key: str, reason: str) -> None:
     """Stop sending on a channel until it is resumed; arrivals are not affected."""
     channel = find_channel(tx, key)
     tx.save_sending_channel(channel.suspend(reason))
-    node.write(tx, [Note(Suspended(reason), channel=key)])
-    open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))
+    context.write(tx, [Note(Suspended(reason), channel=key)])
+    open_incident(context, tx, Raise(f"paused by the operator: {reason}", channel=key))
 
 
-def abandon_message(node: Node, tx: Transaction, message_id: str, by: str | None = None) -> None:
+def abandon_message(
+    context: HandlerContext, tx: Transaction, message_id: str, by: str | None = None
+) -> None:
     """Give a message up, by the word of that person; on a numbered channel the numbering restarts
     after it. One that arrived, and that the application was offered and did not confirm, is
     handed to nobody.
@@ -298,34 +300,36 @@ def abandon_message(node: Node, tx: Transaction, message_id: str, by: str | None
     past persistDuration nothing else can be done for it (C37). The same holds for a message
     that arrived and is done with.
     """
-    if find_to_end(tx, message_id) is None and give_up_received(node, tx, message_id, by):
+    if find_to_end(tx, message_id) is None and give_up_received(context, tx, message_id, by):
         return
     arrived = [] if tx.outgoing(message_id) else tx.incoming_by_id(message_id)
     done_with = all(kept.incoming.state not in _WITH_APPLICATION for kept in arrived)
-    if arrived and done_with and resolve_incidents(node, tx, Resolve(message_id)):
+    if arrived and done_with and resolve_incidents(context, tx, Resolve(message_id)):
         return
     _check_given_up(message_id, arrived, done_with=done_with)
     stored = find_outgoing(tx, message_id)
-    terms = last_terms(node, tx, stored)
-    stored = replace(stored, outgoing=replace(stored.outgoing, terms_id=node.keep_terms(tx, terms)))
+    terms = last_terms(context, tx, stored)
+    stored = replace(
+        stored, outgoing=replace(stored.outgoing, terms_id=context.keep_terms(tx, terms))
+    )
     try:
         channel = load_channel(tx, stored.outgoing)
     except StoreDamaged as problem:
         # The stream is made anew without it.
-        call_operator(node, tx, problem)
+        call_operator(context, tx, problem)
         channel = None
     stands = channel is not None and channel.suspended_by == message_id
     over = stored.outgoing.state in FINAL_OUTGOING and not stands
-    if over and resolve_incidents(node, tx, Resolve(message_id)):
+    if over and resolve_incidents(context, tx, Resolve(message_id)):
         return
     if is_whole(stored) and not over:
-        abandon_document(node, tx, stored, by)
+        abandon_document(context, tx, stored, by)
         return
     step = abandon(stored.outgoing, channel, terms, by)
     if stored.facts.kind is not MessageKind.NORMAL:
         # Of a signal's end only the operator is told, whose word this is (C33).
         step = replace(step, outgoing=replace(step.outgoing, notice_owed=False))
-    perform(node, tx, stored, channel, step, terms)
+    perform(context, tx, stored, channel, step, terms)
 
 
 def hold_message(tx: Transaction, message_id: str, *, held: bool) -> None:
@@ -343,14 +347,14 @@ def hold_message(tx: Transaction, message_id: str, *, held: bool) -> None:
     )
 
 
-def restart_channel(node: Node, tx: Transaction, key: str) -> None:
+def restart_channel(context: HandlerContext, tx: Transaction, key: str) -> None:
     """Restart the numbering of a channel on purpose (SEQ-4).
 
     Only when every number is settled and the epoch has used a whole window of them: until then
     a copy that the network kept could be taken for one of the new stream (gap 15).
     """
     channel = find_channel(tx, key)
-    terms = _stream_terms(node, tx, key)
+    terms = _stream_terms(context, tx, key)
     if terms is None or not terms.numbered or channel.epoch == 0:
         raise NotAllowed(
             f"channel {key} has no numbering that could be restarted",
@@ -363,15 +367,15 @@ def restart_channel(node: Node, tx: Transaction, key: str) -> None:
         )
     tx.save_sending_channel(channel.restart(terms))
     ended = EpochEnded("restarted by the operator")
-    node.write(tx, [Note(ended, channel=key, epoch=channel.epoch)])
+    context.write(tx, [Note(ended, channel=key, epoch=channel.epoch)])
 
 
-def _stream_terms(node: Node, tx: Transaction, key: str) -> Terms | None:
+def _stream_terms(context: HandlerContext, tx: Transaction, key: str) -> Terms | None:
     """The terms a stream runs under: those of what is on it, else those agreed for it."""
     for stored in (*tx.live(key), *tx.waiting(key, 1)):
-        return node.terms_of(tx, stored.outgoing.terms_id)
+        return context.terms_of(tx, stored.outgoing.terms_id)
     conversation = key.partition("#")[2] or None
-    for agreement in node.agreements:
+    for agreement in context.agreements:
         for binding in agreement.bindings():
             terms = binding.terms
             if binding.direction is not Direction.SEND or (
@@ -393,45 +397,45 @@ def _stream_terms(node: Node, tx: Transaction, key: str) -> Terms | None:
 _SIGNALS = (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR)
 
 
-def close_what_is_over(node: Node) -> None:
+def close_what_is_over(context: HandlerContext) -> None:
     """Close those whose cause has ended."""
-    with node.store.reader() as reader:
+    with context.store.reader() as reader:
         keys = {incident.channel for incident in reader.incidents() if incident.channel}
     for key in sorted(keys):
-        with node.transition() as tx:
-            if _is_over(node, tx, key):
-                resolve_incidents(node, tx, Resolve(channel=key))
+        with context.transition() as tx:
+            if _is_over(context, tx, key):
+                resolve_incidents(context, tx, Resolve(channel=key))
 
 
-def _is_over(node: Node, tx: Transaction, key: str) -> bool:
+def _is_over(context: HandlerContext, tx: Transaction, key: str) -> bool:
     if receiver_of(key) is not None:
         receiver = tx.sending_channel(key)
-        return receiver is None or receiver.paused_until <= node.now()
+        return receiver is None or receiver.paused_until <= context.now()
     if key.startswith(ANSWER_CHANNEL):
-        return _can_answer(node, key.removeprefix(ANSWER_CHANNEL))
+        return _can_answer(context, key.removeprefix(ANSWER_CHANNEL))
     if key.startswith(WAY):
         transport, _, peer = key.removeprefix(WAY).partition(" to ")
-        agreed = _is_agreed(node, peer, transport)
+        agreed = _is_agreed(context, peer, transport)
         if not agreed:
-            node.left.discard((peer, transport))
+            context.left.discard((peer, transport))
         return not agreed
     return False
 
 
-def _can_answer(node: Node, peer: str) -> bool:
+def _can_answer(context: HandlerContext, peer: str) -> bool:
     """Whether every signal to a partner has somewhere to go."""
     return all(
-        signal_ways(node, agreement, kind)
-        for agreement in node.agreements
+        signal_ways(context, agreement, kind)
+        for agreement in context.agreements
         if peer_label(agreement) == peer
         for kind in _SIGNALS
     )
 
 
-def _is_agreed(node: Node, peer: str, transport: str) -> bool:
+def _is_agreed(context: HandlerContext, peer: str, transport: str) -> bool:
     """Whether messages to a partner may go by a transport."""
     return any(
         transport in agreement.sending.terms.transports
-        for agreement in node.agreements
+        for agreement in context.agreements
         if peer_label(agreement) == peer
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.context import NEVER, Node
+from oncewire.handler.context import NEVER, HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve
@@ -40,33 +40,33 @@ FILES = 2_000
 """How many files one look at the spool removes at most."""
 
 
-def begin_retention(node: Node) -> None:
+def begin_retention(context: HandlerContext) -> None:
     """Plan the first sweep of this run."""
-    node.sweep_due_at = node.now() + FIRST_SWEEP
+    context.sweep_due_at = context.now() + FIRST_SWEEP
 
 
-def sweep(node: Node, tx: Transaction) -> None:
+def sweep(context: HandlerContext, tx: Transaction) -> None:
     """Remove a batch of what nobody needs any more, and say when to go on."""
-    now = node.now()
-    ended, gone = end_answers(node, tx), tx.sweep(now, BATCH)
+    now = context.now()
+    ended, gone = end_answers(context, tx), tx.sweep(now, BATCH)
     if BATCH in (ended, gone):
-        node.sweep_due_at = now
+        context.sweep_due_at = now
         return
-    node.sweep_due_at = now + SWEEP_EVERY
+    context.sweep_due_at = now + SWEEP_EVERY
     # Not in this turn: the files go when it is durable that nobody names them.
-    node.clean_due_at = now + SECOND
+    context.clean_due_at = now + SECOND
 
 
-def end_all_answers(node: Node, tx: Transaction) -> None:
+def end_all_answers(context: HandlerContext, tx: Transaction) -> None:
     """At a start: all that nobody waits for any more, if it is known what time it is."""
-    while not node.in_doubt and end_answers(node, tx) == BATCH:
+    while not context.in_doubt and end_answers(context, tx) == BATCH:
         pass
 
 
-def end_answers(node: Node, tx: Transaction) -> int:
+def end_answers(context: HandlerContext, tx: Transaction) -> int:
     """Owe no more what nobody waits for: answers that could not be posted within
     persistDuration. Their sender resends no more, so it will never ask for them."""
-    overdue = tx.answers_overdue(node.now(), BATCH)
+    overdue = tx.answers_overdue(context.now(), BATCH)
     for stored in overdue:
         incoming = stored.incoming
         tx.answer_left(incoming.sender, incoming.message_id)
@@ -78,15 +78,15 @@ def end_answers(node: Node, tx: Transaction) -> int:
     return len(overdue)
 
 
-def clean_spool(node: Node) -> None:
+def clean_spool(context: HandlerContext) -> None:
     """Remove the files that no message is made of any more; those of refused bodies and
     of a process that died before its commit go with them."""
-    node.clean_due_at = NEVER
-    with node.store.reader() as reader:
+    context.clean_due_at = NEVER
+    with context.store.reader() as reader:
         named = reader.spooled()
-    if node.store.spool.remove_unreferenced(named, FILES) > 0:
+    if context.store.spool.remove_unreferenced(named, FILES) > 0:
         # There may have been more than could go at once.
-        node.clean_due_at = node.now() + MINUTE
+        context.clean_due_at = context.now() + MINUTE
 
 
 # Clock: what a node does when somebody sets the machine's clock.
@@ -98,60 +98,60 @@ def clean_spool(node: Node) -> None:
 IN_DOUBT, AGREED, ACCEPTED, CORRECTED = CLOCK_VERDICTS
 
 
-def begin_clock(node: Node) -> None:
+def begin_clock(context: HandlerContext) -> None:
     """Take the time up where the last run left it."""
-    with node.store.reader() as reader:
+    with context.store.reader() as reader:
         rows = reader.journal_since(max(0, reader.last_seq() - 1), 1)
         # An incident that names neither message nor channel is the clock's.
         told = any(
             incident.message_id is None and incident.channel is None
             for incident in reader.incidents()
         )
-    node.timeline.begin(node.world, rows[-1] if rows else None, told)
+    context.timeline.begin(context.world, rows[-1] if rows else None, told)
 
 
-def watch(node: Node) -> None:
+def watch(context: HandlerContext) -> None:
     """Write down what the clocks did since the last look, if anything."""
-    node.now()
-    if not node.timeline.restless:
+    context.now()
+    if not context.timeline.restless:
         return
-    with node.transition() as tx:
-        if node.in_doubt:
-            _call_operator(node, tx)
+    with context.transition() as tx:
+        if context.in_doubt:
+            _call_operator(context, tx)
             return
-        told = node.timeline.told
-        by = node.follow_clock(tx)
-        _write(node, tx, by, AGREED if told else CORRECTED)
+        told = context.timeline.told
+        by = context.follow_clock(tx)
+        _write(context, tx, by, AGREED if told else CORRECTED)
         if told:
-            resolve_incidents(node, tx, Resolve())
+            resolve_incidents(context, tx, Resolve())
 
 
-def accept(node: Node, tx: Transaction) -> None:
+def accept(context: HandlerContext, tx: Transaction) -> None:
     """The operator says that the machine's clock is right."""
-    node.now()
-    if not node.in_doubt and not node.timeline.told:
+    context.now()
+    if not context.in_doubt and not context.timeline.told:
         raise NotAllowed(
             "the clock is not in doubt",
             remedy="there is nothing to accept; `oncewire doctor` looks",
         )
-    by = node.follow_clock(tx)
-    _write(node, tx, by, ACCEPTED)
-    resolve_incidents(node, tx, Resolve())
+    by = context.follow_clock(tx)
+    _write(context, tx, by, ACCEPTED)
+    resolve_incidents(context, tx, Resolve())
 
 
-def _call_operator(node: Node, tx: Transaction) -> None:
-    by = node.timeline.ahead
-    _write(node, tx, by, IN_DOUBT)
+def _call_operator(context: HandlerContext, tx: Transaction) -> None:
+    by = context.timeline.ahead
+    _write(context, tx, by, IN_DOUBT)
     problem = (
         f"the clock was set by {_signed(by)}: nothing is declared expired or cleared away until it "
         "is set right, or until `oncewire clock accept` says that it is right"
     )
-    open_incident(node, tx, Raise(problem))
-    node.timeline.doubt()
+    open_incident(context, tx, Raise(problem))
+    context.timeline.doubt()
 
 
-def _write(node: Node, tx: Transaction, by: Duration, verdict: str) -> None:
-    node.write(tx, [Note(ClockSet(by, verdict))])
+def _write(context: HandlerContext, tx: Transaction, by: Duration, verdict: str) -> None:
+    context.write(tx, [Note(ClockSet(by, verdict))])
 
 
 def _signed(by: Duration) -> str:
@@ -161,19 +161,19 @@ def _signed(by: Duration) -> str:
 # Wake: when a node's timers have something to do next.
 
 
-def next_wake(node: Node, now: Instant) -> Instant:
+def next_wake(context: HandlerContext, now: Instant) -> Instant:
     """When the earliest of them has; `now` where there is something already."""
-    wake = node.store.next_wake()
-    looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
-    looks = min([looks, *filter(None, node.troubled.values())])
-    if node.acks_waiting:
-        looks = min(looks, node.acks_waiting[0][0])
-    if node.refusals.due_at is not None:
-        looks = min(looks, node.refusals.due_at)
+    wake = context.store.next_wake()
+    looks = min(context.gaps_due_at, context.sweep_due_at, context.clean_due_at)
+    looks = min([looks, *filter(None, context.troubled.values())])
+    if context.acks_waiting:
+        looks = min(looks, context.acks_waiting[0][0])
+    if context.refusals.due_at is not None:
+        looks = min(looks, context.refusals.due_at)
     first = looks if wake is None else min(wake, looks)
-    if node.timeline.restless or node.repost_after is not None:
+    if context.timeline.restless or context.repost_after is not None:
         return now
-    if first <= now and (node.in_doubt or node.stuck):
+    if first <= now and (context.in_doubt or context.stuck):
         # What is due and may not be served now must not keep the handler busy.
-        return max(first, node.ticked_at + SECOND)
+        return max(first, context.ticked_at + SECOND)
     return first

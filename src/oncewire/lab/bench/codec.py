@@ -33,7 +33,7 @@ from oncewire.message.instant import DAY, parse_instant
 from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
 from oncewire.wire.mime import whole
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 from oncewire.wire.xml import tree
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]
@@ -101,11 +101,11 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
     answer = answers.Envelope("a-1@beta.example", NOW, form)
     acknowledgment = codec.write(answers.acknowledgment_for(received.message, answer), form)
     hop = RoutingHeader("http://hub.example", "http://beta.example", timestamp=NOW)
-    moulds = Moulds()
+    moulds = EnvelopeTemplates()
     moulds.learn(received, "alpha", bounds)
     moulds.learn(codec.read(acknowledgment), "beta", bounds)
 
-    def cycle(learned: Moulds | None = None) -> None:
+    def cycle(learned: EnvelopeTemplates | None = None) -> None:
         taken = codec.read(codec.write(message, form), moulds=learned)
         back = answers.acknowledgment_for(taken.message, answer)
         codec.read(codec.write(back, form), moulds=learned)

@@ -41,7 +41,7 @@ def fill(folder: Path, messages: int, size: int) -> None:
                 engine.commit()
         engine.commit()
     finally:
-        engine.node.store.close()
+        engine.context.store.close()
 
 
 def start(configuration: Configuration, messages: int, seconds: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem
 from oncewire.handler.actions import Action, Join, Notice, Post, PostAnswer, PostOn, Relay, Source
 from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.door import Connection, Connections
 from oncewire.handler.loop.joining import join_at_once
@@ -58,7 +58,7 @@ class Actor:
         self.transitions = 0
         self._wake_at: Instant | None = None
         self._connections = Connections()
-        self.engine = Engine(Node(name, self.store, agreements, self.world))
+        self.engine = Engine(HandlerContext(name, self.store, agreements, self.world))
         self.boot()
 
     # --- life and death ---
@@ -66,10 +66,10 @@ class Actor:
     def boot(self) -> None:
         """Start a process over whatever the store kept."""
         self.world.boot()
-        self.engine = Engine(Node(self.name, self.store, self._agreements, self.world))
+        self.engine = Engine(HandlerContext(self.name, self.store, self._agreements, self.world))
         # The connections of the process before are gone with it.
         self._connections = Connections()
-        self.engine.node.relaying = self._connections.requests
+        self.engine.context.relaying = self._connections.requests
         self.up = True
         if not self.turn("start", self.engine.start) and self.up:
             # A handler that cannot record its boot does not serve; it is started again.
@@ -128,7 +128,7 @@ class Actor:
         wake = self.engine.next_wake()
         if wake is not None:
             # What is due but still under way is looked at again soon, not at once.
-            wait = wake - self.engine.node.now()
+            wait = wake - self.engine.context.now()
             self._schedule_wake(self.clock.now + max(wait, 50 * MILLISECOND))
 
     def _schedule_wake(self, at: Instant) -> None:
@@ -201,13 +201,13 @@ class Actor:
             self.clock.after(MILLISECOND, lambda: end(False, True, "connection refused"))
             return
         self.clock.after(post.timeout, lambda: end(False, False, "no response in time"))
-        parcel = whole_parcel(engine.node, post.parcel)
+        parcel = whole_parcel(engine.context, post.parcel)
 
         def respond(answer: Answer) -> None:
             body = (
                 b""
                 if answer.parcel is None
-                else whole_parcel(target.engine.node, answer.parcel).body
+                else whole_parcel(target.engine.context, answer.parcel).body
             )
             self.network.carry(body, lambda data: hear(answer, data))
 
@@ -229,7 +229,7 @@ class Actor:
         target = self.peers.actor(_host(post.address))
         if self.network.is_cut(self.name, target.name) or not target.up:
             return
-        parcel = whole_parcel(engine.node, post.parcel)
+        parcel = whole_parcel(engine.context, post.parcel)
 
         def arrived(data: bytes) -> None:
             target.arrive(_with_body(post.parcel, data), left)
@@ -238,7 +238,7 @@ class Actor:
             if self.engine is not engine or answer.status >= 300:
                 return
             back = answer.parcel
-            reply = None if back is None else whole_parcel(target.engine.node, back)
+            reply = None if back is None else whole_parcel(target.engine.context, back)
             self.turn("answer left", lambda: engine.answer_left(post, sent=True, reply=reply))
 
         self.network.carry(parcel.body, arrived)

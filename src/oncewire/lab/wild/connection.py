@@ -229,7 +229,7 @@ class Door:
         if links.refuses(machine.name, name, transport) or not target.up:
             clock.after(MILLISECOND, lambda: end(None, "connection refused", True))
             return
-        parcel = whole_parcel(engine.node, stored)
+        parcel = whole_parcel(engine.context, stored)
         note_report(machine.ledger, machine.name, name, parcel.body)
         if transport != HTTP:
             source = Source(transport, can_answer=False, address=f"{transport}://{machine.name}")
@@ -264,7 +264,7 @@ class Door:
         """An answer as HTTP has it."""
         if answer.parcel is None:
             return Reply(answer.status, retry_after=answer.retry_after)
-        parcel = whole_parcel(self._machine.engine.node, answer.parcel)
+        parcel = whole_parcel(self._machine.engine.context, answer.parcel)
         return Reply(answer.status, parcel.content_type, parcel.headers, parcel.body)
 
     # --- what enters ---
@@ -362,7 +362,7 @@ class Door:
         if answer.parcel is None:
             return
         machine = self._machine
-        body = _opened(whole_parcel(machine.engine.node, answer.parcel).body)
+        body = _opened(whole_parcel(machine.engine.context, answer.parcel).body)
         kept = machine.ledger.replies[machine.name, message_id]
         if body not in kept:
             kept.append(body)

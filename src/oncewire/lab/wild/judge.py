@@ -157,8 +157,8 @@ class History:
         self.terms: dict[str, Terms] = {}
         self.traces: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self.notices: set[str] = set()
-        # Parts of documents: what is promised is promised of the document.
-        self.parts: set[str] = set()
+        # The document of each part: what is promised is promised of the document.
+        self.parts: dict[str, str | None] = {}
         for row in rows:
             if row.kind == TERMS and row.terms_id is not None:
                 self.terms[row.terms_id] = read_terms(row.detail)
@@ -168,7 +168,7 @@ class History:
                 if submitted is not None and submitted.notice:
                     self.notices.add(row.message_id)
                 if submitted is not None and submitted.is_part:
-                    self.parts.add(row.message_id)
+                    self.parts[row.message_id] = submitted.split_id
         # Where a hub cannot deliver, its operator is called; a notice to the From Party is only
         # as reliable as its wire format lets it be.
         hubs = world.plan.setting.way
@@ -177,6 +177,8 @@ class History:
         self.called |= {
             row.message_id for row in rows if row.kind == NOTIFIED and row.ref_to in self.called
         }
+        # Called about a part is called about its document.
+        self.called |= {whole for part, whole in self.parts.items() if part in self.called}
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
         self.given_up = {
             message_id
@@ -387,8 +389,8 @@ class History:
             parcel = reader.outgoing_parcel(order.message_id)
         if parcel is None:
             return False
-        message = codec.read(whole_parcel(sender.engine.node, parcel)).message
-        agreements = receiver.engine.node.agreements
+        message = codec.read(whole_parcel(sender.engine.context, parcel)).message
+        agreements = receiver.engine.context.agreements
         try:
             found = resolve(
                 agreements, message, receiving=True, now=self.world.clock.now, transport=None

@@ -23,7 +23,7 @@ from oncewire.handler.actions import (
     Ready,
     Relay,
 )
-from oncewire.handler.context import Node
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.joining import PROBE_EVERY, join_at_once
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
@@ -115,7 +115,7 @@ class Machine:
         keys = keys_of(self.name) if self.setting.signed else None
         if hub and not self.setting.hub_keys:
             keys = None
-        node = Node(self.name, self.store, Agreements(papers), self.world, keys=keys)
+        node = HandlerContext(self.name, self.store, Agreements(papers), self.world, keys=keys)
         node.application_called = self.name in self.setting.called
         node.replying = self.door.waiting.keys()
         node.relaying = self.door.relaying.requests
@@ -134,7 +134,7 @@ class Machine:
             self.up = False
             self.clock.after(SECOND, self.boot)
             return
-        take_up(self.engine.node)
+        take_up(self.engine.context)
         self._probe_later()
         self.application.begin()
 
@@ -252,7 +252,7 @@ class Machine:
         """See to it that the engine's timers are looked at when they are due."""
         wake = self.engine.next_wake()
         if wake is not None:
-            delay = wake - self.engine.node.now()
+            delay = wake - self.engine.context.now()
             # What is due but still under way is looked at again soon, not at once.
             self._schedule(self.clock.now + max(delay, 50 * MILLISECOND))
 
@@ -273,7 +273,7 @@ class Machine:
 
     def _probe_later(self) -> None:
         engine = self.engine
-        if engine.node.left and self._probing is not engine:
+        if engine.context.left and self._probing is not engine:
             self._probing = engine
             self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
 
@@ -282,14 +282,14 @@ class Machine:
         if self.engine is not engine or not self.up:
             return
         self._probing = None
-        for way in left_ways(engine.node):
+        for way in left_ways(engine.context):
             receiver = way.address.split("/")[2]
             there = self.around.machine(receiver).up
             if there and self.links.is_open(self.name, receiver, way.transport):
                 self.ledger.happened["transport taken again"] += 1
-                ending = self.turn("probe", lambda w=way: take_again(engine.node, w))  # type: ignore[misc]
+                ending = self.turn("probe", lambda w=way: take_again(engine.context, w))  # type: ignore[misc]
                 if ending is not Ending.DONE:
-                    engine.node.left.add((way.peer, way.transport))
+                    engine.context.left.add((way.peer, way.transport))
         self._probe_later()
 
     # --- actions ---

@@ -25,7 +25,7 @@ from oncewire.journal.course import (
     UNREAD,
     Cast,
     Condition,
-    Course,
+    HistoryShape,
     course_of,
 )
 from oncewire.journal.outcome import MessageOutcome
@@ -447,7 +447,7 @@ class Courses:
         self._numbering = Numbering()
         self._casts: dict[bytes, tuple[int, Cast]] = {}
         self._relations: dict[object, int] = {}
-        self._courses: list[tuple[Course, str | None, str | None]] = []
+        self._courses: list[tuple[HistoryShape, str | None, str | None]] = []
         self._course_of: dict[tuple[int, bytes], int] = {}
         self._seen: dict[tuple[int, bytes], int] = {}
         self._way_of: dict[tuple[bytes, bytes], int] = {}

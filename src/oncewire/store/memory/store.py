@@ -45,8 +45,8 @@ from oncewire.store.spool import check_name
 from oncewire.store.spool_contract import Digest
 from oncewire.store.transition.rows import STORED_INCOMING, whole
 from oncewire.store.transition.tables import Groups, Sorted
-from oncewire.store.transition.turns import Turns
-from oncewire.store.transition.work import Work
+from oncewire.store.transition.turns import TransactionManager
+from oncewire.store.transition.work import UnitOfWork
 
 # Queries on the tables in memory.
 
@@ -345,7 +345,7 @@ class MemorySpoolFile:
         self._pieces.clear()
 
 
-class MemoryStore(Turns):
+class MemoryStore(TransactionManager):
     """See `contract.Store`, whose docstrings hold here."""
 
     def __init__(self, node: str = "node") -> None:
@@ -391,21 +391,21 @@ class MemoryStore(Turns):
     # --- for its transitions ---
 
     def enter(self, transition: AbstractContextManager[Transaction]) -> Transaction:
-        """See `Turns`."""
+        """See `TransactionManager`."""
         failure, self._transition_failure = self._transition_failure, None
         if failure is not None:
             self._lose(failure, kept=self.pending())
             raise failure
         return super().enter(transition)
 
-    def _begin(self) -> Work:
-        return Work(MemoryBackend(self._tables, self._detach))
+    def _begin(self) -> UnitOfWork:
+        return UnitOfWork(MemoryBackend(self._tables, self._detach))
 
     def _abandon(self) -> None:
         self._tables.undo_to(0)
         self._work = None
 
-    def _commit(self, work: Work) -> None:
+    def _commit(self, work: UnitOfWork) -> None:
         failure, self._commit_failure = self._commit_failure, None
         if failure is not None:
             raise failure

@@ -39,8 +39,8 @@ from oncewire.store.sqlite.connection import (
     read_mark,
 )
 from oncewire.store.sqlite.reader import SqliteReaders
-from oncewire.store.transition.turns import Turns
-from oncewire.store.transition.work import Work
+from oncewire.store.transition.turns import TransactionManager
+from oncewire.store.transition.work import UnitOfWork
 
 if TYPE_CHECKING:
     import apsw
@@ -69,7 +69,7 @@ def file_id(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class SqliteStore(Turns):
+class SqliteStore(TransactionManager):
     """See `contract.Store`, whose docstrings hold here. Open one with `SqliteStore.open`."""
 
     @classmethod
@@ -153,10 +153,10 @@ class SqliteStore(Turns):
 
     # --- for its transitions ---
 
-    def _begin(self) -> Work:
+    def _begin(self) -> UnitOfWork:
         return self._connect(None)
 
-    def _commit(self, work: Work) -> None:
+    def _commit(self, work: UnitOfWork) -> None:
         self._check_file()
         self._fence_needed = True
         work.write()
@@ -210,7 +210,7 @@ class SqliteStore(Turns):
 
     # --- connection ---
 
-    def _connect(self, node: str | None) -> Work:
+    def _connect(self, node: str | None) -> UnitOfWork:
         import apsw
 
         try:
@@ -220,7 +220,7 @@ class SqliteStore(Turns):
             try:
                 self._prepare(connection, node)
                 backend = SqliteBackend(connection, self._path)
-                work = Work(backend)
+                work = UnitOfWork(backend)
             except BaseException:
                 disconnect(connection)
                 raise

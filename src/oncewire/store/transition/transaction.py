@@ -50,7 +50,7 @@ from oncewire.store.transition.rows import (
     still_counts,
     whole,
 )
-from oncewire.store.transition.work import Work, not_kept_terms
+from oncewire.store.transition.work import UnitOfWork, not_kept_terms
 
 # Sent messages: the part of a transition that concerns them.
 
@@ -59,7 +59,7 @@ class OutgoingSteps:
     """See `contract.Transaction`, whose docstrings hold here."""
 
     __slots__ = ("_work",)
-    _work: Work
+    _work: UnitOfWork
 
     # --- what a message is filed under ---
 
@@ -633,7 +633,7 @@ class WorkTransaction(KeepingSteps):
 
     __slots__ = ()
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self._work = work
 
     def expect(self, message_ids: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Turns: transitions one after the other, each undoable alone, and one commit for all of them."""
+"""TransactionManager: transitions one after the other, each undoable alone, one commit for all."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from oncewire.message.instant import Instant
 from oncewire.store.contract import Transaction
 from oncewire.store.transition.backend import FOR_EVER
 from oncewire.store.transition.transaction import WorkTransaction
-from oncewire.store.transition.work import Work
+from oncewire.store.transition.work import UnitOfWork
 
 
-class Turns(ABC):
+class TransactionManager(ABC):
     """The part of `contract.Store` that is the same on every backend."""
 
     def __init__(self) -> None:
         self._open: AbstractContextManager[Transaction] | None = None
-        self._work: Work | None = None
+        self._work: UnitOfWork | None = None
         # A failure inside a transition lost what was kept before it; commit() has to say so.
         self._lost: StoreProblem | None = None
         self.durable_seconds = 0.0
 
     @abstractmethod
-    def _begin(self) -> Work:
+    def _begin(self) -> UnitOfWork:
         """Nothing in memory yet, of a backend that can be asked. Raises StoreFull or StoreGone."""
 
     @abstractmethod
@@ -33,7 +33,7 @@ class Turns(ABC):
         """Undo everything since the last commit, and make sure that it stays undone."""
 
     @abstractmethod
-    def _commit(self, work: Work) -> None:
+    def _commit(self, work: UnitOfWork) -> None:
         """Write what changed and make it durable. Raises StoreFull or StoreGone."""
 
     # --- the contract ---
@@ -125,7 +125,7 @@ class Turns(ABC):
             if trouble is not error:
                 raise
 
-    def _look(self) -> Work:
+    def _look(self) -> UnitOfWork:
         """What is in memory, if it still holds."""
         work = self._work
         try:
@@ -151,7 +151,7 @@ class Turns(ABC):
 class _Transition(AbstractContextManager[Transaction]):
     __slots__ = ("_turns",)
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: TransactionManager) -> None:
         self._turns = turns
 
     def __enter__(self) -> Transaction:

@@ -1,4 +1,4 @@
-"""Work: what a turn has in memory of the store, and what it changed there.
+"""UnitOfWork: what a turn has in memory of the store, and what it changed there.
 
 Whatever is asked for is loaded once and from then on read here. What changed is here alone until
 the commit writes it. Rows of messages that somebody waits for stay after it, so that most turns
@@ -52,7 +52,7 @@ LOOK_AGAIN = 1_000
 """Commits after which it is looked whether what is live fits again."""
 
 
-class Work:
+class UnitOfWork:
     """The rows in memory, each table with what its rows were before."""
 
     def __init__(self, backend: Backend) -> None:

@@ -28,7 +28,7 @@ from oncewire.wire.security import references as nodeset
 from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import DS, PartDigests, SignedReference, bare_content_id
-from oncewire.wire.templates.envelope import Moulds
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 Parts = Sequence[PartDigests] | Callable[[Sequence[SignedReference]], Sequence[PartDigests]]
 """The digests of the parts, or how they are found for the references that were signed: it is asked
@@ -355,7 +355,7 @@ def read_verified(
     received: Received,
     verified: Covered,
     limits: Limits = DEFAULT_LIMITS,
-    moulds: Moulds | None = None,
+    moulds: EnvelopeTemplates | None = None,
     owner: str = "",
 ) -> Received:
     """The same message with only what was signed, and the hop blocks nobody signs.

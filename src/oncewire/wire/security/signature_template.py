@@ -1,4 +1,4 @@
-"""Known: a signed envelope of a kind that was seen before, checked without its tree.
+"""SignatureTemplate: a signed envelope of a kind that was seen before, checked without its tree.
 
 A signature is good if three things hold: its value was made by the agreed key over the SignedInfo,
 and the digests in that are those of the envelope's signed octets and of the parts. All three are
@@ -29,16 +29,16 @@ from oncewire.wire.security.signature import Covered, Parts, Signature, Verified
 from oncewire.wire.security.signing import Layouts
 from oncewire.wire.templates.pattern import (
     DOCUMENT_MAX,
+    BoundedCache,
     Pattern,
-    Perforated,
-    Places,
+    SlottedBytes,
     hole_of,
     holes_in,
     perforated,
 )
 
 
-class Known:
+class SignatureTemplate:
     """What was learned of one signed envelope."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Known:
         "_readable", "_references", "_value",
     )  # fmt: skip
 
-    def __init__(self, document: Perforated) -> None:
+    def __init__(self, document: SlottedBytes) -> None:
         fixed = _fixed_holes(document)
         self._fixed = [(number, document.holes[number]) for number in sorted(fixed)]
         root = nodeset.parse(document.marked(fixed))
@@ -146,13 +146,13 @@ class Known:
         )
 
 
-def known_of(envelope: bytes, document: Perforated, truth: Covered) -> Known | None:
+def known_of(envelope: bytes, document: SlottedBytes, truth: Covered) -> SignatureTemplate | None:
     """What can be learned of a signed envelope; None where it is no use, or says otherwise than was
     found by its tree, which is the `truth`."""
     if not document.is_plain:
         return None
     try:
-        known = Known(document)
+        known = SignatureTemplate(document)
         written = signature.read_signature(wrapping.frame_of(nodeset.parse(envelope)).header)
     except SecurityFailure:
         return None
@@ -164,7 +164,7 @@ def known_of(envelope: bytes, document: Perforated, truth: Covered) -> Known | N
     return known if same and known.shows(document.holes, truth) else None
 
 
-def _fixed_holes(document: Perforated) -> set[int]:
+def _fixed_holes(document: SlottedBytes) -> set[int]:
     """The holes of a signature that say how something is signed, and not what was."""
     header = wrapping.frame_of(nodeset.parse(document.marked())).header
     found = header.find(f"{{{DS}}}Signature")
@@ -210,11 +210,11 @@ LATEST = 256
 """Envelopes whose references are remembered: as many as may be under way."""
 
 
-class Learned:
+class SignatureTemplateCache:
     """What one handler has learned of the signatures it checks, and of those it makes."""
 
     def __init__(self) -> None:
-        self._known: Places[Known] = Places()
+        self._known: BoundedCache[SignatureTemplate] = BoundedCache()
         self._latest: dict[bytes, tuple[SignedReference, ...]] = {}
         self.layouts = Layouts()
         # How many signatures were checked without a tree, and how many with one.
@@ -268,7 +268,7 @@ class Learned:
         to be read."""
         return self._latest.get(envelope)
 
-    def _learn(self, owner: str, envelope: bytes, document: Perforated, truth: Covered) -> None:
+    def _learn(self, owner: str, envelope: bytes, document: SlottedBytes, truth: Covered) -> None:
         known = known_of(envelope, document, truth)
         if known is not None:
             self._known.keep(owner, document, known)

@@ -23,9 +23,9 @@ from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.references import DS, Exclusion, PartDigests, SignedReference
 from oncewire.wire.security.wrapping import ShapedDocument
 from oncewire.wire.templates.pattern import (
+    BoundedCache,
     Pattern,
-    Perforated,
-    Places,
+    SlottedBytes,
     hole_of,
     pattern_of,
     perforated,
@@ -187,8 +187,8 @@ class Layouts:
     """The bounded table of them, and of how a SignedInfo becomes octets."""
 
     def __init__(self) -> None:
-        self._envelopes: Places[_Layout] = Places(of_one=KINDS_MAX)
-        self._infos: Places[Pattern] = Places(of_one=KINDS_MAX)
+        self._envelopes: BoundedCache[_Layout] = BoundedCache(of_one=KINDS_MAX)
+        self._infos: BoundedCache[Pattern] = BoundedCache(of_one=KINDS_MAX)
 
     def __len__(self) -> int:
         return len(self._envelopes) + len(self._infos)
@@ -219,7 +219,7 @@ class Layouts:
         return info_octets(info, method)
 
 
-def _layout_of(document: Perforated, first: Laid, method: str) -> _Layout | None:
+def _layout_of(document: SlottedBytes, first: Laid, method: str) -> _Layout | None:
     """What can be learned of an envelope; None where it is no use, or says otherwise."""
     envelope = document.document
     end_tag = envelope[first.insert_at :].partition(b">")[0] + b">"

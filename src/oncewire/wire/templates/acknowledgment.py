@@ -1,4 +1,4 @@
-"""Stencil: the acknowledgements of one partner, which differ in four values alone.
+"""AckTemplate: the acknowledgements of one partner, which differ in four values alone.
 
 One is written with marks in place of these values; what stands around the marks stands in all of
 them. A stencil is only kept if it gives, byte for byte, what the writer gives for other values too.
@@ -16,7 +16,7 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.xml.source import identifier, written_moment
 
 
-class Blanks(NamedTuple):
+class AckFields(NamedTuple):
     """What differs in each: its own id, the message that it acknowledges and its conversation, and
     the moment."""
 
@@ -35,13 +35,13 @@ class Blanks(NamedTuple):
         )
 
 
-_MARKS = Blanks("mark-7b1e@own", "mark-7b1e@other", "mark-7b1e-talk", 981_173_106_789_012)
-_TRIAL = Blanks("a<b>&c@own", "d]]>e@other", "f'\"g talk", 1_000_000_000_000_000)
+_MARKS = AckFields("mark-7b1e@own", "mark-7b1e@other", "mark-7b1e-talk", 981_173_106_789_012)
+_TRIAL = AckFields("a<b>&c@own", "d]]>e@other", "f'\"g talk", 1_000_000_000_000_000)
 
 _MARK = re.compile(b"(" + b"|".join(map(re.escape, _MARKS.texts())) + b")")
 
 
-class Stencil:
+class AckTemplate:
     """A parcel with blanks."""
 
     __slots__ = ("_order", "_parcel", "_pieces")
@@ -53,7 +53,7 @@ class Stencil:
         # At each second place one of the values stands: which one.
         self._order = [(place, marks.index(pieces[place])) for place in range(1, len(pieces), 2)]
 
-    def filled(self, blanks: Blanks) -> Parcel:
+    def filled(self, blanks: AckFields) -> Parcel:
         """The parcel with these values."""
         texts, pieces = blanks.texts(), self._pieces.copy()
         for place, which in self._order:
@@ -61,11 +61,11 @@ class Stencil:
         return Parcel(self._parcel.content_type, b"".join(pieces), self._parcel.headers)
 
 
-def stencil_of(write: Callable[[Blanks], Parcel], first: Blanks) -> Stencil | None:
+def stencil_of(write: Callable[[AckFields], Parcel], first: AckFields) -> AckTemplate | None:
     """The stencil of what a writer writes; None where it writes more than these values otherwise.
     `first` are values that it is to be tried with."""
     try:
-        stencil = Stencil(write(_MARKS))
+        stencil = AckTemplate(write(_MARKS))
         sound = all(stencil.filled(blanks) == write(blanks) for blanks in (first, _TRIAL))
     except InvalidValue:
         # Whoever writes it himself is told.

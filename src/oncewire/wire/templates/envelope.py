@@ -1,4 +1,4 @@
-"""Mould: an envelope that was accepted, with gaps, and the message that fills itself in.
+"""EnvelopeTemplate: an envelope that was accepted, with gaps, and the message that fills itself in.
 
 Why its result is that of the full reader: the bytes around the gaps are the same, and what stands
 in them is plain text, so every parser sees the same tree but for the text of those elements. What
@@ -43,7 +43,7 @@ ENVELOPE_MAX = 8192
 _VALUE_MAX = 1536
 
 
-class Mould:
+class EnvelopeTemplate:
     """What was learned of one envelope. But for `used`, when it helped last, it never changes, so
     that any thread may read with it."""
 
@@ -283,7 +283,7 @@ def _reference(reference: Reference, values: list[Any], href: int | None) -> Ref
 
 def learned(
     envelope: bytes, charset: str | None, limits: Limits, validation: Validation
-) -> Mould | None:
+) -> EnvelopeTemplate | None:
     """The mould of an envelope; None where the full reader refuses it, or none can be made."""
     if len(envelope) > ENVELOPE_MAX or envelope[:1] != b"<":
         return None
@@ -304,7 +304,7 @@ def learned(
     # No other envelope would have the same id, or the same signature.
     if Field.MESSAGE_ID not in fields or (base.signed and Field.SIGNATURE_VALUE not in fields):
         return None
-    mould = Mould(envelope, gaps, base, limits)
+    mould = EnvelopeTemplate(envelope, gaps, base, limits)
     trials = (envelope, mould.filled(alike=False), mould.filled(alike=True))
     is_sound = all(_agrees(mould, trial, charset, limits, validation) for trial in trials)
     return mould if is_sound else None
@@ -323,7 +323,11 @@ def _formed(envelope: bytes, message: Message) -> list[tuple[Gap, Form]]:
 
 
 def _agrees(
-    mould: Mould, envelope: bytes, charset: str | None, limits: Limits, validation: Validation
+    mould: EnvelopeTemplate,
+    envelope: bytes,
+    charset: str | None,
+    limits: Limits,
+    validation: Validation,
 ) -> bool:
     try:
         return mould.read(envelope, limits) == header.read(envelope, charset, limits, validation)
@@ -351,7 +355,7 @@ _MARK_MAX = 2048
 _Mark = tuple[bytes, str | None, Validation]
 
 
-class Moulds:
+class EnvelopeTemplates:
     """What was learned so far. Reading changes nothing but counts, so any thread may read; learn
     in one thread alone."""
 
@@ -359,8 +363,8 @@ class Moulds:
         self._most = most
         self._of_one = of_one
         # Tuples, which are exchanged whole: whoever reads meanwhile sees the one or the other.
-        self._by_mark: dict[_Mark, tuple[Mould, ...]] = {}
-        self._owned: dict[str, dict[Mould, _Mark]] = {}
+        self._by_mark: dict[_Mark, tuple[EnvelopeTemplate, ...]] = {}
+        self._owned: dict[str, dict[EnvelopeTemplate, _Mark]] = {}
         # Of each partner: how many messages of his could have been learned from.
         self._offered: dict[str, int] = {}
         # How many headers were read by a mould, and how many had to be parsed.
@@ -433,7 +437,7 @@ class Moulds:
         everyone = ((owner, mould) for owner, owned in self._owned.items() for mould in owned)
         self._forget(*min(everyone, key=lambda each: _last_used(each[1])))
 
-    def _forget(self, owner: str, mould: Mould) -> None:
+    def _forget(self, owner: str, mould: EnvelopeTemplate) -> None:
         mark = self._owned[owner].pop(mould)
         if not self._owned[owner]:
             del self._owned[owner]
@@ -444,7 +448,7 @@ class Moulds:
             del self._by_mark[mark]
 
 
-def _last_used(mould: Mould) -> int:
+def _last_used(mould: EnvelopeTemplate) -> int:
     return mould.used
 
 

@@ -32,7 +32,7 @@ _MARKED = re.compile(rb"oncewirehole(\d{4})")
 _HOLES_MAX = 1000
 
 
-class Perforated(NamedTuple):
+class SlottedBytes(NamedTuple):
     """A document in two: its markup, and what stands in the holes, texts before names of parts."""
 
     markup: bytes
@@ -76,13 +76,13 @@ class Perforated(NamedTuple):
         )
 
 
-def perforated(document: bytes) -> Perforated:
+def perforated(document: bytes) -> SlottedBytes:
     """A document with its texts and names of parts taken out. Whether two have the same markup is
     told by the markup and by how many holes of each kind there are."""
     by_text = _TEXT.split(document)
     by_part = _PART.split(_TEXT_GAP.join(by_text[::2]))
     texts = by_text[1::2]
-    return Perforated(_PART_GAP.join(by_part[::2]), texts + by_part[1::2], len(texts))
+    return SlottedBytes(_PART_GAP.join(by_part[::2]), texts + by_part[1::2], len(texts))
 
 
 def mark_of(number: int) -> bytes:
@@ -117,7 +117,7 @@ class Pattern:
         return b"".join(pieces)
 
 
-def pattern_of(document: Perforated, octets_of: Callable[[bytes], bytes]) -> Pattern | None:
+def pattern_of(document: SlottedBytes, octets_of: Callable[[bytes], bytes]) -> Pattern | None:
     """What is made of a document by `octets_of`, as a pattern; None where it cannot be one."""
     if not document.is_plain:
         return None
@@ -135,7 +135,7 @@ OWNER_MAX = 16
 T = TypeVar("T")
 
 
-class Places(Generic[T]):
+class BoundedCache(Generic[T]):
     """What was learned of documents by their markup, a few for each owner. Who never sends alike
     costs little: only the first, the second, the fourth document and so on is learned of."""
 
@@ -147,7 +147,7 @@ class Places(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
 
-    def find(self, owner: str, document: Perforated) -> T | None:
+    def find(self, owner: str, document: SlottedBytes) -> T | None:
         """What is known of documents with that markup."""
         places = self._found.get(owner)
         return None if places is None else places.get(_key(document))
@@ -157,7 +157,7 @@ class Places(Generic[T]):
         offered = self._offered[owner] = self._offered.get(owner, 0) + 1
         return offered & (offered - 1) == 0
 
-    def keep(self, owner: str, document: Perforated, learned: T) -> None:
+    def keep(self, owner: str, document: SlottedBytes, learned: T) -> None:
         """Learn it; the oldest go where there is no room."""
         if owner not in self._found and len(self._found) >= self._owners:
             self._found.pop(next(iter(self._found)))
@@ -167,5 +167,5 @@ class Places(Generic[T]):
         places[_key(document)] = learned
 
 
-def _key(document: Perforated) -> tuple[bytes, int, int]:
+def _key(document: SlottedBytes) -> tuple[bytes, int, int]:
     return document.markup, document.texts, len(document.holes)
