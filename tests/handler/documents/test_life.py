@@ -63,6 +63,19 @@ def clean(pair: Pair) -> None:
     assert report.clean, report
 
 
+@pytest.mark.requirement("SEQ-2")
+@pytest.mark.parametrize("lost", range(1, 8))
+def test_parts_whose_numbers_wrap_around_keep_their_order(lost: int) -> None:
+    """Number 6 is followed by 1: the part that completes the document may be either of them."""
+    lose = iter([*[False] * (lost - 1), True])
+    range_of_six = "[sequence]\nrange = [1, 6]\n[flow]\nwindow = 3\n"
+    pair = Pair("window", SPLIT + range_of_six, lose_request=lambda _: next(lose, False))
+    submit(pair, DATA[:6_500])
+    pair.pass_time()
+    assert len(taken(pair)) == 1
+    clean(pair)
+
+
 @pytest.mark.requirement("BIG-3", "BIG-4", "BIG-5", "BIG-6")
 @pytest.mark.parametrize(("profile", "extra"), WAYS)
 def test_it_is_handed_over_whole_and_once(profile: str, extra: str) -> None:
