@@ -199,8 +199,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         "number",
         requirement="SEQ-2",
         tests=(
-            "tests/handler/documents/test_life.py"
-            "::test_parts_whose_numbers_wrap_around_keep_their_order",
+            "tests/handler/documents/test_life.py::test_parts_whose_numbers_wrap_around_keep_their_order",
         ),
     ),
 )
