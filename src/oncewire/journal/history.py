@@ -269,17 +269,16 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
     told = "; its From Party was told" if outcome.notified else ""
     if outcome.outcome is Outcome.NOT_DELIVERED:
-        return f"Not delivered: {outcome.reason}{told}."
+        return _not_delivered(outcome, told)
     if outcome.outcome is Outcome.UNKNOWN:
         in_parts = outcome.document and not outcome.attempts
-        sent = f"{tries}, never acknowledged"
+        sent = f"{tries}, never acknowledged ({outcome.reason})"
+        if outcome.refusal is not None:
+            sent = f"{tries}, answered with {outcome.refusal}"
         if in_parts:
-            sent = "in parts, not all of them acknowledged"
+            sent = f"in parts, not all of them acknowledged ({outcome.reason})"
         whose = "the status of its parts" if in_parts else "its status"
-        return (
-            f"Unknown: sent {sent} ({outcome.reason}){told}; "
-            f"ask for {whose} or reconcile to settle it."
-        )
+        return f"Unknown: sent {sent}{told}; ask for {whose} or reconcile to settle it."
     if outcome.outcome is Outcome.SENT:
         if outcome.refusal is not None:
             who = outcome.refused_by or "its receiver"
@@ -296,12 +295,19 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     return f"Queued: it was not sent yet{then}."
 
 
-def _delivered(outcome: MessageOutcome) -> str:
-    if outcome.given_up_by is not None and not outcome.confirmed:
+def _not_delivered(outcome: MessageOutcome, told: str) -> str:
+    if outcome.given_up_by is not None:
         return (
             f"Lost: it arrived, and {outcome.given_up_by} gave it up there; no application has "
             "confirmed it, and its sender takes it for delivered."
         )
+    if outcome.sender is not None or outcome.received_at is None:
+        return f"Not delivered: {outcome.reason}{told}."
+    given = "is not given it again" if outcome.handed_over else "is never given it"
+    return f"Not delivered: it arrived, but the application {given}: {outcome.reason}."
+
+
+def _delivered(outcome: MessageOutcome) -> str:
     parts = ["Delivered"]
     if outcome.late_ack:
         parts.append(" after all: the acknowledgement came after the message was given up")

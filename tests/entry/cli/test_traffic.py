@@ -349,6 +349,8 @@ def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
     told = run_json("why", message_id, "-c", there)["why"]
     assert told.startswith("Lost: ")
     assert "Pat Doe gave it up" in told
+    shown = run_json("show", message_id, "-c", there)
+    assert (shown["outcome"], shown["reason"]) == ("not_delivered", "given up by Pat Doe")
     verdict = run_json("verify", "-c", there, exit_code=output.WRONG)
     assert (verdict["lost"], verdict["confirmed_once"]) == (1, 0)
     assert "given up by Pat Doe" in verdict["found"][0]["sentence"]

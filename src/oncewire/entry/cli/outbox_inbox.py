@@ -83,6 +83,12 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
         return ""
     receiver = channels.get(receiver_key(stored.peer))
     due = max(sent.next_attempt_at, 0 if receiver is None else receiver.paused_until)
+    terms = reader.terms(sent.terms_id)
+    if terms is not None and terms.never_repeated and sent.attempts_here:
+        at = (
+            f"while a handler runs (`oncewire serve{place}`)" if due <= now else f"at {moment(due)}"
+        )
+        return f"it is not sent again (sync.retries = none), and its outcome is known {at}"
     if due <= now:
         return f"it is due now, and leaves while a handler runs (`oncewire serve{place}`)"
     if sent.attempts == 0:

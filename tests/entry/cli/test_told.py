@@ -1,0 +1,90 @@
+"""What operators are told of messages and parties is true."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.outbox_inbox import outlook
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import open_readers
+from oncewire.handler.world import RealWorld
+from oncewire.message.instant import HOUR
+from tests.entry.driven import wait_until
+from tests.entry.served import Served, both_served
+from tests.entry.terminal import run_json
+
+UNANSWERED = {
+    "sync.mode": '"signalsAndResponse"',
+    "sync.retries": '"none"',
+    "sync.timeout": '"PT1S"',
+    "ack.bundling": '"piggyback"',
+    "delivery.timeout": '"PT1H"',
+}
+"""The connection of a request waits for an application that does not come, and no other does."""
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Path:
+    file = tmp_path / "order.xml"
+    file.write_text("<order/>")
+    return file
+
+
+def agree(pair: Path, values: dict[str, str]) -> None:
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        file = pair / own / "agreements" / f"{partner}.toml"
+        file.write_text(with_values(file.read_text(), values))
+
+
+@pytest.fixture
+def unanswered(pair: Path) -> Iterator[Served]:
+    """Both handlers run, and requests between them are never answered."""
+    agree(pair, UNANSWERED)
+    with both_served(pair) as found:
+        yield found
+
+
+@pytest.mark.requirement("SYNC-17", "SYNC-18")
+def test_a_request_that_was_answered_with_a_time_out_is_delivered_nowhere(
+    unanswered: Served, order: Path
+) -> None:
+    there = unanswered.folder / "globex"
+    run_json("send", order, "--to", "globex", "--message-id", "request-1")
+    wait_until(lambda: bool(run_json("inbox", "-c", there)["messages"]))
+    wait_until(lambda: run_json("inbox", "-c", there)["messages"][0]["state"] == "closed")
+    shown = run_json("show", "request-1", "-c", there)
+    assert (shown["outcome"], shown["state"]) == ("not_delivered", "closed")
+    assert shown["reason"] == "communication protocol time-out"
+    assert run_json("why", "request-1", "-c", there)["why"].startswith("Not delivered: it arrived")
+    counted = run_json("verify", "-c", there)
+    assert (counted["delivered"], counted["not_delivered"]) == (0, 1)
+    # Its sender heard that no answer will come, and sends it never again.
+    wait_until(lambda: run_json("outbox")["messages"][0]["state"] != "outstanding")
+    told = run_json("show", "request-1")
+    assert (told["outcome"], told["state"], told["attempts"]) == ("unknown", "unknown", 1)
+    assert "communication protocol time-out" in run_json("why", "request-1")["why"]
+    (problem,) = run_json("resend", "request-1", exit_code=output.NOT_ALLOWED)["problems"]
+    assert "a synchronous request is not repeated" in problem["problem"]
+    assert "as a new message" in problem["next"]
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_a_request_that_is_not_repeated_is_not_said_to_leave_again(pair: Path, order: Path) -> None:
+    agree(pair, UNANSWERED | {"delivery.retry_interval": '"PT1H"'})
+    served = Served(pair)
+    try:
+        served.start("acme")
+        run_json("send", order, "--to", "globex", "--message-id", "request-1")
+        wait_until(lambda: "failed" in run_json("why", "request-1")["why"])
+    finally:
+        served.close()
+    never = "it is not sent again (sync.retries = none), and its outcome is known "
+    told = run_json("why", "request-1")["why"]
+    assert f"{never}at " in told
+    assert "oncewire resume" not in told
+    with open_readers(load(pair / "acme", environ={}).settings).reader() as reader:
+        later = outlook(reader, "request-1", RealWorld().now() + 2 * HOUR)
+    assert later == f"{never}while a handler runs (`oncewire serve`)"
