@@ -88,3 +88,20 @@ def test_a_request_that_is_not_repeated_is_not_said_to_leave_again(pair: Path, o
     with open_readers(load(pair / "acme", environ={}).settings).reader() as reader:
         later = outlook(reader, "request-1", RealWorld().now() + 2 * HOUR)
     assert later == f"{never}while a handler runs (`oncewire serve`)"
+
+
+@pytest.mark.parametrize("ruin", ["gone", "damaged"])
+def test_doctor_does_not_advise_to_start_on_a_store_that_is_refused(
+    served: Served, ruin: str
+) -> None:
+    there = served.folder / "globex"
+    served.stop("globex")
+    (store,) = (there / "data").glob("oncewire.db")
+    store.unlink()
+    if ruin == "damaged":
+        store.write_bytes(b"no database" * 1000)
+    refused = run_json("serve", "-c", there, exit_code=None)["problems"][0]
+    checks = run_json("doctor", "--no-partners", "-c", there, exit_code=output.WRONG)["checks"]
+    (handler,) = [check for check in checks if check["what"] == "handler"]
+    assert (handler["grade"], handler["fix"]) == ("bad", refused["next"])
+    assert refused["problem"] in handler["finding"]

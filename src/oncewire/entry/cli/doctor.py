@@ -149,11 +149,15 @@ def _handler(settings: Settings) -> Finding:
     import asyncio
 
     from oncewire.entry.cli.operator import running
+    from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.checkup import Finding, Grade
 
     status = asyncio.run(running(settings))
     if status is None:
-        fix = f"oncewire serve{at_party(settings)}"
+        fix, refused = f"oncewire serve{at_party(settings)}", checkup.refused_store(settings)
+        if refused is not None:
+            said = f"not running, and it would not start: {refused.problem}"
+            return Finding("handler", Grade.BAD, said, refused.remedy)
         return Finding("handler", Grade.WARNING, "not running: nothing is sent or received", fix)
     if status.stuck:
         fix = f"look into its log; `kill -9 {status.pid}` loses nothing that was stored"

@@ -69,16 +69,20 @@ def status(config: Config = None, json: Json = False) -> None:
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
         restored = find_restored(settings)
         facts |= {} if restored is None else {"restored": str(restored)}
-        replaced = find_replaced(settings)
+        found, replaced = asyncio.run(running(settings)), find_replaced(settings)
         if replaced is not None:
             # What it holds is not what the party did: nothing of it is shown as that.
             hint = f"oncewire doctor{at_party(settings)}"
             facts["store"] = replaced.problem
-            return Report(facts, summary=f"{replaced}.", hints=(hint,), exit_code=output.WRONG)
+            hints = (hint,)
+            if found is not None:
+                # What it does now is kept nowhere.
+                facts |= {"running": True, "pid": found.pid}
+                hints = (f"oncewire stop{at_party(settings)}", hint)
+            return Report(facts, summary=f"{replaced}.", hints=hints, exit_code=output.WRONG)
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
-        found = asyncio.run(running(settings))
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
             counts, undecided = reader.counts(), reader.incidents()
@@ -146,6 +150,7 @@ async def running(settings: Settings) -> Status | None:
     from oncewire.entry.control.language import socket_path
     from oncewire.entry.control.verbs import Status
     from oncewire.entry.running.assemble import owner_of, store_path
+    from oncewire.errors import StoreProblem
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -155,6 +160,10 @@ async def running(settings: Settings) -> Status | None:
     except TimeoutError:
         why = f"its process has not answered for {ANSWERS_WITHIN:.0f} seconds"
         return Status(settings.party.name, False, owner_of(store_path(settings)), stuck=why)
+    except StoreProblem as problem:
+        # It answers, though not from its store: that was replaced or removed under it.
+        pid = owner_of(store_path(settings))
+        return Status(settings.party.name, True, pid, stuck=problem.problem)
     finally:
         await remote.close()
 

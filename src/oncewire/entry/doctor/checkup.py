@@ -24,6 +24,7 @@ from oncewire.entry.running.assemble import (
     RECORD,
     UNREADABLE,
     find_replaced,
+    open_readers,
     read_record,
     store_path,
 )
@@ -92,6 +93,34 @@ def check_store(settings: Settings) -> Iterator[Finding]:
         yield from _database(path)
         yield from _record(settings, path)
     yield _space(folder)
+
+
+def refused_store(settings: Settings) -> StoreProblem | None:
+    """Why a handler would not start on the store that is there; None where it would, or where
+    there is none yet."""
+    import apsw
+
+    from oncewire.store.sqlite.connection import (
+        check_origin,
+        connect_reader,
+        failure,
+        known_migrations,
+    )
+
+    path, replaced = store_path(settings), find_replaced(settings)
+    if replaced is not None or not path.is_file():
+        return replaced
+    try:
+        connection = connect_reader(path, None)
+        try:
+            check_origin(connection, known_migrations())
+        finally:
+            connection.close(True)
+    except apsw.Error as error:
+        return failure(error, path)
+    except StoreProblem as problem:
+        return problem
+    return None
 
 
 def _record(settings: Settings, path: Path) -> Iterator[Finding]:
@@ -293,8 +322,6 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
 
 def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
     """Whether our clock has gone back since the last thing that was noted."""
-    from oncewire.entry.running.assemble import open_readers
-
     try:
         readers = open_readers(settings)
         with readers.reader() as reader:
@@ -328,8 +355,6 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
 
 def check_kept(settings: Settings) -> Iterator[Finding]:
     """How much is kept, and whether what is old goes."""
-    from oncewire.entry.running.assemble import open_readers
-
     try:
         readers = open_readers(settings)
         with readers.reader() as reader:
