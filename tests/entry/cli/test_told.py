@@ -105,3 +105,35 @@ def test_doctor_does_not_advise_to_start_on_a_store_that_is_refused(
     (handler,) = [check for check in checks if check["what"] == "handler"]
     assert (handler["grade"], handler["fix"]) == ("bad", refused["next"])
     assert refused["problem"] in handler["finding"]
+
+
+REFUSES = """
+def take(message):
+    raise ValueError("no such customer")
+"""
+
+
+def test_what_the_application_raises_is_told_from_the_first_time_on(
+    pair: Path, order: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refuses_for_test.py").write_text(REFUSES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    there = pair / "globex"
+    chosen = {"application.way": '"function"', "application.function": '"refuses_for_test:take"'}
+    settings = there / "oncewire.toml"
+    settings.write_text(with_values(settings.read_text(), chosen))
+    with both_served(pair):
+        run_json("send", order, "--to", "globex", "--message-id", "order-1", "--wait")
+        wait_until(lambda: run_json("why", "order-1", "-c", there).get("refusals", 0) >= 2)
+        told = run_json("why", "order-1", "-c", there)
+        assert "incident" not in str(told["ladder"])
+        assert f"refused it {told['refusals']} times, the last time at " in told["why"]
+        assert "ValueError: no such customer" in told["why"]
+        assert told["last_refusal"] in told["why"]
+        assert f"oncewire abandon order-1 -c {there}" in told["why"]
+        found = run_json("doctor", "--no-partners", "-c", there)
+        (application,) = [one for one in found["checks"] if one["what"] == "application"]
+        assert application["grade"] == "warning"
+        assert "1 message is refused by it" in application["finding"]
+        assert "ValueError: no such customer" in application["finding"]
+        assert found["summary"] != "Everything is sound."

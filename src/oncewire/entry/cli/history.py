@@ -287,31 +287,40 @@ def why(
         sentence = placed(explain(rows, outlook=then))
         # The sentence comes first: it is what was asked for.
         facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
-        if then:
-            facts |= _transfer(settings, found)
+        if then or _waits_for_application(rows):
+            live, said = _live(settings, found, at_party(settings))
+            facts |= {"why": sentence + said} | live
         return Report(facts, (Listing("ladder", columns, steps),))
 
     output.answer(work, json=json)
 
 
-def _transfer(settings: Settings, message_id: str) -> dict[str, int]:
-    """How far a large message is that leaves now; nothing where none does."""
+def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, Any], str]:
+    """What only a handler that runs knows of a message: how far a large one is that leaves now;
+    what the application raised when it was offered one. As facts, and as a sentence."""
     import asyncio
 
-    from oncewire.entry.control.client import Remote
-    from oncewire.entry.control.language import socket_path
+    from oncewire.entry.cli.operator import running
 
-    async def ask() -> dict[str, int]:
-        remote = await Remote.connect(socket_path(settings))
-        if remote is None:
-            return {}
-        try:
-            found = (await remote.status()).transfers.get(message_id)
-        finally:
-            await remote.close()
-        return {} if found is None else {"bytes_sent": found[0], "bytes_in_all": found[1]}
+    status = asyncio.run(running(settings))
+    if status is not None and message_id in status.transfers:
+        sent, size = status.transfers[message_id]
+        return {"bytes_sent": sent, "bytes_in_all": size}, ""
+    if status is None or message_id not in status.refusals:
+        return {}, ""
+    count, at, raised = status.refusals[message_id]
+    often = "once" if count == 1 else f"{count} times"
+    return {"refusals": count, "last_refusal": moment(at), "raised": raised}, (
+        f" The application refused it {often}, the last time at {moment(at)}: {raised}. Mend the "
+        "application: it is offered it until it takes it; what it can never take "
+        f"`oncewire abandon {quote(message_id)}{place}` gives up."
+    )
 
-    return asyncio.run(ask())
+
+def _waits_for_application(rows: list[Row]) -> bool:
+    """Whether it was handed over, and nobody has confirmed it or given it up."""
+    kinds = {row.kind for row in rows}
+    return "handed_over" in kinds and not kinds & {"confirmed", "abandoned"}
 
 
 def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:

@@ -72,14 +72,14 @@ def status(config: Config = None, json: Json = False) -> None:
         found, replaced = asyncio.run(running(settings)), find_replaced(settings)
         if replaced is not None:
             # What it holds is not what the party did: nothing of it is shown as that.
-            hint = f"oncewire doctor{at_party(settings)}"
             facts["store"] = replaced.problem
-            hints = (hint,)
+            steps = ["doctor"]
             if found is not None:
                 # What it does now is kept nowhere.
                 facts |= {"running": True, "pid": found.pid}
-                hints = (f"oncewire stop{at_party(settings)}", hint)
-            return Report(facts, summary=f"{replaced}.", hints=hints, exit_code=output.WRONG)
+                steps = ["stop", "doctor"]
+            todo = tuple(f"oncewire {step}{at_party(settings)}" for step in steps)
+            return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=output.WRONG)
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))

@@ -224,7 +224,12 @@ class Running(Verbs):
             why = str(problem) or f"it has taken no turn for {PROBE:.0f} seconds"
             return Status(store.node(), False, os.getpid(), self.url, stuck=why)
         found = read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
-        return replace(found, lag_ms=round(lag * 1000), transfers=self.handler.transfers())
+        return replace(
+            found,
+            lag_ms=round(lag * 1000),
+            transfers=self.handler.transfers(),
+            refusals=self.handler.refusals(),
+        )
 
     async def read_anew(self) -> int:
         """See `Here`."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
     from oncewire.journal.outcome import Outcome
-    from oncewire.message.instant import Duration
+    from oncewire.message.instant import Duration, Instant
     from oncewire.message.signals import StatusResponse
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -85,6 +85,8 @@ class Status:
     `lag_ms`: the longest that anything waited for its turn in the last minute, in milliseconds.
     `stuck`: why it is not called running although its process is there.
     `transfers`: large messages that leave now, by MessageId: bytes that have left, and of how many.
+    `refusals`: messages that the application refuses, by MessageId: how often, when last, and what
+    it raised then.
     """
 
     party: str
@@ -97,6 +99,7 @@ class Status:
     lag_ms: int = 0
     stuck: str = ""
     transfers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refusals: dict[str, tuple[int, Instant, str]] = field(default_factory=dict)
 
 
 def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:

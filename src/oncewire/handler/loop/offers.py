@@ -19,6 +19,7 @@ from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.loop.commit_loop import Shell
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
+from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
 
 logger = logging.getLogger("oncewire.handler")
@@ -60,7 +61,11 @@ class Offer(Generic[T]):
 class Offers:
     """Offers to one application that are under way, and their end."""
 
-    def __init__(self) -> None:
+    def __init__(self, application: Application, shell: Shell) -> None:
+        self._application, self._shell = application, shell
+        # Of what was refused and is still offered, by MessageId: how often, when last, and what
+        # the application raised then.
+        self.refusals: dict[str, tuple[int, Instant, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # Hears of the end of each offer: one that ends by a fault of ours is not the offer's.
         self.ended: Callable[[asyncio.Task[None]], None] | None = None
@@ -90,6 +95,12 @@ class Offers:
 
     async def _until_taken(self, offer: Offer[T]) -> None:
         """Make an offer until it is taken and that is stored."""
+        try:
+            await self._offer(offer)
+        finally:
+            self.refusals.pop(offer.message_id, None)
+
+    async def _offer(self, offer: Offer[T]) -> None:
         pause, refusals, taken = FIRST_PAUSE, 0, False
         said: T
         while not self._stopping.is_set() and not offer.over.is_set():
@@ -108,6 +119,8 @@ class Offers:
                 known = isinstance(problem, OncewireError)
                 reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
                 self._complain(offer, reason, pause)
+                now = self._shell.engine.node.now()
+                self.refusals[offer.message_id] = refusals, now, reason[:200]
                 if offer.over.is_set():
                     return
                 if refusals >= REFUSALS_MAX and not await self._still_waits(offer, reason):
@@ -158,8 +171,8 @@ class HandOver(Offers):
     """Offers messages to one application; `ready` says that there may be more of them."""
 
     def __init__(self, application: Application, shell: Shell, ready: asyncio.Event) -> None:
-        super().__init__()
-        self._application, self._shell, self._ready = application, shell, ready
+        super().__init__(application, shell)
+        self._ready = ready
         self._places = asyncio.Semaphore(max(1, application.batch))
         # Of every message that is offered, by sender and MessageId: set when a person decided
         # about it.
@@ -307,8 +320,7 @@ class Telling(Offers):
     """Tells one application; `due` says that there may be more to tell."""
 
     def __init__(self, application: Application, shell: Shell) -> None:
-        super().__init__()
-        self._application, self._shell = application, shell
+        super().__init__(application, shell)
         self._turns = asyncio.Semaphore(max(1, application.batch))
         self._offered: set[str] = set()
         self.due = asyncio.Event()
