@@ -207,7 +207,8 @@ def explain(
     )
     if warnings:
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
-    return f"{why}{_changed_way(told, outcome.sender)}{_ignored(told)}"
+    changed = _changed_way(told, outcome.sender)
+    return f"{why}{changed}{_ignored(told)}{_called(told, outcome.receiver)}"
 
 
 def passes_of(rows: Iterable[Row]) -> int:
@@ -247,6 +248,14 @@ def _ignored(rows: Iterable[Row]) -> str:
     last = said[-1]
     signals = "a signal was" if last.count == 1 else f"{last.count} signals were"
     return f" Of those about it {signals} ignored: {last.claim}, {last.problem or last.code}."
+
+
+def _called(rows: Iterable[Row], receiver: str | None) -> str:
+    """Why an operator was called for what arrived, while that is open."""
+    own = gather(row for row in rows if row.node == receiver)
+    row = own[0].last(trace.INCIDENT) if own and own[0].holds and own[0].called else None
+    problem = None if row is None else notes.Incident.read(row.detail).problem
+    return f" An incident is open: {problem}." if problem else ""
 
 
 def last_failure(rows: Iterable[Row], sender: str | None) -> str:

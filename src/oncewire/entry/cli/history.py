@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.outbox_inbox import outlook
+from oncewire.entry.cli.outbox_inbox import outlook, resolving
 from oncewire.entry.cli.output import (
     Config,
     Json,
@@ -271,9 +271,9 @@ def why(
         from oncewire.journal.history import agreement_of, explain, ladder
 
         settings = loaded(config).settings
-        found, rows, then = _rows_of(settings, message_id, others or [])
+        found, rows, then, steps = _rows_of(settings, message_id, others or [])
         name, cpa_id = Names(settings), agreement_of(rows)
-        steps = [
+        rungs = [
             (
                 moment(step.at),
                 step.node,
@@ -290,7 +290,7 @@ def why(
         if then or _waits_for_application(rows):
             live, said = _live(settings, found, at_party(settings))
             facts |= {"why": sentence + said} | live
-        return Report(facts, (Listing("ladder", columns, steps),))
+        return Report(facts, (Listing("ladder", columns, rungs),), hints=steps)
 
     output.answer(work, json=json)
 
@@ -323,15 +323,19 @@ def _waits_for_application(rows: list[Row]) -> bool:
     return "handed_over" in kinds and not kinds & {"confirmed", "abandoned"}
 
 
-def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:
-    """The message that is meant, its rows in all journals, and its outlook in ours."""
+def _rows_of(
+    settings: Settings, message_id: str, others: list[Path]
+) -> tuple[str, list[Row], str, tuple[str, ...]]:
+    """The message that is meant, its rows in all journals, its outlook in ours, and the commands
+    that resolve its incidents."""
     from oncewire.entry.running.assemble import open_readers
 
     with open_readers(settings).reader() as reader:
-        found = find_id(reader, message_id)
+        found, place = find_id(reader, message_id), at_party(settings)
         rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), at_party(settings))
-    return found, rows + _rows_elsewhere(found, others), then
+        then = outlook(reader, found, now(), place)
+        steps = resolving(reader, found, now(), place)
+    return found, rows + _rows_elsewhere(found, others), then, steps
 
 
 def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:

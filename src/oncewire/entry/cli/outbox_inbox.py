@@ -190,6 +190,16 @@ def next_steps(
     return tuple(found.values())
 
 
+def resolving(reader: Reader, message_id: str, now: Instant, place: str) -> tuple[str, ...]:
+    """What to run about the open incidents of one message, whose `why` was asked already."""
+    named = [incident for incident in reader.incidents() if incident.message_id == message_id]
+    steps = next_steps(reader, named, now, place)[1:]
+    if not steps and any("`oncewire abandon" in incident.reason for incident in named):
+        # The application is what is to be mended; what it can never take is given up.
+        return (f"oncewire abandon {quote(message_id)}{place}",)
+    return steps
+
+
 def _of_channel(channel: str, place: str) -> tuple[str, str]:
     """What helps a channel on, and of which kind that is. What is about files, a way, an address or
     the store is closed when they are right again: to resume it would only silence it."""

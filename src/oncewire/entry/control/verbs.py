@@ -297,12 +297,12 @@ class PartyVerbs:
 
     @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up", asks=asked_before))
     async def abandon(self, message_id: str, by: str | None = None) -> None:
-        """Give a message up: it is sent no more. In a numbered channel counting starts anew.
+        """Give up a message that we sent, or one that arrived and that the application refuses.
 
-        A message that arrived here, and that the application was offered and does not take, is
-        given up as well: it is handed to nobody, what follows it in order goes on, its sender
-        takes it for delivered, and `oncewire verify` counts it as lost. The journal keeps whose
-        decision that was.
+        What we sent is sent no more; in a numbered channel counting starts anew. What arrived, was
+        offered to the application and is not taken by it is handed to nobody: what follows it in
+        order goes on, its sender takes it for delivered, and `oncewire verify` counts it as lost.
+        The journal keeps whose decision that was.
         """
         who = (by or user_name())[:NAME_MAX]
         await self.here.operate(lambda engine: engine.abandon(message_id, who))
