@@ -205,6 +205,11 @@ TRIAL_MARK = "oncewire-trial-"
 """How the MessageId of a trial begins."""
 
 
+PROBE_MARK = "oncewire-probe-"
+"""How the MessageId of a Ping begins that no handler waits for: a command of the same party sent
+it, and its Pong may come to the handler."""
+
+
 def is_trial(message_id: str) -> bool:
     """Whether a message of that id is a trial."""
     return message_id.startswith(TRIAL_MARK)

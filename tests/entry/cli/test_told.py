@@ -1,16 +1,21 @@
 """What operators are told of messages and parties is true."""
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.cppa.writer import write_cpa
 from oncewire.entry.cli import output
 from oncewire.entry.cli.outbox_inbox import outlook
+from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import open_readers
 from oncewire.handler.world import RealWorld
+from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import HOUR
 from tests.entry.driven import wait_until
 from tests.entry.served import Served, both_served
@@ -137,3 +142,48 @@ def test_what_the_application_raises_is_told_from_the_first_time_on(
         assert "1 message is refused by it" in application["finding"]
         assert "ValueError: no such customer" in application["finding"]
         assert found["summary"] != "Everything is sound."
+
+
+def test_a_doctor_leaves_no_warning_of_its_own_pings(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = [one["what"] for one in run_json("doctor")["checks"] if one["grade"] == "good"]
+    assert "partner globex" in heard
+    # The Pong that answers the command's own Ping may come after it.
+    time.sleep(0.5)
+    assert [one.message for one in caplog.records if "ignored" in one.message] == []
+
+
+def test_who_changes_an_agreement_is_told_that_the_partner_must(pair: Path) -> None:
+    add = ("partner", "add", pair / "globex", "--insecure")
+    (problem,) = run_json(*add, exit_code=output.NOT_ALLOWED)["problems"]
+    assert "the partner's file must change too" in problem["next"]
+    done = run_json(*add, "--ordered", "--replace")
+    assert (
+        "the partner runs: oncewire partner add OUR_CARD --insecure --ordered --replace"
+        in done["next"]
+    )
+    assert "until its file says the same" in done["summary"]
+    assert "until" not in run_json(*add, "--ordered", "--replace", "--both")["summary"]
+
+
+def test_a_cpa_that_calls_us_by_another_type_is_named(pair: Path, tmp_path: Path) -> None:
+    mine = {"party.party_id": '"00000000000000000001"', "party.party_type": '"urn:cv:oin"'}
+    settings = pair / "acme" / "oncewire.toml"
+    settings.write_text(with_values(settings.read_text(), mine))
+    (kept,) = load_readable(load(pair / "acme", environ={}).settings).kept
+    cpas = {}
+    for kind in ("urn:osb:oin", "urn:cv:oin"):
+        ours = Party((PartyId("00000000000000000001", kind),), role="Buyer")
+        theirs = replace(kept.agreement.partner.party, role="Seller")
+        agreement = replace(
+            kept.agreement,
+            own=replace(kept.agreement.own, party=ours),
+            partner=replace(kept.agreement.partner, party=theirs),
+        )
+        cpas[kind] = tmp_path / f"{kind[4:6]}.xml"
+        cpas[kind].write_bytes(write_cpa(agreement))
+    told = str(run_json("agreement", "import", cpas["urn:osb:oin"], "--check", exit_code=None))
+    assert "calls us urn:osb:oin|00000000000000000001, and we are urn:cv:oin|" in told
+    same = str(run_json("agreement", "import", cpas["urn:cv:oin"], "--check", exit_code=None))
+    assert "calls us" not in same

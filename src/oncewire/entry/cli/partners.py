@@ -240,6 +240,7 @@ def _added(
 
     card = read_card(who)
     check_card(settings, card, now())
+    anew = (settings.path(settings.agreements.folder) / f"{card.name}.toml").exists()
     added = [add_partner(settings, card, options, replace=replace)]
     taken_over(settings)
     if both:
@@ -258,6 +259,7 @@ def _added(
         there = options.mirrored
         flags += f" --role {quote(there.role)}" if there.role else ""
         flags += f" --partner-role {quote(there.partner_role)}" if there.partner_role else ""
+        flags += " --replace" if anew else ""
         told = (
             *by_telephone(card),
             f"the partner runs: oncewire partner add OUR_CARD{flags}",
@@ -274,9 +276,14 @@ def _added(
         for each_added in added
     ]
     columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
+    summary = f"{first.partner} is a partner now."
+    if anew:
+        summary = f"The agreement with {first.partner} was written anew."
+        if not both:
+            summary += " What both exchange may be refused until its file says the same."
     return Report(
         listings=(Listing("added", columns, rows),),
-        summary=f"{first.partner} is a partner now.",
+        summary=summary,
         hints=tuple(hints),
     )
 

@@ -118,7 +118,8 @@ def plan_partner(
     if agreement.exists() and not replace:
         raise NotAllowed(
             f"there is an agreement with {card.name} already: {agreement}",
-            remedy="edit that file, or write it anew with --replace",
+            remedy="edit that file, or write it anew with --replace; the partner's file must "
+            "change too, for both have to say the same",
         )
     cpa_id = options.cpa_id or usual_cpa_id(own, card)
     _refuse_claims(settings, card, cpa_id, agreement)

@@ -28,7 +28,7 @@ from oncewire.handler.sealing.encryption import head_of, read_stored
 from oncewire.handler.sealing.seal import seal
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest, is_trial
+from oncewire.message.header import PROBE_MARK, AckRequest, is_trial
 from oncewire.message.signals import (
     Acknowledgment,
     Actor,
@@ -91,7 +91,7 @@ def _ponged(node: Node, tx: Transaction, message: Message, agreement: Agreement)
     if ping_id in node.pings:
         node.pings.remove(ping_id)
         node.actions.append(Ponged(ping_id))
-    else:
+    elif not ping_id.startswith(PROBE_MARK):
         unasked = "nobody here waits for it"
         claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
         ignore(node, tx, claim, ping_id or None)
