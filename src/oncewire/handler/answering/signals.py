@@ -315,6 +315,10 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
     if stored is None or not is_receiver(agreement, stored):
         _ignore_stray(node, tx, message, agreement, reference, stored)
         return
+    if stored.outgoing.resumes and _is_repeat(node, message, stored, agreement):
+        repeated = "it repeats a report that was heard before"
+        ignore(node, tx, Claim.of(message, agreement, "DeliveryFailure", repeated), reference)
+        return
     for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
         if stored is None:
@@ -338,6 +342,18 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
         if _is_warning(step):
             node.actions.append(Warned(reference, error.code, error.description))
         perform(node, tx, stored, channel, step, terms)
+
+
+def _is_repeat(node: Node, message: Message, stored: StoredOutgoing, agreement: Agreement) -> bool:
+    """Whether a hub's report has failed the message before. Since then the operator may have sent
+    it again, of which that report says nothing; the To Party answers each copy with its first word,
+    and means the copy."""
+    if _whose_word(message, stored, agreement) is Proof.TO_PARTY:
+        return False
+    with node.store.reader() as reader:
+        rows = reader.journal_of(stored.outgoing.message_id)
+    heard = message.header.message_id
+    return any(row.kind == notes.Kind.REJECTED and row.ref_to == heard for row in rows)
 
 
 def _is_warning(step: SenderStep) -> bool:
