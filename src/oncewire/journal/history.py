@@ -367,7 +367,6 @@ def agreement_of(rows: Iterable[Row]) -> str:
 # Every time is of the node that wrote it. Clocks of two nodes are never compared, so the hops are
 # ordered by what they tell of each other.
 
-
 _LAST = 1 << 30
 
 

@@ -500,10 +500,9 @@ def _only_warns(outgoing: Outgoing, terms: Terms, error: Error) -> bool:
     request that is not repeated the same warning is the answer: no other follows (SYNC-18).
     """
     recovers = error.error_class in (ErrorClass.TRANSIENT, ErrorClass.COMMUNICATION)
-    failure_ends = {OutgoingState.DELIVERED}
-    if terms.never_repeated:
-        failure_ends.add(OutgoingState.OUTSTANDING)
-    ended = error.code == "DeliveryFailure" and outgoing.state in failure_ends
+    answers = terms.never_repeated and outgoing.state is OutgoingState.OUTSTANDING
+    failed = answers or outgoing.state is OutgoingState.DELIVERED
+    ended = error.code == "DeliveryFailure" and failed
     return error.severity is Severity.WARNING and not recovers and not ended
 
 
@@ -697,17 +696,4 @@ def _error_text(error: Error) -> str:
     return f"{error.code}{place}: {error.description}" if error.description else error.code + place
 
 
-__all__ = [
-    "SenderStep",
-    "Way",
-    "abandon",
-    "ack_arrived",
-    "attempt_due",
-    "deadline_passed",
-    "enter_window",
-    "error_arrived",
-    "resume",
-    "transmission_ended",
-    "transmission_failed",
-    "warning_arrived",
-]
+__all__ = ["SenderStep"]

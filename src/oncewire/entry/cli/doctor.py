@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
 
 
-def _register_doctor(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("doctor")(doctor)
-    app.command("ping")(ping)
-
-
 def doctor(
     partners: Annotated[
         bool, typer.Option("--partners/--no-partners", help="Ask partners whether they are there.")
@@ -241,11 +235,6 @@ def ping(
 # `oncewire backup`: a whole copy of a party, taken while it runs.
 
 
-def _register_backup(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("backup")(backup)
-
-
 def backup(
     folder: Annotated[Path, typer.Argument(help="The folder to make; it must not be there yet.")],
     check: Annotated[
@@ -283,5 +272,6 @@ def backup(
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_doctor(app)
-    _register_backup(app)
+    app.command("doctor")(doctor)
+    app.command("ping")(ping)
+    app.command("backup")(backup)

@@ -44,15 +44,6 @@ Others = Annotated[
 ]
 
 
-def _register_history(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("show")(show)
-    app.command("why")(why)
-
-
-# --- show --------------------------------------------------------------------------------------
-
-
 def show(
     message_id: MessageId,
     raw: Annotated[
@@ -287,7 +278,8 @@ def why(
         sentence = placed(explain(rows, outlook=then))
         # The sentence comes first: it is what was asked for.
         facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
-        if then or _waits_for_application(rows):
+        kinds = {row.kind for row in rows}
+        if then or ("handed_over" in kinds and not kinds & {"confirmed", "abandoned"}):
             live, said = _live(settings, found, at_party(settings))
             facts |= {"why": sentence + said} | live
         return Report(facts, (Listing("ladder", columns, rungs),), hints=steps)
@@ -315,12 +307,6 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
         "application: it is offered it until it takes it; what it can never take "
         f"`oncewire abandon {quote(message_id)}{place}` gives up."
     )
-
-
-def _waits_for_application(rows: list[Row]) -> bool:
-    """Whether it was handed over, and nobody has confirmed it or given it up."""
-    kinds = {row.kind for row in rows}
-    return "handed_over" in kinds and not kinds & {"confirmed", "abandoned"}
 
 
 def _rows_of(
@@ -352,14 +338,8 @@ def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
 
 # `oncewire evidence`: what proves that a message was received, in a file for others.
 
-
 FILES_SHOWN = 20
 """More are told as a number: a document may have travelled in hundreds of parts."""
-
-
-def _register_evidence(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command("evidence")(evidence)
 
 
 def evidence(
@@ -415,5 +395,6 @@ def evidence(
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_history(app)
-    _register_evidence(app)
+    app.command("show")(show)
+    app.command("why")(why)
+    app.command("evidence")(evidence)

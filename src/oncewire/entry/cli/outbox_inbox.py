@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 # The journal tells what became of a message; whether its channel stands still, and when its timer
 # runs out, only the state rows know.
 
-
 SOON = 30 * SECOND
 """Nobody need be told how not to wait for what comes sooner."""
 

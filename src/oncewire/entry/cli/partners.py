@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from oncewire.handler.context import Tried
 
 
-def _register_party(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("init")(init)
-    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
-    partner.command("card")(card)
-    partner.command("add")(add)
-    partner.command("revoke")(revoke)
-    partner.command("list")(listed)
-    app.add_typer(partner, name="partner")
-
-
 def init(
     folder: Annotated[
         Path, typer.Argument(help="The folder to make; its last part is the name of the party.")
@@ -276,11 +265,9 @@ def _added(
         for each_added in added
     ]
     columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
-    summary = f"{first.partner} is a partner now."
-    if anew:
-        summary = f"The agreement with {first.partner} was written anew."
-        if not both:
-            summary += " What both exchange may be refused until its file says the same."
+    left = "" if both else " What is exchanged may be refused until its file says the same."
+    written = f"The agreement with {first.partner} was written anew.{left}"
+    summary = written if anew else f"{first.partner} is a partner now."
     return Report(
         listings=(Listing("added", columns, rows),),
         summary=summary,
@@ -390,15 +377,6 @@ def listed(config: Config = None, json: Json = False) -> None:
 
 INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
 _WORDS = {True: "works", False: "does not work", None: "not tried"}
-
-
-def _register_meeting(app: typer.Typer) -> None:
-    """Add the commands of this module to the group that `party` has made."""
-    group = next(each.typer_instance for each in app.registered_groups if each.name == "partner")
-    if group is not None:
-        group.command("invite")(invite)
-        group.command("accept")(accept)
-        group.command("test")(try_out)
 
 
 def invite(
@@ -595,15 +573,6 @@ def try_out(
 # `oncewire keys ...`: a party's own key, and how it is changed without a gap.
 
 
-def _register_keys(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    keys = typer.Typer(help="Our own key: look at it, or change it.", no_args_is_help=True)
-    keys.command("show")(show)
-    keys.command("next")(make_next)
-    keys.command("switch")(switch)
-    app.add_typer(keys, name="keys")
-
-
 def show(config: Config = None, json: Json = False) -> None:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
@@ -673,6 +642,18 @@ def switch(config: Config = None, json: Json = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_party(app)
-    _register_meeting(app)
-    _register_keys(app)
+    app.command("init")(init)
+    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
+    partner.command("card")(card)
+    partner.command("add")(add)
+    partner.command("revoke")(revoke)
+    partner.command("list")(listed)
+    partner.command("invite")(invite)
+    partner.command("accept")(accept)
+    partner.command("test")(try_out)
+    app.add_typer(partner, name="partner")
+    keys = typer.Typer(help="Our own key: look at it, or change it.", no_args_is_help=True)
+    keys.command("show")(show)
+    keys.command("next")(make_next)
+    keys.command("switch")(switch)
+    app.add_typer(keys, name="keys")

@@ -57,9 +57,6 @@ class Finding:
     fix: str = ""
 
 
-REFUSALS_READ = 2_000
-"""More rows than a store keeps of refused messages."""
-
 SOON_DAYS = 30
 SPACE_LOW = 1024**3
 SKEW_MAX: Duration = 30 * SECOND
@@ -100,24 +97,19 @@ def refused_store(settings: Settings) -> StoreProblem | None:
     there is none yet."""
     import apsw
 
-    from oncewire.store.sqlite.connection import (
-        check_origin,
-        connect_reader,
-        failure,
-        known_migrations,
-    )
+    from oncewire.store.sqlite import connection as sqlite
 
     path, replaced = store_path(settings), find_replaced(settings)
     if replaced is not None or not path.is_file():
         return replaced
     try:
-        connection = connect_reader(path, None)
+        connection = sqlite.connect_reader(path, None)
         try:
-            check_origin(connection, known_migrations())
+            sqlite.check_origin(connection, sqlite.known_migrations())
         finally:
             connection.close(True)
     except apsw.Error as error:
-        return failure(error, path)
+        return sqlite.failure(error, path)
     except StoreProblem as problem:
         return problem
     return None
@@ -359,7 +351,8 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
         readers = open_readers(settings)
         with readers.reader() as reader:
             kept, removed = sum(reader.counts().values()), reader.last_removal()
-            refusals = reader.refusals(REFUSALS_READ)
+            # More rows than a store keeps of them.
+            refusals = reader.refusals(2_000)
         readers.close()
     except (NotHere, StoreReplaced):
         return
@@ -429,7 +422,6 @@ def judged(echo: Echo) -> Iterator[Finding]:
 # Agreed: what `oncewire doctor` finds in agreements that can be read: their dates, and whether the
 # partner was told of the key that we have.
 
-
 _RENEW = "agree on a new period, and correct `end` in its file, or import the new CPA"
 
 
@@ -458,7 +450,6 @@ def _period(what: str, known: Kept, now: Instant) -> Iterator[Finding]:
 #
 # A mailbox or a folder that cannot be read is seen by nobody else: partners send, and their
 # servers take it.
-
 
 _FIXES = {
     "smtp": "check smtp.imap, smtp.imap_user, smtp.imap_password and smtp.imap_folder",

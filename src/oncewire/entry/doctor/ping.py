@@ -116,7 +116,6 @@ _OUR_SETTINGS = (
     ("nats:", "broker.url, broker.monitor, broker.user and broker.password"),
 )
 
-
 _AT_ONCE = 8
 """Partners that are asked at the same time: what our own machine does for one of them must not
 make it late for another, whose time runs."""

@@ -419,7 +419,6 @@ def _section_line(lines: list[str], section: str) -> int:
 # network, through TLS, reader and signature, to the handler's turn and back. No service is agreed
 # on, so no message under it reaches an application or is counted.
 
-
 CPA_ID = "oncewire-itself"
 
 

@@ -95,12 +95,6 @@ class Offers:
 
     async def _until_taken(self, offer: Offer[T]) -> None:
         """Make an offer until it is taken and that is stored."""
-        try:
-            await self._offer(offer)
-        finally:
-            self.refusals.pop(offer.message_id, None)
-
-    async def _offer(self, offer: Offer[T]) -> None:
         pause, refusals, taken = FIRST_PAUSE, 0, False
         said: T
         while not self._stopping.is_set() and not offer.over.is_set():
@@ -297,6 +291,7 @@ class HandOver(Offers):
             await self._until_taken(Offer(message_id, complaint, turn, give, keep, refused, over))
         finally:
             del self._over[sender, message_id]
+            self.refusals.pop(message_id, None)
             if frees:
                 self._ready.set()
 
@@ -377,6 +372,7 @@ class Telling(Offers):
             await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
         finally:
             self._offered.discard(notice.notice_id)
+            self.refusals.pop(notice.message_id, None)
 
     async def _tell(self, notice: Notice) -> None:
         engine, notice_id = self._shell.engine, notice.notice_id
@@ -401,4 +397,5 @@ class Telling(Offers):
             await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
         finally:
             self._offered.discard(notice_id)
+            self.refusals.pop(notice.message_id, None)
             self.due.set()

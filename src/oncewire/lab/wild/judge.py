@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 # for a pause is left alone (RTY-8), and a channel that is suspended stands until somebody decides.
 # So the rows of a message alone do not say when its next attempt was due.
 
-
 _LIFTS = (RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED)
 
 
