@@ -251,7 +251,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "why says nothing of what was ignored",
         "oncewire.journal.history",
-        '    return f"{why}{_changed_way(told, outcome.sender)}{_ignored(told)}"\n',
+        '    return f"{why}{changed}{_ignored(told)}{_called(told, outcome.receiver)}"\n',
         "    return why\n",
         tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
     ),
