@@ -12,7 +12,7 @@ from oncewire.message import Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import SECOND
-from oncewire.protocol.notes import Acknowledged
+from oncewire.protocol.notes import Acknowledged, Failed
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
@@ -169,15 +169,17 @@ def test_an_initiator_does_not_ask_twice_and_is_told() -> None:
     assert [one.message_id for one in pair.notices] == ["order-1@alpha"]
 
 
-@pytest.mark.requirement("SYNC-17", "ERR-10")
-def test_the_time_out_that_a_receiver_reports_is_told_and_ends_nothing() -> None:
+@pytest.mark.requirement("SYNC-17", "SYNC-18", "ERR-9")
+def test_the_time_out_that_a_receiver_reports_ends_a_request_that_is_not_repeated() -> None:
     asking = Asking(DRAFT, mode("signalsAndResponse"))
     late = asking.bytes_of(asking.beta.overdue(asking.ask()))
     asking.commit()
     asking.hear(1, late)
-    assert asking.outcome(1) is OutgoingState.OUTSTANDING
-    (row,) = asking.rows("alpha", "warned")
+    assert asking.outcome(1) is OutgoingState.UNKNOWN
+    (row,) = asking.rows("alpha", "rejected")
     assert "communication protocol time-out" in (row.detail or "")
+    (failed,) = asking.rows("alpha", "failed")
+    assert Failed.read(failed.detail).outcome == "unknown"
 
 
 @pytest.mark.requirement("SYNC-18", "CPA-11", "CPA-12")

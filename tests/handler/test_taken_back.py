@@ -14,6 +14,7 @@ from oncewire.handler.engine import Engine
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.check import check_journal
+from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.lab.simulation import run as run_module
 from oncewire.lab.simulation.network import Options
@@ -157,6 +158,28 @@ def test_a_hub_on_the_way_may_report(reporter: str) -> None:
     (notice,) = hear(alpha, report(reporter, "alpha-beta"))
     assert notice.outcome is Outcome.NOT_DELIVERED
     assert noted(alpha) == [("rejected", f"report@{reporter}")]
+
+
+@pytest.mark.requirement("ERR-5", "RTY-13")
+def test_a_report_that_comes_again_after_the_operator_resumed_fails_nothing() -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    (notice,) = hear(alpha, report("hub", "alpha-beta"))
+    assert notice.outcome is Outcome.NOT_DELIVERED
+    alpha.resume(message_id=ORDER)
+    alpha.commit()
+    assert hear(alpha, report("hub", "alpha-beta")) == []
+    assert state_of(alpha) == OPEN
+    assert noted(alpha) == [("rejected", "report@hub"), ("ignored", "report@hub")]
+    with alpha.context.store.reader() as reader:
+        rows = reader.journal_of(ORDER)
+        assert reader.notices_owed(10) == []
+    told = explain(rows)
+    assert told.startswith("Under way: ")
+    assert "it repeats a report that was heard before" in told
+    # Another report is news.
+    (again,) = hear(alpha, report("hub-behind-it", "alpha-beta"))
+    assert again.outcome is Outcome.NOT_DELIVERED
 
 
 @pytest.mark.requirement("ERR-5", "RM-17")

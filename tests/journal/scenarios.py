@@ -6,12 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from oncewire.message.header import AckRequest
+from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.terms import FlowMode, HopMode, OnExhausted, ResetRule, RetryCount
+from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
+from oncewire.protocol.terms import (
+    FlowMode,
+    HopMode,
+    OnExhausted,
+    ResetRule,
+    RetryCount,
+    SyncRetries,
+)
 from tests.journal.histories import (
     BEST_EFFORT,
     CHANNEL,
@@ -114,6 +122,22 @@ def refused() -> World:
     )
     world.note(Kind.REJECTED, "m1", ref_to="error-1", said=notes.Rejected("ValueNotRecognized"))
     world.fail("m1", "not_delivered", "ValueNotRecognized")
+    return world
+
+
+@scenario
+def closed_unanswered() -> World:
+    """A synchronous request that is not repeated, and whose connection ran out of time."""
+    mode, never = SyncReplyMode.SIGNALS_AND_RESPONSE, SyncRetries.NONE
+    world = World(replace(PLAIN, sync_mode=mode, sync_retries=never))
+    world.submit("m1")
+    world.send("m1")
+    world.receive("m1")
+    said = notes.Refused("DeliveryFailure", "Warning", problem=TIMEOUT_MESSAGE)
+    world.node("globex").add(Kind.REFUSED, "m1", digest=digest("m1"), said=said)
+    answer = notes.Rejected("DeliveryFailure", "Warning", TIMEOUT_MESSAGE, None, "globex")
+    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=answer)
+    world.fail("m1", "unknown", "rejected")
     return world
 
 

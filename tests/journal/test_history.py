@@ -99,6 +99,22 @@ def test_special_rungs_say_what_is_special() -> None:
             "Not delivered: ValueNotRecognized; its From Party was told.",
         ),
         (
+            "closed_unanswered",
+            "globex",
+            (
+                "Not delivered: it arrived, but the application is never given it: "
+                "communication protocol time-out."
+            ),
+        ),
+        (
+            "closed_unanswered",
+            "acme",
+            (
+                "Unknown: sent 1 time, answered with DeliveryFailure (communication protocol "
+                "time-out); its From Party was told; ask for its status or reconcile to settle it."
+            ),
+        ),
+        (
             "unknown",
             None,
             (

@@ -6,6 +6,7 @@ from oncewire.journal.outcome import MessageOutcome, Outcome, elapsed, fold_outc
 from oncewire.journal.row import Row
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
+from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from tests.journal.changes import find
 from tests.journal.histories import BEST_EFFORT, PLAIN, World, digest
 from tests.journal.scenarios import SCENARIOS
@@ -27,6 +28,10 @@ def outcome_of(rows: list[Row], message_id: str = "m1", node: str | None = None)
         ("plain", "globex", Outcome.DELIVERED, "received"),
         ("refused", None, Outcome.NOT_DELIVERED, "ValueNotRecognized"),
         ("refused", "globex", Outcome.NOT_DELIVERED, "ValueNotRecognized"),
+        ("closed_unanswered", None, Outcome.NOT_DELIVERED, TIMEOUT_MESSAGE),
+        ("closed_unanswered", "globex", Outcome.NOT_DELIVERED, TIMEOUT_MESSAGE),
+        ("closed_unanswered", "acme", Outcome.UNKNOWN, "rejected"),
+        ("conflicting_copy", "globex", Outcome.DELIVERED, "received"),
         ("unknown", None, Outcome.UNKNOWN, "no acknowledgement after 3 attempts"),
         ("unknown_then_late_ack", None, Outcome.DELIVERED, "ack"),
         ("settled_by_status", None, Outcome.DELIVERED, "status"),
@@ -207,3 +212,25 @@ def test_a_hub_that_promised_nothing_knows_only_that_it_left() -> None:
     # Beside the books of those who know, it says nothing.
     world.deliver("m1")
     assert outcome_of(world.rows).outcome is Outcome.DELIVERED
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_a_request_that_came_again_after_it_was_closed_is_there() -> None:
+    world = SCENARIOS["closed_unanswered"]()
+    world.receive("m1")
+    assert outcome_of(world.rows, node="globex").outcome is Outcome.DELIVERED
+
+
+@pytest.mark.requirement("RM-2")
+def test_what_was_given_up_where_it_had_arrived_is_not_delivered() -> None:
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.receive("m1")
+    world.ack("m1")
+    world.acknowledged("m1")
+    world.node("globex").add(Kind.ABANDONED, "m1", said=notes.Abandoned("pat"))
+    for node in ("globex", None):
+        outcome = outcome_of(world.rows, node=node)
+        assert (outcome.outcome, outcome.reason) == (Outcome.NOT_DELIVERED, "given up by pat")
+    assert outcome_of(world.rows, node="acme").outcome is Outcome.DELIVERED

@@ -276,7 +276,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "why says nothing of what was ignored",
         "oncewire.journal.history:explain",
-        "return f'{why}{_changed_way(told, outcome.sender)}{_ignored(told)}'",
+        "return f'{why}{changed}{_ignored(told)}{_called(told, outcome.receiver)}'",
         "return why",
         tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
     ),

@@ -20,7 +20,8 @@ def compared(world: World, message_id: str = "m1", change=lambda rows: rows) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "lost_ack", "unknown_then_late_ack", "refused", "unknown"]
+    "name",
+    ["plain", "lost_ack", "unknown_then_late_ack", "refused", "unknown", "closed_unanswered"],
 )
 def test_honest_histories_agree(name: str) -> None:
     assert compared(SCENARIOS[name]()).disagreement is None

@@ -58,7 +58,7 @@ from oncewire.handler.sending.handing_in import handed_in, submitted
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.handler.upkeep.operate import find_outgoing
-from oncewire.message.instant import SECOND, Duration
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.message.signals import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
@@ -225,6 +225,11 @@ class Handler:
     def transfers(self) -> dict[str, tuple[int, int]]:
         """Large messages on their way, by MessageId: bytes that have left, and of how many."""
         return dict(self._carrier.transfers)
+
+    def refusals(self) -> dict[str, tuple[int, Instant, str]]:
+        """Messages that the application is offered and refuses, by MessageId: how often, when
+        last, and what it raised then."""
+        return {} if self._hand_over is None else dict(self._hand_over.refusals)
 
     async def take(self, limit: int = 16) -> list[GivenMessage]:
         """Hand messages to the caller, who confirms each within the lease."""

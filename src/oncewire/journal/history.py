@@ -207,7 +207,8 @@ def explain(
     )
     if warnings:
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
-    return f"{why}{_changed_way(told, outcome.sender)}{_ignored(told)}"
+    changed = _changed_way(told, outcome.sender)
+    return f"{why}{changed}{_ignored(told)}{_called(told, outcome.receiver)}"
 
 
 def passes_of(rows: Iterable[Row]) -> int:
@@ -249,6 +250,14 @@ def _ignored(rows: Iterable[Row]) -> str:
     return f" Of those about it {signals} ignored: {last.claim}, {last.problem or last.code}."
 
 
+def _called(rows: Iterable[Row], receiver: str | None) -> str:
+    """Why an operator was called for what arrived, while that is open."""
+    own = gather(row for row in rows if row.node == receiver)
+    row = own[0].last(trace.INCIDENT) if own and own[0].holds and own[0].called else None
+    problem = None if row is None else notes.Incident.read(row.detail).problem
+    return f" An incident is open: {problem}." if problem else ""
+
+
 def last_failure(rows: Iterable[Row], sender: str | None) -> str:
     """How the sender's latest attempt failed; empty if it did not, or nobody knows."""
     attempt: int | None = None
@@ -269,17 +278,16 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
     told = "; its From Party was told" if outcome.notified else ""
     if outcome.outcome is Outcome.NOT_DELIVERED:
-        return f"Not delivered: {outcome.reason}{told}."
+        return _not_delivered(outcome, told)
     if outcome.outcome is Outcome.UNKNOWN:
         in_parts = outcome.document and not outcome.attempts
-        sent = f"{tries}, never acknowledged"
+        sent = f"{tries}, never acknowledged ({outcome.reason})"
+        if outcome.refusal is not None:
+            sent = f"{tries}, answered with {outcome.refusal}"
         if in_parts:
-            sent = "in parts, not all of them acknowledged"
+            sent = f"in parts, not all of them acknowledged ({outcome.reason})"
         whose = "the status of its parts" if in_parts else "its status"
-        return (
-            f"Unknown: sent {sent} ({outcome.reason}){told}; "
-            f"ask for {whose} or reconcile to settle it."
-        )
+        return f"Unknown: sent {sent}{told}; ask for {whose} or reconcile to settle it."
     if outcome.outcome is Outcome.SENT:
         if outcome.refusal is not None:
             who = outcome.refused_by or "its receiver"
@@ -296,12 +304,19 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     return f"Queued: it was not sent yet{then}."
 
 
-def _delivered(outcome: MessageOutcome) -> str:
-    if outcome.given_up_by is not None and not outcome.confirmed:
+def _not_delivered(outcome: MessageOutcome, told: str) -> str:
+    if outcome.given_up_by is not None:
         return (
             f"Lost: it arrived, and {outcome.given_up_by} gave it up there; no application has "
             "confirmed it, and its sender takes it for delivered."
         )
+    if outcome.sender is not None or outcome.received_at is None:
+        return f"Not delivered: {outcome.reason}{told}."
+    given = "is not given it again" if outcome.handed_over else "is never given it"
+    return f"Not delivered: it arrived, but the application {given}: {outcome.reason}."
+
+
+def _delivered(outcome: MessageOutcome) -> str:
     parts = ["Delivered"]
     if outcome.late_ack:
         parts.append(" after all: the acknowledgement came after the message was given up")
@@ -351,7 +366,6 @@ def agreement_of(rows: Iterable[Row]) -> str:
 #
 # Every time is of the node that wrote it. Clocks of two nodes are never compared, so the hops are
 # ordered by what they tell of each other.
-
 
 _LAST = 1 << 30
 

@@ -223,12 +223,16 @@ def _receiver(traces: Sequence[Trace]) -> Trace:
 
 
 def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, str]:
-    """The sender's word, except that a receiver who has the message settles what it left open."""
-    standing = sender.standing
+    """The sender's word, except that a receiver who has the message settles what it left open, and
+    one that gives it to no application is believed."""
+    standing, withheld, failed = sender.standing, _withheld(receiver), None
     if standing is not None and standing.kind == trace.FAILED:
         failed = notes.Failed.read(standing.detail)
         if failed.outcome == Outcome.NOT_DELIVERED:
             return Outcome.NOT_DELIVERED, failed.reason
+    if withheld and (reliable or sender is _NOBODY):
+        return Outcome.NOT_DELIVERED, withheld
+    if failed is not None:
         if receiver.holds:
             return Outcome.DELIVERED, "received"
         return Outcome.UNKNOWN, failed.reason
@@ -247,6 +251,22 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
     if sender.suspended:
         return Outcome.IN_FLIGHT, "suspended"
     return Outcome.IN_FLIGHT, "waiting" if trace.SENT in sender.kinds else "queued"
+
+
+def _withheld(receiver: Trace) -> str:
+    """Why no application is given what arrived: a synchronous request was closed unanswered
+    (SYNC-18), or a person gave it up. Empty where one has it, or may still have it."""
+    last = receiver.last(trace.RECEIVED, trace.JOINED, trace.REFUSED)
+    if last is None or not receiver.holds or receiver.confirmations:
+        return ""
+    by = given_up_by(receiver)
+    if by is not None:
+        return f"given up by {by}"
+    refused = notes.Refused.read(last.detail) if last.kind == trace.REFUSED else None
+    if refused is None or refused.code != "DeliveryFailure":
+        # Any other refusal is of another message that came under the same id.
+        return ""
+    return refused.problem or refused.code
 
 
 def _acknowledged(sender: Trace) -> Row | None:

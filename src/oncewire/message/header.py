@@ -124,7 +124,6 @@ class Header:
 
 # SequenceNumber: a message's place in its stream, and whether the stream was restarted.
 
-
 SEQUENCE_NUMBER_MAX = 4_294_967_295
 """The largest number any dialect knows (v0-078 Table 2-2); the agreed range is narrower."""
 
@@ -198,11 +197,14 @@ class RoutingHeader:
 # look no further. One without the other is refused, and so is a trial in parts, or a document
 # whose SplitId is such an id: no business hides behind a trial's name.
 
-
 TRIAL_SERVICE = Service("urn:oncewire:trial")
 TRIAL_ACTION = "Trial"
 TRIAL_MARK = "oncewire-trial-"
 """How the MessageId of a trial begins."""
+
+PROBE_MARK = "oncewire-probe-"
+"""How the MessageId of a Ping begins that no handler waits for: a command of the same party sent
+it, and its Pong may come to the handler."""
 
 
 def is_trial(message_id: str) -> bool:

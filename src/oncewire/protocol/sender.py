@@ -345,6 +345,9 @@ def _why_not_resent(
         return f"{ended}, and its receiver need not know its id any more"
     if (outgoing.state, OutgoingEvent.RESUMED) not in OUTGOING:
         return "it is done with"
+    if outgoing.state in FINAL_OUTGOING and terms.never_repeated and outgoing.transmitted:
+        # SYNC-18: its receiver gives no copy of it to anybody.
+        return "a synchronous request is not repeated (sync.retries = none)"
     # On a channel only a message that still has its number can be sent again in its place.
     if channel is not None and not channel.is_unsettled(outgoing.epoch, outgoing.number, terms):
         return "its place in the order of its channel was given up"
@@ -441,7 +444,7 @@ def error_arrived(
     `by` is who sent it, where that is known.
     """
     kind, outgoing = error.error_class, _reported(outgoing, error)
-    if _only_warns(outgoing, error):
+    if _only_warns(outgoing, terms, error):
         return warning_arrived(outgoing, channel, error=error, error_id=error_id)
     if outgoing.attempts == 0:
         return SenderStep(outgoing, channel)
@@ -490,14 +493,17 @@ def _reported(outgoing: Outgoing, error: Error) -> Outgoing:
     return variant(outgoing, taken_back=True)
 
 
-def _only_warns(outgoing: Outgoing, error: Error) -> bool:
+def _only_warns(outgoing: Outgoing, terms: Terms, error: Error) -> bool:
     """Whether an error is news and not an answer: the acknowledgement is still awaited.
 
-    A hub that warns of a failed delivery takes back what it acknowledged (HOP-9).
+    A hub that warns of a failed delivery takes back what it acknowledged (HOP-9). To a synchronous
+    request that is not repeated the same warning is the answer: no other follows (SYNC-18).
     """
     recovers = error.error_class in (ErrorClass.TRANSIENT, ErrorClass.COMMUNICATION)
-    taken_back = error.code == "DeliveryFailure" and outgoing.state is OutgoingState.DELIVERED
-    return error.severity is Severity.WARNING and not recovers and not taken_back
+    answers = terms.never_repeated and outgoing.state is OutgoingState.OUTSTANDING
+    failed = answers or outgoing.state is OutgoingState.DELIVERED
+    ended = error.code == "DeliveryFailure" and failed
+    return error.severity is Severity.WARNING and not recovers and not ended
 
 
 def _transient(
@@ -565,8 +571,11 @@ def _messaging_error(
             return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))
         # A hop that took responsibility can give it back (HOP-9).
         return _taken_back(outgoing, channel, terms, error, note)
-    # A copy that the network still holds may meet another agreement than this one did.
-    certain = not (_is_about_agreement(error) and outgoing.copies > 1)
+    # A copy that the network still holds may meet another agreement than this one did. A warning
+    # says that the message was transmitted, and not what became of it (ERR-9).
+    certain = error.severity is Severity.ERROR and not (
+        _is_about_agreement(error) and outgoing.copies > 1
+    )
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     if outgoing.state in (to, OutgoingState.NOT_DELIVERED):
         # That it did not arrive is certain; no doubt about another copy changes that.
@@ -687,17 +696,4 @@ def _error_text(error: Error) -> str:
     return f"{error.code}{place}: {error.description}" if error.description else error.code + place
 
 
-__all__ = [
-    "SenderStep",
-    "Way",
-    "abandon",
-    "ack_arrived",
-    "attempt_due",
-    "deadline_passed",
-    "enter_window",
-    "error_arrived",
-    "resume",
-    "transmission_ended",
-    "transmission_failed",
-    "warning_arrived",
-]
+__all__ = ["SenderStep"]

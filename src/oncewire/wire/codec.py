@@ -372,7 +372,6 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
 # It is a guess, for whoever wants to have things at hand when the body is read. Nothing is
 # believed of it, and where it is wrong nothing but time is lost.
 
-
 FAR = 16 * 1024
 """How many bytes are looked at: the header comes first."""
 
@@ -395,24 +394,17 @@ def named_in(body: bytes) -> tuple[str, ...]:
 
 __all__ = [
     "BUNDLE_TYPE",
-    "Event",
     "HeaderRead",
     "LaidOut",
     "Parcel",
-    "PartialHeader",
-    "PayloadData",
-    "PayloadEnded",
-    "PayloadStarted",
     "ReadFault",
     "Reader",
     "Received",
     "Signer",
-    "StreamParcel",
     "as_stated",
     "bundle",
     "lay_out",
     "pack",
-    "pack_stream",
     "read",
     "read_all",
     "read_header",

@@ -317,6 +317,32 @@ def test_what_the_application_refuses_is_its_own_to_mend(served: Served, documen
     assert "mend the application" in found["incidents"][0]["problem"]
     (why,) = found["next"]
     assert why.startswith(f"oncewire why {message_id} ")
+    # What that says ends at the command that resolves the incident.
+    told = run_json("why", message_id, "-c", there)
+    assert "An incident is open: the application does not take it: it is full" in told["why"]
+    (last,) = told["next"]
+    run(*shlex.split(last)[1:], "--yes")
+    assert "next" not in run_json("incidents", "-c", there)
+    assert "An incident" not in run_json("why", message_id, "-c", there)["why"]
+
+
+def test_what_failed_is_resolved_by_what_why_names(pair: Path, document: Path) -> None:
+    served = Served(pair)
+    try:
+        served.start("acme")
+        words = ("--to", "globex", "--message-id", "order-1", "--wait", "--timeout", "60")
+        run("send", document, *words, exit_code=None)
+        (step,) = run_json("why", "order-1")["next"]
+        assert step in run_json("incidents", exit_code=output.WRONG)["next"]
+        run(*shlex.split(step)[1:])
+        assert not run_json("incidents")["incidents"]
+    finally:
+        served.close()
+
+
+def test_help_says_that_received_documents_can_be_given_up() -> None:
+    (line,) = [one for one in run("--help").stdout.splitlines() if " abandon " in one]
+    assert "arrived" in line
 
 
 def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
@@ -349,6 +375,8 @@ def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
     told = run_json("why", message_id, "-c", there)["why"]
     assert told.startswith("Lost: ")
     assert "Pat Doe gave it up" in told
+    shown = run_json("show", message_id, "-c", there)
+    assert (shown["outcome"], shown["reason"]) == ("not_delivered", "given up by Pat Doe")
     verdict = run_json("verify", "-c", there, exit_code=output.WRONG)
     assert (verdict["lost"], verdict["confirmed_once"]) == (1, 0)
     assert "given up by Pat Doe" in verdict["found"][0]["sentence"]

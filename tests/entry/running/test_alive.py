@@ -230,3 +230,20 @@ def test_a_change_that_cannot_be_read_ends_nothing(start: Start, pair: Path) -> 
     driven.wait_for("files are not taken over")
     assert ask(pair / "acme", "status")["running"] is True
     agreement.write_text(good)
+
+
+def test_one_whose_database_was_removed_is_called_running_and_its_store_gone(
+    pair: Path, start: Start
+) -> None:
+    globex = start("globex")
+    globex.ready()
+    for file in (pair / "globex" / "data").glob("oncewire.db*"):
+        if not file.name.endswith(".owner"):
+            file.unlink()
+    found = ask(pair / "globex", "status")
+    assert "is gone" in found["store"]
+    assert (found["running"], found["pid"]) == (True, globex.process.pid)
+    assert found["next"][0].startswith("oncewire stop")
+    ask(pair / "globex", "stop")
+    globex.ended()
+    assert ask(pair / "globex", "status")["running"] is False

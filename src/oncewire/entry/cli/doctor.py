@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ from oncewire.entry.cli.output import (
     complete_partner,
     here,
     loaded,
+    moment,
     now,
     placed,
 )
@@ -28,12 +30,6 @@ if TYPE_CHECKING:
 
 
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
-
-
-def _register_doctor(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("doctor")(doctor)
-    app.command("ping")(ping)
 
 
 def doctor(
@@ -82,7 +78,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
     from oncewire.entry.doctor.ping import ping as ping_all
 
     with output.progress("looking", 5, quiet=quiet) as advance:
-        found = [_handler(settings)]
+        found = _handler(settings)
         advance(1)
         found += checkup.check_store(settings)
         found += checkup.check_restored(settings)
@@ -145,25 +141,37 @@ def _inboxes(settings: Settings, timeout: float) -> list[Finding]:
     ]
 
 
-def _handler(settings: Settings) -> Finding:
+def _handler(settings: Settings) -> list[Finding]:
+    """Whether one runs or could, and what the application refuses that it is offered."""
     import asyncio
 
     from oncewire.entry.cli.operator import running
-    from oncewire.entry.doctor.checkup import Finding, Grade
+    from oncewire.entry.doctor.checkup import Finding, Grade, refused_store
 
-    status = asyncio.run(running(settings))
+    status, place = asyncio.run(running(settings)), at_party(settings)
     if status is None:
-        fix = f"oncewire serve{at_party(settings)}"
-        return Finding("handler", Grade.WARNING, "not running: nothing is sent or received", fix)
+        refused = refused_store(settings)
+        if refused is not None:
+            said = f"not running, and it would not start: {refused.problem}"
+            return [Finding("handler", Grade.BAD, said, refused.remedy)]
+        said, fix = "not running: nothing is sent or received", f"oncewire serve{place}"
+        return [Finding("handler", Grade.WARNING, said, fix)]
     if status.stuck:
         fix = f"look into its log; `kill -9 {status.pid}` loses nothing that was stored"
-        return Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)
-    if status.incidents:
-        fix = f"oncewire incidents{at_party(settings)}"
-        said = f"{number_of(status.incidents, 'incident', 'is')} open"
-        return Finding("handler", Grade.WARNING, said, fix)
+        return [Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)]
     said = f"runs as process {status.pid} at {status.url}, at most {status.lag_ms} ms behind"
-    return Finding("handler", Grade.GOOD, said)
+    found = [Finding("handler", Grade.GOOD, said)]
+    if status.incidents:
+        said = f"{number_of(status.incidents, 'incident', 'is')} open"
+        found = [Finding("handler", Grade.WARNING, said, f"oncewire incidents{place}")]
+    if status.refusals:
+        latest = max(status.refusals, key=lambda message_id: status.refusals[message_id][1])
+        count, at, raised = status.refusals[latest]
+        many = number_of(len(status.refusals), "message", "is")
+        said = f"{many} refused by it; the last at {moment(at)}, {count} times so far: {raised}"
+        fix = f"mend the application; `oncewire why {quote(latest)}{place}` tells more"
+        found.append(Finding("application", Grade.WARNING, said, fix))
+    return found
 
 
 def ping(
@@ -227,11 +235,6 @@ def ping(
 # `oncewire backup`: a whole copy of a party, taken while it runs.
 
 
-def _register_backup(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("backup")(backup)
-
-
 def backup(
     folder: Annotated[Path, typer.Argument(help="The folder to make; it must not be there yet.")],
     check: Annotated[
@@ -269,5 +272,6 @@ def backup(
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_doctor(app)
-    _register_backup(app)
+    app.command("doctor")(doctor)
+    app.command("ping")(ping)
+    app.command("backup")(backup)

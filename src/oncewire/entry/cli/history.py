@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.outbox_inbox import outlook
+from oncewire.entry.cli.outbox_inbox import outlook, resolving
 from oncewire.entry.cli.output import (
     Config,
     Json,
@@ -42,15 +42,6 @@ Others = Annotated[
     list[Path] | None,
     typer.Option("--with", help="Another party's folder: its side of the story, joined."),
 ]
-
-
-def _register_history(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("show")(show)
-    app.command("why")(why)
-
-
-# --- show --------------------------------------------------------------------------------------
 
 
 def show(
@@ -271,9 +262,9 @@ def why(
         from oncewire.journal.history import agreement_of, explain, ladder
 
         settings = loaded(config).settings
-        found, rows, then = _rows_of(settings, message_id, others or [])
+        found, rows, then, steps = _rows_of(settings, message_id, others or [])
         name, cpa_id = Names(settings), agreement_of(rows)
-        steps = [
+        rungs = [
             (
                 moment(step.at),
                 step.node,
@@ -287,42 +278,50 @@ def why(
         sentence = placed(explain(rows, outlook=then))
         # The sentence comes first: it is what was asked for.
         facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
-        if then:
-            facts |= _transfer(settings, found)
-        return Report(facts, (Listing("ladder", columns, steps),))
+        kinds = {row.kind for row in rows}
+        if then or ("handed_over" in kinds and not kinds & {"confirmed", "abandoned"}):
+            live, said = _live(settings, found, at_party(settings))
+            facts |= {"why": sentence + said} | live
+        return Report(facts, (Listing("ladder", columns, rungs),), hints=steps)
 
     output.answer(work, json=json)
 
 
-def _transfer(settings: Settings, message_id: str) -> dict[str, int]:
-    """How far a large message is that leaves now; nothing where none does."""
+def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, Any], str]:
+    """What only a handler that runs knows of a message: how far a large one is that leaves now;
+    what the application raised when it was offered one. As facts, and as a sentence."""
     import asyncio
 
-    from oncewire.entry.control.client import Remote
-    from oncewire.entry.control.language import socket_path
+    from oncewire.entry.cli.operator import running
 
-    async def ask() -> dict[str, int]:
-        remote = await Remote.connect(socket_path(settings))
-        if remote is None:
-            return {}
-        try:
-            found = (await remote.status()).transfers.get(message_id)
-        finally:
-            await remote.close()
-        return {} if found is None else {"bytes_sent": found[0], "bytes_in_all": found[1]}
+    status = asyncio.run(running(settings))
+    if status is not None and message_id in status.transfers:
+        sent, size = status.transfers[message_id]
+        return {"bytes_sent": sent, "bytes_in_all": size}, ""
+    if status is None or message_id not in status.refusals:
+        return {}, ""
+    count, at, raised = status.refusals[message_id]
+    often = "once" if count == 1 else f"{count} times"
+    return {"refusals": count, "last_refusal": moment(at), "raised": raised}, (
+        f" The application refused it {often}, the last time at {moment(at)}: {raised}. Mend the "
+        "application: it is offered it until it takes it; what it can never take "
+        f"`oncewire abandon {quote(message_id)}{place}` gives up."
+    )
 
-    return asyncio.run(ask())
 
-
-def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:
-    """The message that is meant, its rows in all journals, and its outlook in ours."""
+def _rows_of(
+    settings: Settings, message_id: str, others: list[Path]
+) -> tuple[str, list[Row], str, tuple[str, ...]]:
+    """The message that is meant, its rows in all journals, its outlook in ours, and the commands
+    that resolve its incidents."""
     from oncewire.entry.running.assemble import open_readers
 
     with open_readers(settings).reader() as reader:
-        found = find_id(reader, message_id)
+        found, place = find_id(reader, message_id), at_party(settings)
         rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), at_party(settings))
-    return found, rows + _rows_elsewhere(found, others), then
+        then = outlook(reader, found, now(), place)
+        steps = resolving(reader, found, now(), place)
+    return found, rows + _rows_elsewhere(found, others), then, steps
 
 
 def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
@@ -339,14 +338,8 @@ def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
 
 # `oncewire evidence`: what proves that a message was received, in a file for others.
 
-
 FILES_SHOWN = 20
 """More are told as a number: a document may have travelled in hundreds of parts."""
-
-
-def _register_evidence(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command("evidence")(evidence)
 
 
 def evidence(
@@ -402,5 +395,6 @@ def evidence(
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_history(app)
-    _register_evidence(app)
+    app.command("show")(show)
+    app.command("why")(why)
+    app.command("evidence")(evidence)

@@ -42,15 +42,6 @@ NOTICES_COUNTED = 1000
 """More failures that nobody took note of are not counted."""
 
 
-def _register_operator(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("status")(status)
-    app.command("incidents")(incidents)
-
-
-# --- looking -----------------------------------------------------------------------------------
-
-
 def status(config: Config = None, json: Json = False) -> None:
     """Show how the party is doing: whether it runs, its messages by state, its channels.
 
@@ -69,16 +60,19 @@ def status(config: Config = None, json: Json = False) -> None:
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
         restored = find_restored(settings)
         facts |= {} if restored is None else {"restored": str(restored)}
-        replaced = find_replaced(settings)
+        found, replaced = asyncio.run(running(settings)), find_replaced(settings)
         if replaced is not None:
             # What it holds is not what the party did: nothing of it is shown as that.
-            hint = f"oncewire doctor{at_party(settings)}"
             facts["store"] = replaced.problem
-            return Report(facts, summary=f"{replaced}.", hints=(hint,), exit_code=output.WRONG)
+            if found is not None:
+                facts |= {"running": True, "pid": found.pid}
+            # What a handler does now is kept nowhere.
+            steps = ("doctor",) if found is None else ("stop", "doctor")
+            todo = tuple(f"oncewire {step}{at_party(settings)}" for step in steps)
+            return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=output.WRONG)
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
-        found = asyncio.run(running(settings))
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
             counts, undecided = reader.counts(), reader.incidents()
@@ -146,6 +140,7 @@ async def running(settings: Settings) -> Status | None:
     from oncewire.entry.control.language import socket_path
     from oncewire.entry.control.verbs import Status
     from oncewire.entry.running.assemble import owner_of, store_path
+    from oncewire.errors import StoreProblem
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -155,6 +150,10 @@ async def running(settings: Settings) -> Status | None:
     except TimeoutError:
         why = f"its process has not answered for {ANSWERS_WITHIN:.0f} seconds"
         return Status(settings.party.name, False, owner_of(store_path(settings)), stuck=why)
+    except StoreProblem as problem:
+        # It answers, though not from its store: that was replaced or removed under it.
+        pid = owner_of(store_path(settings))
+        return Status(settings.party.name, True, pid, stuck=problem.problem)
     finally:
         await remote.close()
 
@@ -224,21 +223,8 @@ def incidents(
 
 # `oncewire notices`: failures that nobody was told of yet, and taking note of them.
 
-
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")]
 _EMPTY = "Everybody was told of every failure."
-
-
-def _register_notices(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    notices = typer.Typer(
-        help="Failures of what we sent that the application was not told of: take note of them.",
-        invoke_without_command=True,
-    )
-    notices.callback()(listed)
-    notices.command("take")(take)
-    notices.command("confirm")(confirm)
-    app.add_typer(notices, name="notices")
 
 
 def listed(
@@ -373,14 +359,8 @@ def _meant(wanted: str, owed: list[str]) -> str:
 
 # `oncewire resend`: send messages again that failed, by their ids or all of a partner's.
 
-
 AT_MOST = 100_000
 """Messages that one command sends again."""
-
-
-def _register_resending(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("resend")(resend)
 
 
 def resend(
@@ -482,6 +462,14 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_operator(app)
-    _register_notices(app)
-    _register_resending(app)
+    app.command("status")(status)
+    app.command("incidents")(incidents)
+    notices = typer.Typer(
+        help="Failures of what we sent that the application was not told of: take note of them.",
+        invoke_without_command=True,
+    )
+    notices.callback()(listed)
+    notices.command("take")(take)
+    notices.command("confirm")(confirm)
+    app.add_typer(notices, name="notices")
+    app.command("resend")(resend)

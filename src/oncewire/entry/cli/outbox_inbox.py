@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 # The journal tells what became of a message; whether its channel stands still, and when its timer
 # runs out, only the state rows know.
 
-
 SOON = 30 * SECOND
 """Nobody need be told how not to wait for what comes sooner."""
 
@@ -83,6 +82,12 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
         return ""
     receiver = channels.get(receiver_key(stored.peer))
     due = max(sent.next_attempt_at, 0 if receiver is None else receiver.paused_until)
+    terms = reader.terms(sent.terms_id)
+    if terms is not None and terms.never_repeated and sent.attempts_here:
+        at = (
+            f"while a handler runs (`oncewire serve{place}`)" if due <= now else f"at {moment(due)}"
+        )
+        return f"it is not sent again (sync.retries = none), and its outcome is known {at}"
     if due <= now:
         return f"it is due now, and leaves while a handler runs (`oncewire serve{place}`)"
     if sent.attempts == 0:
@@ -182,6 +187,16 @@ def next_steps(
         if verb:
             found.setdefault(verb, f"oncewire {verb} {named}")
     return tuple(found.values())
+
+
+def resolving(reader: Reader, message_id: str, now: Instant, place: str) -> tuple[str, ...]:
+    """What to run about the open incidents of one message, whose `why` was asked already."""
+    named = [incident for incident in reader.incidents() if incident.message_id == message_id]
+    steps = next_steps(reader, named, now, place)[1:]
+    if not steps and any("`oncewire abandon" in incident.reason for incident in named):
+        # The application is what is to be mended; what it can never take is given up.
+        return (f"oncewire abandon {quote(message_id)}{place}",)
+    return steps
 
 
 def _of_channel(channel: str, place: str) -> tuple[str, str]:

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from oncewire.handler.context import Tried
 
 
-def _register_party(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("init")(init)
-    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
-    partner.command("card")(card)
-    partner.command("add")(add)
-    partner.command("revoke")(revoke)
-    partner.command("list")(listed)
-    app.add_typer(partner, name="partner")
-
-
 def init(
     folder: Annotated[
         Path, typer.Argument(help="The folder to make; its last part is the name of the party.")
@@ -240,6 +229,7 @@ def _added(
 
     card = read_card(who)
     check_card(settings, card, now())
+    anew = (settings.path(settings.agreements.folder) / f"{card.name}.toml").exists()
     added = [add_partner(settings, card, options, replace=replace)]
     taken_over(settings)
     if both:
@@ -258,6 +248,7 @@ def _added(
         there = options.mirrored
         flags += f" --role {quote(there.role)}" if there.role else ""
         flags += f" --partner-role {quote(there.partner_role)}" if there.partner_role else ""
+        flags += " --replace" if anew else ""
         told = (
             *by_telephone(card),
             f"the partner runs: oncewire partner add OUR_CARD{flags}",
@@ -274,9 +265,12 @@ def _added(
         for each_added in added
     ]
     columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
+    left = "" if both else " What is exchanged may be refused until its file says the same."
+    written = f"The agreement with {first.partner} was written anew.{left}"
+    summary = written if anew else f"{first.partner} is a partner now."
     return Report(
         listings=(Listing("added", columns, rows),),
-        summary=f"{first.partner} is a partner now.",
+        summary=summary,
         hints=tuple(hints),
     )
 
@@ -383,15 +377,6 @@ def listed(config: Config = None, json: Json = False) -> None:
 
 INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
 _WORDS = {True: "works", False: "does not work", None: "not tried"}
-
-
-def _register_meeting(app: typer.Typer) -> None:
-    """Add the commands of this module to the group that `party` has made."""
-    group = next(each.typer_instance for each in app.registered_groups if each.name == "partner")
-    if group is not None:
-        group.command("invite")(invite)
-        group.command("accept")(accept)
-        group.command("test")(try_out)
 
 
 def invite(
@@ -588,15 +573,6 @@ def try_out(
 # `oncewire keys ...`: a party's own key, and how it is changed without a gap.
 
 
-def _register_keys(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    keys = typer.Typer(help="Our own key: look at it, or change it.", no_args_is_help=True)
-    keys.command("show")(show)
-    keys.command("next")(make_next)
-    keys.command("switch")(switch)
-    app.add_typer(keys, name="keys")
-
-
 def show(config: Config = None, json: Json = False) -> None:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
@@ -666,6 +642,18 @@ def switch(config: Config = None, json: Json = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    _register_party(app)
-    _register_meeting(app)
-    _register_keys(app)
+    app.command("init")(init)
+    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
+    partner.command("card")(card)
+    partner.command("add")(add)
+    partner.command("revoke")(revoke)
+    partner.command("list")(listed)
+    partner.command("invite")(invite)
+    partner.command("accept")(accept)
+    partner.command("test")(try_out)
+    app.add_typer(partner, name="partner")
+    keys = typer.Typer(help="Our own key: look at it, or change it.", no_args_is_help=True)
+    keys.command("show")(show)
+    keys.command("next")(make_next)
+    keys.command("switch")(switch)
+    app.add_typer(keys, name="keys")

@@ -153,7 +153,6 @@ class Remote(Verbs):
 # Doers: the two that do what a verb says in this process, a handler that runs and an engine at
 # rest, which stores what it is given and leaves sending to the next handler.
 
-
 T = TypeVar("T")
 
 PROBE = 4.0
@@ -224,7 +223,8 @@ class LocalHandler(Verbs):
             why = str(problem) or f"it has taken no turn for {PROBE:.0f} seconds"
             return Status(store.node(), False, os.getpid(), self.url, stuck=why)
         found = read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
-        return replace(found, lag_ms=round(lag * 1000), transfers=self.handler.transfers())
+        live = replace(found, transfers=self.handler.transfers(), refusals=self.handler.refusals())
+        return replace(live, lag_ms=round(lag * 1000))
 
     async def read_anew(self) -> int:
         """See `VerbBackend`."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
     from oncewire.journal.outcome import Outcome
-    from oncewire.message.instant import Duration
+    from oncewire.message.instant import Duration, Instant
     from oncewire.message.signals import StatusResponse
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -85,6 +85,8 @@ class Status:
     `lag_ms`: the longest that anything waited for its turn in the last minute, in milliseconds.
     `stuck`: why it is not called running although its process is there.
     `transfers`: large messages that leave now, by MessageId: bytes that have left, and of how many.
+    `refusals`: messages that the application refuses, by MessageId: how often, when last, and what
+    it raised then.
     """
 
     party: str
@@ -97,6 +99,7 @@ class Status:
     lag_ms: int = 0
     stuck: str = ""
     transfers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refusals: dict[str, tuple[int, Instant, str]] = field(default_factory=dict)
 
 
 def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
@@ -294,12 +297,12 @@ class PartyVerbs:
 
     @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up", asks=asked_before))
     async def abandon(self, message_id: str, by: str | None = None) -> None:
-        """Give a message up: it is sent no more. In a numbered channel counting starts anew.
+        """Give up a message that we sent, or one that arrived and that the application refuses.
 
-        A message that arrived here, and that the application was offered and does not take, is
-        given up as well: it is handed to nobody, what follows it in order goes on, its sender
-        takes it for delivered, and `oncewire verify` counts it as lost. The journal keeps whose
-        decision that was.
+        What we sent is sent no more; in a numbered channel counting starts anew. What arrived, was
+        offered to the application and is not taken by it is handed to nobody: what follows it in
+        order goes on, its sender takes it for delivered, and `oncewire verify` counts it as lost.
+        The journal keeps whose decision that was.
         """
         who = (by or user_name())[:NAME_MAX]
         await self.here.operate(lambda engine: engine.abandon(message_id, who))

@@ -24,6 +24,7 @@ from oncewire.entry.running.assemble import (
     RECORD,
     UNREADABLE,
     find_replaced,
+    open_readers,
     read_record,
     store_path,
 )
@@ -55,9 +56,6 @@ class Finding:
     finding: str
     fix: str = ""
 
-
-REFUSALS_READ = 2_000
-"""More rows than a store keeps of refused messages."""
 
 SOON_DAYS = 30
 SPACE_LOW = 1024**3
@@ -92,6 +90,29 @@ def check_store(settings: Settings) -> Iterator[Finding]:
         yield from _database(path)
         yield from _record(settings, path)
     yield _space(folder)
+
+
+def refused_store(settings: Settings) -> StoreProblem | None:
+    """Why a handler would not start on the store that is there; None where it would, or where
+    there is none yet."""
+    import apsw
+
+    from oncewire.store.sqlite import connection as sqlite
+
+    path, replaced = store_path(settings), find_replaced(settings)
+    if replaced is not None or not path.is_file():
+        return replaced
+    try:
+        connection = sqlite.connect_reader(path, None)
+        try:
+            sqlite.check_origin(connection, sqlite.known_migrations())
+        finally:
+            connection.close(True)
+    except apsw.Error as error:
+        return sqlite.failure(error, path)
+    except StoreProblem as problem:
+        return problem
+    return None
 
 
 def _record(settings: Settings, path: Path) -> Iterator[Finding]:
@@ -293,8 +314,6 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
 
 def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
     """Whether our clock has gone back since the last thing that was noted."""
-    from oncewire.entry.running.assemble import open_readers
-
     try:
         readers = open_readers(settings)
         with readers.reader() as reader:
@@ -328,13 +347,12 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
 
 def check_kept(settings: Settings) -> Iterator[Finding]:
     """How much is kept, and whether what is old goes."""
-    from oncewire.entry.running.assemble import open_readers
-
     try:
         readers = open_readers(settings)
         with readers.reader() as reader:
             kept, removed = sum(reader.counts().values()), reader.last_removal()
-            refusals = reader.refusals(REFUSALS_READ)
+            # More rows than a store keeps of them.
+            refusals = reader.refusals(2_000)
         readers.close()
     except (NotHere, StoreReplaced):
         return
@@ -404,7 +422,6 @@ def judged(echo: Echo) -> Iterator[Finding]:
 # Agreed: what `oncewire doctor` finds in agreements that can be read: their dates, and whether the
 # partner was told of the key that we have.
 
-
 _RENEW = "agree on a new period, and correct `end` in its file, or import the new CPA"
 
 
@@ -433,7 +450,6 @@ def _period(what: str, known: Kept, now: Instant) -> Iterator[Finding]:
 #
 # A mailbox or a folder that cannot be read is seen by nobody else: partners send, and their
 # servers take it.
-
 
 _FIXES = {
     "smtp": "check smtp.imap, smtp.imap_user, smtp.imap_password and smtp.imap_folder",

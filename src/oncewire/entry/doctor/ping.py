@@ -27,7 +27,7 @@ from oncewire.handler.route import route_under
 from oncewire.handler.sealing.seal import seal
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import Header
+from oncewire.message.header import PROBE_MARK, Header
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
@@ -115,7 +115,6 @@ _OUR_SETTINGS = (
     ("ftps:", "ftp.user, ftp.password and ftp.authorities"),
     ("nats:", "broker.url, broker.monitor, broker.user and broker.password"),
 )
-
 
 _AT_ONCE = 8
 """Partners that are asked at the same time: what our own machine does for one of them must not
@@ -293,8 +292,9 @@ def _ping_message(node: HandlerContext, agreement: Agreement) -> Message:
     route = signal_route(agreement, MessageKind.PING)
     about = Message(agreement.form.dialect, MessageKind.NORMAL, like)
     asked = answers.ping_like(about, envelope_for(node, route))
-    agreed = route.terms.synchronous
-    return replace(asked, header=replace(asked.header, sync_reply_as_agreed=agreed))
+    agreed, named = route.terms.synchronous, f"{PROBE_MARK}{asked.header.message_id}"
+    header = replace(asked.header, message_id=named, sync_reply_as_agreed=agreed)
+    return replace(asked, header=header)
 
 
 def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:

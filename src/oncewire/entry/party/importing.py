@@ -172,6 +172,7 @@ def _certificate(settings: Settings) -> bytes | None:
 def about_this_handler(settings: Settings, agreement: Agreement) -> Iterator[Finding]:
     """Where what the partner was told of us is not so here."""
     yield from other_certificate(settings, agreement)
+    yield from _other_type(settings, agreement)
     here = urlsplit(settings.endpoint_url)
     told = [end.address for end in agreement.own.endpoints if end.transport == "http"]
     if told and not any(_alike(urlsplit(address), here) for address in told):
@@ -183,6 +184,22 @@ def about_this_handler(settings: Settings, agreement: Agreement) -> Iterator[Fin
             "something in between takes messages there and brings them here",
             agreement.cpa_id,
         )
+
+
+def _other_type(settings: Settings, agreement: Agreement) -> Iterator[Finding]:
+    """Our id under another type is another party to whoever compares both."""
+    party, told = settings.party, agreement.own.party.ids
+    ours = PartyId(party.party_id, party.party_type) if party.party_type else None
+    if ours is None or ours in told or ours.value not in {one.value for one in told}:
+        return
+    yield Finding(
+        Severity.DANGER,
+        "own.party_id",
+        f"agreement {agreement.cpa_id} calls us {told[0].spelled}, and we are {ours.spelled}: the "
+        "same id of another type, by which other partners do not know us",
+        "ask the partner which type is meant; set party.party_type, or have the CPA corrected",
+        agreement.cpa_id,
+    )
 
 
 def _alike(told: SplitResult, here: SplitResult) -> bool:

@@ -118,7 +118,8 @@ def plan_partner(
     if agreement.exists() and not replace:
         raise NotAllowed(
             f"there is an agreement with {card.name} already: {agreement}",
-            remedy="edit that file, or write it anew with --replace",
+            remedy="edit that file, or write it anew with --replace; the partner's file must "
+            "change too, for both have to say the same",
         )
     cpa_id = options.cpa_id or usual_cpa_id(own, card)
     _refuse_claims(settings, card, cpa_id, agreement)
@@ -417,7 +418,6 @@ def _section_line(lines: list[str], section: str) -> int:
 # `oncewire doctor` sends a Ping through the real endpoint to the handler it came from: over the
 # network, through TLS, reader and signature, to the handler's turn and back. No service is agreed
 # on, so no message under it reaches an application or is counted.
-
 
 CPA_ID = "oncewire-itself"
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 # The record lies outside the folder of the data, which may be a disk of its own that was not
 # mounted.
 
-
 logger = logging.getLogger("oncewire.serve")
 
 RECORD = "store.json"
@@ -241,16 +240,12 @@ def make_engine(settings: Settings) -> Engine:
 # There are never two writers of one store. Who comes while another has it asks that one through
 # its control socket, or waits a little until the store is free.
 
-
 PATIENCE = 15.0
 """Seconds to wait for a handler that starts, or a command that ends."""
 
-
 _PAUSE = 0.05
 
-
 _STRIKES = 3
-
 
 T = TypeVar("T")
 

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 # With a certificate that has run out a handler goes on as if nothing were wrong, and every partner
 # turns it away. A line of the log each day says so.
 
-
 LOOK_EVERY = 3600.0
 """Seconds between two looks; the file may be another one by then."""
 
@@ -96,7 +95,6 @@ class OwnCertificate:
 #
 # `READY=1` once everything listens, `STOPPING=1` when it was asked to end, and `WATCHDOG=1` for as
 # long as the handler takes turns: a handler that hangs is killed and started again.
-
 
 AGAIN = 0.1
 """Seconds until a word that a busy manager did not take is said again."""
@@ -151,14 +149,11 @@ async def keep_told(supervisor: Supervisor) -> None:
 
 logger = logging.getLogger("oncewire.serve")
 
-
 QUIET = 600.0
 """Seconds after the last partner that was sent away until that is over."""
 
-
 LAST_SECONDS = 10.0
 """How long a handler that failed may take to let go of what it has."""
-
 
 BUDGET, FAILED = f"{HANDLER} budget", f"{HANDLER} failed"
 """Where the incidents are of partners that were sent away, and of a handler that failed."""
@@ -333,9 +328,7 @@ def _stop(stop: asyncio.Event) -> None:
 
 # The event loop of a handler: uvloop where it is installed, Python's own where it is not.
 
-
 T = TypeVar("T")
-
 
 YOUNG = 20_000
 """So many values are made before it is looked which of them refer to each other in a circle. Few of

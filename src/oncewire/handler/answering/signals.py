@@ -28,7 +28,7 @@ from oncewire.handler.sealing.encryption import head_of, read_stored
 from oncewire.handler.sealing.seal import seal
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest, is_trial
+from oncewire.message.header import PROBE_MARK, AckRequest, is_trial
 from oncewire.message.signals import (
     Acknowledgment,
     Actor,
@@ -93,7 +93,7 @@ def _ponged(
     if ping_id in context.pings:
         context.pings.remove(ping_id)
         context.actions.append(Ponged(ping_id))
-    else:
+    elif not ping_id.startswith(PROBE_MARK):
         unasked = "nobody here waits for it"
         claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
         ignore(context, tx, claim, ping_id or None)
@@ -335,6 +335,10 @@ def receive_errors(
     if stored is None or not is_receiver(agreement, stored):
         _ignore_stray(context, tx, message, agreement, reference, stored)
         return
+    if stored.outgoing.resumes and _is_repeat(context, message, stored, agreement):
+        repeated = "it repeats a report that was heard before"
+        ignore(context, tx, Claim.of(message, agreement, "DeliveryFailure", repeated), reference)
+        return
     for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
         if stored is None:
@@ -358,6 +362,20 @@ def receive_errors(
         if _is_warning(step):
             context.actions.append(Warned(reference, error.code, error.description))
         perform(context, tx, stored, channel, step, terms)
+
+
+def _is_repeat(
+    context: HandlerContext, message: Message, stored: StoredOutgoing, agreement: Agreement
+) -> bool:
+    """Whether a hub's report has failed the message before. Since then the operator may have sent
+    it again, of which that report says nothing; the To Party answers each copy with its first word,
+    and means the copy."""
+    if _whose_word(message, stored, agreement) is Proof.TO_PARTY:
+        return False
+    with context.store.reader() as reader:
+        rows = reader.journal_of(stored.outgoing.message_id)
+    heard = message.header.message_id
+    return any(row.kind == notes.Kind.REJECTED and row.ref_to == heard for row in rows)
 
 
 def _is_warning(step: SenderStep) -> bool:

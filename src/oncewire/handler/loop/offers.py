@@ -19,6 +19,7 @@ from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.loop.commit_loop import CommitLoop
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
+from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
 
 logger = logging.getLogger("oncewire.handler")
@@ -60,7 +61,11 @@ class Offer(Generic[T]):
 class Offers:
     """Offers to one application that are under way, and their end."""
 
-    def __init__(self) -> None:
+    def __init__(self, application: Application, shell: CommitLoop) -> None:
+        self._application, self._shell = application, shell
+        # Of what was refused and is still offered, by MessageId: how often, when last, and what
+        # the application raised then.
+        self.refusals: dict[str, tuple[int, Instant, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # Hears of the end of each offer: one that ends by a fault of ours is not the offer's.
         self.ended: Callable[[asyncio.Task[None]], None] | None = None
@@ -108,6 +113,8 @@ class Offers:
                 known = isinstance(problem, OncewireError)
                 reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
                 self._complain(offer, reason, pause)
+                now = self._shell.engine.context.now()
+                self.refusals[offer.message_id] = refusals, now, reason[:200]
                 if offer.over.is_set():
                     return
                 if refusals >= REFUSALS_MAX and not await self._still_waits(offer, reason):
@@ -158,8 +165,8 @@ class HandOver(Offers):
     """Offers messages to one application; `ready` says that there may be more of them."""
 
     def __init__(self, application: Application, shell: CommitLoop, ready: asyncio.Event) -> None:
-        super().__init__()
-        self._application, self._shell, self._ready = application, shell, ready
+        super().__init__(application, shell)
+        self._ready = ready
         self._places = asyncio.Semaphore(max(1, application.batch))
         # Of every message that is offered, by sender and MessageId: set when a person decided
         # about it.
@@ -284,6 +291,7 @@ class HandOver(Offers):
             await self._until_taken(Offer(message_id, complaint, turn, give, keep, refused, over))
         finally:
             del self._over[sender, message_id]
+            self.refusals.pop(message_id, None)
             if frees:
                 self._ready.set()
 
@@ -307,8 +315,7 @@ class Telling(Offers):
     """Tells one application; `due` says that there may be more to tell."""
 
     def __init__(self, application: Application, shell: CommitLoop) -> None:
-        super().__init__()
-        self._application, self._shell = application, shell
+        super().__init__(application, shell)
         self._turns = asyncio.Semaphore(max(1, application.batch))
         self._offered: set[str] = set()
         self.due = asyncio.Event()
@@ -365,6 +372,7 @@ class Telling(Offers):
             await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
         finally:
             self._offered.discard(notice.notice_id)
+            self.refusals.pop(notice.message_id, None)
 
     async def _tell(self, notice: Notice) -> None:
         engine, notice_id = self._shell.engine, notice.notice_id
@@ -389,4 +397,5 @@ class Telling(Offers):
             await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
         finally:
             self._offered.discard(notice_id)
+            self.refusals.pop(notice.message_id, None)
             self.due.set()

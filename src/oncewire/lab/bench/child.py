@@ -94,7 +94,6 @@ class Child:
 
 # Turns: what several works cost, taken by turns, so that what disturbs one disturbs all.
 
-
 Works = Mapping[str, Callable[[], object]]
 
 
@@ -122,7 +121,6 @@ def _round(works: Works, seconds: float) -> dict[str, float]:
 # Counting: what a process asks of SQLite and of the disk, whatever the store is made of.
 #
 # It costs time, so what is counted is never what is timed.
-
 
 _TROUBLES = (
     "SELECT ifnull(sum(kind = 'sent' AND attempt > 1), 0), "

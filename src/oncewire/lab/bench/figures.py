@@ -112,7 +112,6 @@ class Outcome:
 
 # Results: what is kept of benchmarks, a line for each run and a picture of the last ones.
 
-
 HISTORY = "history.jsonl"
 HISTORY_MAX = 200
 """Runs that are remembered; the oldest goes first."""
@@ -208,7 +207,6 @@ def _short(text: str) -> str:
 
 
 # Configuration: how two parties of a benchmark talk.
-
 
 IN_FLIGHT_MAX = 256
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # `oncewire simulate --wild`: worlds drawn whole from their seeds, and what is left of one that
 # broke a promise when everything is taken away that need not be there.
 
-
 SHRUNK_MAX = 3
 """Worlds that are made small; the others are named by their seeds."""
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 # The demo with a hub: buyer and seller agree with each other, and reach each other through it.
 
-
 HUB = "hub"
 # The hub stores each order, answers for it, and says so to whoever it has it from.
 _HOP = {"hop.mode": '"store_and_forward"', "ack.hop_request": '"Unsigned"'}
@@ -458,7 +457,6 @@ def _change(file: Path, said: dict[str, str]) -> None:
 #
 # The same jobs as `oncewire pipeline run` and `oncewire pipeline reconcile`, over the stores as
 # the two handlers left them. They know nothing of what the demo itself counted.
-
 
 LAKE = "lake"
 DELIVERED = "delivered"

@@ -232,7 +232,6 @@ def free_port() -> int:
 # transmission of a message follows from the seed, the proxy's name, the message's id and n, so one
 # seed is one kind of trouble, however fast the machine is.
 
-
 _ID = re.compile(rb"<(?:[\w.-]+:)?(?:RefTo)?MessageId>([^<]{1,255})<")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)

@@ -121,7 +121,6 @@ class Hub:
 
 # Documents of the year that travel in parts: cut at one end, put together at the other.
 
-
 PARTS = 4
 """Parts of every split document of the year."""
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 # Raw messages of the year: some of its messages as a handler would have archived them.
 
-
 PER_BUNDLE = 5_000
 _FORM = Form(dialect=Dialect.EBMS2)
 

@@ -160,7 +160,6 @@ def _pairs(chosen: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
 # A recipe says which streams it fits, what it does to which messages, and whom the checker will
 # name. Neighbours of a fault go plainly, so that nothing else depends on chance there.
 
-
 WINDOW_MAX = 16
 """The largest window that counts as one here; `unrestricted` has none worth the name."""
 

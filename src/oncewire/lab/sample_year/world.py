@@ -91,7 +91,6 @@ class Stream:
 # A twisted message runs through the same protocol as all others. Its sender goes by other terms
 # than were agreed, the network has something in store for it, or its rows tell something else.
 
-
 NEVER = 1_000
 """More attempts than any terms allow."""
 AGREED = -1
@@ -338,7 +337,6 @@ class Letter:
 #
 # What a handler does wrong on purpose is done here where it only has to be told: rows that a
 # twisted message leaves out, repeats, tells too early or tells otherwise.
-
 
 Draft = tuple[Any, ...]
 """(true instant, unit, ordinal, at, mono, boot, node, kind, ..., detail): a row without its seq,

@@ -19,7 +19,6 @@ from oncewire.message.instant import HOUR, MILLISECOND, SECOND, Duration, Instan
 
 # The simulated world: virtual time that jumps from event to event, and seeded chance.
 
-
 START: Instant = 1_767_225_600_000_000
 """2026-01-01T00:00:00Z; any instant would do, a fixed one replays."""
 
@@ -202,7 +201,6 @@ class Network:
 
 
 # Topology: buyer, seller and the hubs between them, with agreements like anybody's.
-
 
 CPA_ID = "buyer-seller"
 

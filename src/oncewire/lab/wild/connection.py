@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # Links: what happens to bytes between two nodes, transfer by transfer, as the plan has it.
 
-
 LATENCY: Duration = 20 * MILLISECOND
 HTTP = "http"
 

@@ -179,7 +179,6 @@ def options_of(plan: Plan) -> Iterator[str]:
 # Delta debugging over the two lists of a plan: take out halves, then quarters, then single items,
 # as long as the same kind of promise is still broken.
 
-
 RUNS_MAX = 400
 """Worlds tried at most; what is left then is small enough to read."""
 

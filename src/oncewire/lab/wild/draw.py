@@ -46,7 +46,6 @@ from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Dur
 # A world has a few kinds of trouble, each with some items: with a little of everything nothing
 # would ever go far enough to break.
 
-
 _THEMES = {
     "losses": 30, "copies": 20, "storm": 12, "crashes": 20, "disk": 8, "clock": 14, "moods": 16,
     "papers": 22, "deeds": 16, "tales": 8,

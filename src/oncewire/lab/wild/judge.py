@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 # for a pause is left alone (RTY-8), and a channel that is suspended stands until somebody decides.
 # So the rows of a message alone do not say when its next attempt was due.
 
-
 _LIFTS = (RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED)
 
 
@@ -63,6 +62,8 @@ class _Standstill:
     begin: Instant
     # None: it lasts.
     end: Instant | None
+    # The message that caused it.
+    message_id: str | None = None
 
     def ended(self, at: Instant) -> _Standstill:
         return self if self.end is not None and self.end <= at else replace(self, end=at)
@@ -77,20 +78,26 @@ class Standstills:
             if row.kind == TRANSIENT and row.peer is not None:
                 # Both instants are of the node's own clock, so what lies between them is true.
                 lasts = notes.Transient.read(row.detail).until - row.at
-                self._begin(row.node, "peer", row.peer, at(row), at(row) + max(0, lasts))
+                standstill = _Standstill(at(row), at(row) + max(0, lasts))
+                self._of[row.node, "peer", row.peer].append(standstill)
             elif row.kind == SUSPENDED and row.channel is not None:
-                self._begin(row.node, "channel", row.channel, at(row), None)
+                standstill = _Standstill(at(row), None, row.message_id)
+                self._of[row.node, "channel", row.channel].append(standstill)
             elif row.kind in _LIFTS and row.channel is not None:
-                self._lift(row.node, "channel", row.channel, at(row))
+                self._lift(row.node, "channel", row.channel, at(row), row)
             elif row.kind == RESUMED and row.message_id is None and row.peer is not None:
-                self._lift(row.node, "peer", row.peer, at(row))
+                self._lift(row.node, "peer", row.peer, at(row), row)
 
-    def _begin(self, node: str, of: str, name: str, at: Instant, end: Instant | None) -> None:
-        self._of[node, of, name].append(_Standstill(at, end))
-
-    def _lift(self, node: str, of: str, name: str, at: Instant) -> None:
+    def _lift(self, node: str, of: str, name: str, at: Instant, row: Row) -> None:
+        """End those that the row is about. An epoch may also end because of another message, and
+        that leaves a suspended channel suspended."""
         found = self._of[node, of, name]
-        found[:] = [standstill.ended(at) for standstill in found]
+        found[:] = [
+            standstill
+            if row.kind == EPOCH_ENDED and row.message_id not in (None, standstill.message_id)
+            else standstill.ended(at)
+            for standstill in found
+        ]
 
     def due(self, row: Row, due: Instant, slack: Duration) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver

@@ -39,7 +39,6 @@ from oncewire.protocol.terms import (
 # A world with one of them would show refusals that both parties have agreed on, and nothing else.
 # Each is a sentence that `agreement check` may say one day; then it goes from here.
 
-
 PATIENT = 3
 """Retries that bring a message through two hubs that ask to come back later."""
 

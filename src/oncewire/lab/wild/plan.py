@@ -420,7 +420,6 @@ def certificate_pem(name: str) -> str:
 #
 # Every term of `protocol.terms` is reached through the keys here.
 
-
 VALUES: dict[str, tuple[object, ...]] = {
     "delivery.reliable": (False,),
     "delivery.method": ("Transport",),

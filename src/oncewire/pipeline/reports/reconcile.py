@@ -80,8 +80,11 @@ class Statement:
 
     @property
     def received(self) -> bool:
-        """Whether this party has it; a document in parts, when it is whole."""
-        return self.has(RECEIVED) or self.has(JOINED)
+        """Whether this party has it; a document in parts, when it is whole. What it closed
+        unanswered it does not have, what a person gave up there it had."""
+        said = self.outcome
+        closed = said is not None and said.outcome is Outcome.NOT_DELIVERED and not said.given_up_by
+        return (self.has(RECEIVED) or self.has(JOINED)) and not closed
 
 
 def statement_of(rows: Sequence[Row], context: Context) -> Statement:

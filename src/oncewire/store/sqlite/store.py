@@ -48,14 +48,11 @@ if TYPE_CHECKING:
 CHECKPOINT_PAGES = 4_000
 """After that many pages of log (16 MB) they are copied into the database."""
 
-
 REMEMBERED_COMMITS = 8
 """So many of the last commits say how long the disk takes."""
 
-
 MARK_EVERY = 10.0
 """Seconds of work after which it is noted anew how far the store has come."""
-
 
 _MAKE_NODE = "INSERT INTO node VALUES (1, ?, ?, lower(hex(randomblob(16))))"
 
