@@ -108,7 +108,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a mail server knows no partners",
         "oncewire.transport.smtp.listener",
-        "        self._budgets.note(peer, reply, visit)\n",
+        "        self.budgets.note(peer, reply, visit)\n",
         "",
         tests=(f"{_HOSTILE_MAIL}::test_a_partner_comes_in_when_strangers_have_every_place",),
     ),
