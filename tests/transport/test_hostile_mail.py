@@ -3,6 +3,7 @@ partners keep their share of it."""
 
 import asyncio
 import contextlib
+import logging
 import math
 import random
 import ssl
@@ -189,6 +190,31 @@ def test_strangers_wait_for_a_place_before_their_mail_is_heard() -> None:
             assert (await second.mail(GOOD)).startswith(b"250")
 
     run(work())
+
+
+def test_who_says_no_more_while_he_waits_for_a_place_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        listener = SmtpListener(ListenerSettings(MAILBOX, budget=BudgetLimits(strangers=1)))
+        await listener.start(drop)
+        async with sender(listener.port) as first, sender(listener.port) as second:
+            await first.hear()
+            await second.hear()
+            assert (await first.begin()).startswith(b"354")
+            heard = asyncio.ensure_future(second.begin())
+            while len(listener._working) < 2:
+                await asyncio.sleep(0)
+            second.writer.write_eof()
+            assert await heard == b""
+            assert (await first.say(GOOD, b".\r\n")).startswith(b"250")
+            while listener._working:
+                await asyncio.sleep(0)
+            assert (await first.mail(GOOD)).startswith(b"250")
+        await listener.stop()
+
+    run(work())
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_who_is_refused_too_often_is_told_to_come_back() -> None:

@@ -247,10 +247,10 @@ class MailConnection(SMTP):
             self._writer.close()
 
     async def text(self) -> MailText | None:
-        """Ask for the text of a mail; None: its sender did not wait to be asked."""
+        """Ask for the text of a mail; None: its sender did not wait to be asked, or has left."""
         # We offer no PIPELINING: what comes unasked was put there by somebody between us and him,
         # or by him to have it taken for commands.
-        if self._reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
+        if self._reader._buffer or self._reader.at_eof():  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
             return None
         # So the end is found in one way, also before the first line.
         self._reader.feed_data(b"\r\n")
