@@ -525,6 +525,9 @@ def test_a_handshake_costs_its_address_and_is_not_held_up(
             heard = asyncio.ensure_future(one.say(b"EHLO x\r\n"))
             assert await kept_waiting(heard, partner)
             assert (await heard).startswith(b"250")
+            # There is no TLS within TLS.
+            assert (await one.say(b"STARTTLS\r\n")).startswith(b"503")
+            assert (await one.say(b"NOOP\r\n")).startswith(b"250")
 
     run(work(), limit=math.inf)
 

@@ -219,6 +219,10 @@ class MailConnection(SMTP):
 
     async def smtp_STARTTLS(self, arg: str) -> None:  # noqa: N802
         """Begin TLS. One whose connection ended meanwhile is not told so by the library."""
+        if self._original_transport is not None:
+            # The library would begin it again within itself.
+            await self.push("503 5.5.1 TLS has begun")
+            return
         self.spend(SECONDS_FOR_A_HANDSHAKE)
         # Once we say that we are ready, whatever comes is TLS: nobody waits in between.
         self._starting_tls = True
