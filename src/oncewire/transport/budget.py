@@ -256,16 +256,14 @@ class Budgets:
         his address has had its share, and then behind all others, who rest between two turns."""
         if self.is_known(peer):
             return
-        address, limits = self._at(peer), self.limits
-        while wait := address.processor.over(limits.processor_per_address, self._clock()):
+        own, limits, now = self._at(peer).processor, self.limits, self._clock
+        while wait := own.over(limits.processor_per_address, now()):
             await asyncio.sleep(wait)
         async with self._line:
-            while (wait := self._rest()) > REST_LEAST:
+            while wait := self._processor.over(limits.processor, now()):
                 await asyncio.sleep(wait)
-
-    def _rest(self) -> float:
-        now = self._clock()
-        return max(self._free_at - now, self._processor.over(self.limits.processor, now))
+            if (wait := self._free_at - now()) > REST_LEAST:
+                await asyncio.sleep(wait)
 
     def _check_processor(self, address: _Address, now: float) -> None:
         wait = address.processor.over(self.limits.processor_per_address, now)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any, AnyStr, Protocol
 
 from aiosmtpd.smtp import SMTP, TLSSetupException
@@ -61,15 +60,9 @@ class MailHost(Protocol):
 class MailText:
     """What follows DATA, piece by piece, to the line that is a dot alone (RFC 5321 §4.5.2)."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        limits: ListenerLimits,
-        most: int,
-        turn: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._reader, self._most, self._turn = reader, most, turn
-        self._patience = Patience(limits)
+    def __init__(self, reader: asyncio.StreamReader, connection: MailConnection) -> None:
+        self._reader, self._most = reader, connection.most
+        self._turn, self._patience = connection.turn, Patience(connection.limits)
         self.size = 0
         # A line end whose next character may be a dot. It begins with the one that was fed.
         self._held = b""
@@ -151,7 +144,7 @@ class MailConnection(SMTP):
             loop=asyncio.get_running_loop(),
             **more,
         )
-        self._host, self._lost, self._limits, self.most = host, lost, limits, most
+        self._host, self._lost, self.limits, self.most = host, lost, limits, most
         self._answers = 0
         self._gone = self._starting_tls = False
         self._peer = Peer()
@@ -219,7 +212,7 @@ class MailConnection(SMTP):
 
     async def smtp_STARTTLS(self, arg: str) -> None:  # noqa: N802
         """Begin TLS. One whose connection ended meanwhile is not told so by the library."""
-        if self._original_transport is not None:
+        if self._tls_protocol is not None:
             # The library would begin it again within itself.
             await self.push("503 5.5.1 TLS has begun")
             return
@@ -259,4 +252,4 @@ class MailConnection(SMTP):
         # So the end is found in one way, also before the first line.
         self._reader.feed_data(b"\r\n")
         await self.push("354 End data with <CR><LF>.<CR><LF>")
-        return MailText(self._reader, self._limits, self.most, self.turn)
+        return MailText(self._reader, self)
