@@ -22,7 +22,7 @@ ALLOWED = {
     ),
     "readinto": "the interface of Python's files",
     **dict.fromkeys(
-        ("connection_made", "data_received", "eof_received", "pause_writing",
+        ("eof_received", "pause_writing",
          "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),

@@ -119,7 +119,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "oncewire.transport.smtp.listener:SmtpListener._ended",
         "if isinstance(reply, OverBudget):\n"
         "    return self._over(peer, reply)\n"
-        "self._budgets.note(peer, reply, visit)",
+        "self.budgets.note(peer, reply, visit)",
         "if isinstance(reply, OverBudget):\n    return self._over(peer, reply)",
         tests=(f"{_HOSTILE_MAIL}::test_a_partner_comes_in_when_strangers_have_every_place",),
     ),

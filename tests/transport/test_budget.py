@@ -12,9 +12,10 @@ from oncewire.transport.budget import (
     ReaderVisit,
     Visit,
     address_of,
+    in_steps,
 )
 from oncewire.transport.contract import Peer, Reply
-from tests.transport.exchange import run
+from tests.transport.exchange import leap, run
 
 HERE = Peer("192.0.2.1")
 THERE = Peer("192.0.2.2")
@@ -28,6 +29,16 @@ class Clock:
 
     def __call__(self) -> float:
         return self.time
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def passes() -> None:
+    """Whoever can do something has done it."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def budgets(clock: Clock, **limits: float) -> Budgets:
@@ -291,6 +302,86 @@ def test_addresses_are_forgotten_and_those_at_work_are_not() -> None:
 
 
 # --- readers -------------------------------------------------------------------------------------
+
+
+def test_strangers_have_their_turns_one_after_the_other() -> None:
+    """They rest for longer than the last one took; partners pass them by."""
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        budget = Budgets(BudgetLimits(processor=1e9, processor_per_address=1e9), loop_time)
+        budget.meet(PARTNER)
+        in_turn: list[Peer] = []
+
+        async def go(peer: Peer) -> None:
+            await budget.turn(peer)
+            in_turn.append(peer)
+            budget.charge(peer, 1000.0)
+
+        waiting = [loop.create_task(go(peer)) for peer in (HERE, THERE, HERE, PARTNER)]
+        await passes()
+        assert in_turn == [HERE, PARTNER]
+        leap(2990.0)
+        await passes()
+        assert in_turn == [HERE, PARTNER]
+        leap(3010.0)
+        await passes()
+        assert in_turn == [HERE, PARTNER, THERE]
+        leap(6010.0)
+        await asyncio.gather(*waiting)
+        assert in_turn == [HERE, PARTNER, THERE, HERE]
+
+    run(work(), limit=1e9)
+
+
+def test_an_address_that_had_its_share_waits_and_others_do_not() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        budget = Budgets(BudgetLimits(processor_per_address=0.06), loop_time)
+        budget.charge(HERE, 1.0)
+        here = loop.create_task(budget.turn(HERE))
+        # What all strangers rest for after that.
+        leap(3.0)
+        await budget.turn(THERE)
+        await passes()
+        assert not here.done()
+        leap(1000.0)
+        await here
+
+    run(work(), limit=1e9)
+
+
+def test_each_step_of_a_work_is_paid_for_and_has_its_turn() -> None:
+    """Whoever does the work does not notice: values, errors and a cancelled wait are its own."""
+    told: list[str] = []
+
+    async def turn() -> None:
+        told.append("turn")
+
+    async def work(first: asyncio.Future[str]) -> str:
+        told.append(await first)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        return "done"
+
+    async def fault() -> None:
+        await asyncio.sleep(0)
+        raise KeyError
+
+    async def all_of_it() -> None:
+        first = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(first.set_result, "value")
+        assert await in_steps(work(first), lambda _: told.append("paid"), turn) == "done"
+        assert told == ["paid", "turn", "value", "paid", "paid", "turn", "paid"]
+        spent: list[float] = []
+        with pytest.raises(KeyError):
+            await in_steps(fault(), spent.append)
+        assert len(spent) == 2
+        assert min(spent) > 0
+
+    run(all_of_it())
 
 
 def test_a_reader_rests_for_longer_than_what_it_refused_took(

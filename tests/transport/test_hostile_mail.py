@@ -3,6 +3,7 @@ partners keep their share of it."""
 
 import asyncio
 import contextlib
+import logging
 import math
 import random
 import ssl
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 
 from oncewire.transport.budget import BudgetLimits
-from oncewire.transport.contract import Delivery, Reply
+from oncewire.transport.contract import Delivery, Peer, Reply
 from oncewire.transport.http.tls import server_context
-from oncewire.transport.smtp import listener as smtp_listener
-from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.listener import ListenerLimits
+from oncewire.transport.smtp import connection as smtp_connection
+from oncewire.transport.smtp.listener import ListenerSettings, SmtpListener
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.transport.exchange import Certificates, Receiver, run, turns
+from tests.transport.exchange import Certificates, Receiver, leap, run, turns
 
 MAILBOX = "beta@beta.example"
 GOOD = b"Content-Type: text/xml\r\n\r\n<a/>\r\n"
@@ -188,6 +190,31 @@ def test_strangers_wait_for_a_place_before_their_mail_is_heard() -> None:
             assert (await second.mail(GOOD)).startswith(b"250")
 
     run(work())
+
+
+def test_who_says_no_more_while_he_waits_for_a_place_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        listener = SmtpListener(ListenerSettings(MAILBOX, budget=BudgetLimits(strangers=1)))
+        await listener.start(drop)
+        async with sender(listener.port) as first, sender(listener.port) as second:
+            await first.hear()
+            await second.hear()
+            assert (await first.begin()).startswith(b"354")
+            heard = asyncio.ensure_future(second.begin())
+            while len(listener._working) < 2:
+                await asyncio.sleep(0)
+            second.writer.write_eof()
+            assert await heard == b""
+            assert (await first.say(GOOD, b".\r\n")).startswith(b"250")
+            while listener._working:
+                await asyncio.sleep(0)
+            assert (await first.mail(GOOD)).startswith(b"250")
+        await listener.stop()
+
+    run(work())
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_who_is_refused_too_often_is_told_to_come_back() -> None:
@@ -380,20 +407,173 @@ def test_a_handshake_that_never_ends_gives_its_place_back(tmp_path: Path) -> Non
     run(work())
 
 
-def test_bytes_of_strangers_count_as_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has sent enough of what nobody wants is told so before his next mail is heard."""
-    monkeypatch.setattr(smtp_listener, "SECONDS_FOR_A_BYTE", 1e-6)
+# --- what strangers cost -------------------------------------------------------------------------
+
+FREE = dict.fromkeys(("CONNECTION", "HANDSHAKE", "READ", "BYTE"), 0.0)
+
+
+@contextlib.asynccontextmanager
+async def costly(
+    monkeypatch: pytest.MonkeyPatch,
+    tls: ssl.SSLContext | None = None,
+    receiver: Callable[[Delivery], Awaitable[Reply]] | None = None,
+    **costs: float,
+) -> AsyncIterator[tuple[SmtpListener, Sender]]:
+    """A mail server where a stranger's address has a thousandth of a second in each minute, and
+    what cannot be measured costs what is given; and a partner of it."""
+    for name, seconds in {**FREE, **costs}.items():
+        monkeypatch.setattr(smtp_connection, f"SECONDS_FOR_A_{name}", seconds)
+    limits = ListenerLimits(late=math.inf, header_wait=math.inf, idle_wait=math.inf)
+    budget = BudgetLimits(processor=math.inf, processor_per_address=0.001)
+    listener = SmtpListener(ListenerSettings(MAILBOX, tls=tls, limits=limits, budget=budget))
+    listener.budgets._clock = lambda: asyncio.get_running_loop().time()
+    listener.budgets.meet(Peer("127.0.0.9"))
+    await listener.start(receiver or drop)
+    try:
+        async with sender(listener.port, "127.0.0.9") as partner:
+            assert (await partner.hear()).startswith(b"220")
+            yield listener, partner
+    finally:
+        await listener.stop()
+
+
+async def kept_waiting(heard: asyncio.Future[Any], partner: Sender) -> bool:
+    """Whether he hears nothing while a partner has turn after turn; then an hour goes by."""
+    for _ in range(80):
+        assert (await partner.say(b"NOOP\r\n")).startswith(b"250")
+    waits = not heard.done()
+    leap(3600.0)
+    return waits
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(b"NOOP\r\n" * 90, id="NOOP"),
+        pytest.param(b"VRFY a@a.example\r\n" * 90, id="VRFY"),
+        pytest.param(
+            b"MAIL FROM:<a@a.example>\r\nRCPT TO:<beta@beta.example>\r\nRSET\r\n" * 30, id="RSET"
+        ),
+        pytest.param(b"x" * 24_000_000 + b"\r\n", id="a line without end"),
+    ],
+)
+def test_who_says_too_much_waits_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch, words: bytes
+) -> None:
+    async def hear_all(one: Sender) -> bytes:
+        answers = [await one.hear() for _ in range(words.count(b"\n"))]
+        return answers[-1]
 
     async def work() -> None:
-        budget = BudgetLimits(processor=2.0, processor_per_address=1.0)
-        async with listening(drop, budget=budget) as port, sender(port) as one:
+        async with costly(monkeypatch) as (server, partner), sender(server.port) as one:
             await one.hear()
-            body = b"X: y\r\n\r\n" + b"a\r\n" * 400_000
-            # It was taken, and what it cost counts against the next.
-            assert (await one.mail(body)).startswith(b"250")
-            assert (await one.begin()).startswith(b"451")
+            await one.say(b"HELO x\r\n")
+            one.writer.write(words)
+            heard = asyncio.ensure_future(hear_all(one))
+            assert await kept_waiting(heard, partner)
+            # He is not sent away.
+            while not heard.done():
+                leap(20.0)
+                await asyncio.sleep(0)
+            assert (await heard)[:3] in {b"250", b"252", b"500"}
 
-    run(work())
+    run(work(), limit=math.inf)
+
+
+def test_a_connection_costs_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with (
+            costly(monkeypatch, CONNECTION=0.01) as (server, partner),
+            sender(server.port) as one,
+        ):
+            heard = asyncio.ensure_future(one.hear())
+            assert await kept_waiting(heard, partner)
+            assert (await heard).startswith(b"220")
+
+    run(work(), limit=math.inf)
+
+
+@pytest.mark.parametrize("costs", [{"READ": 0.01}, {"BYTE": 0.001}])
+def test_what_is_heard_costs_its_address(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, float]
+) -> None:
+    async def work() -> None:
+        async with costly(monkeypatch, **costs) as (server, partner), sender(server.port) as one:
+            await one.hear()
+            heard = asyncio.ensure_future(one.say(b"NOOP\r\n"))
+            assert await kept_waiting(heard, partner)
+            assert (await heard).startswith(b"250")
+
+    run(work(), limit=math.inf)
+
+
+def test_a_handshake_costs_its_address_and_is_not_held_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a client says when it is told that we are ready is TLS already."""
+
+    async def work() -> None:
+        tls, trust = server_context(Certificates(tmp_path).server()), ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        async with (
+            costly(monkeypatch, tls, HANDSHAKE=0.01) as (server, partner),
+            sender(server.port) as one,
+        ):
+            await one.hear()
+            assert (await one.say(b"STARTTLS\r\n")).startswith(b"220")
+            await one.writer.start_tls(trust)
+            heard = asyncio.ensure_future(one.say(b"EHLO x\r\n"))
+            assert await kept_waiting(heard, partner)
+            assert (await heard).startswith(b"250")
+            # There is no TLS within TLS.
+            assert (await one.say(b"STARTTLS\r\n")).startswith(b"503")
+            assert (await one.say(b"NOOP\r\n")).startswith(b"250")
+
+    run(work(), limit=math.inf)
+
+
+async def overdrawn(
+    monkeypatch: pytest.MonkeyPatch, one: Sender, cost: float
+) -> asyncio.Future[bytes]:
+    """Somebody sends a mail of which each byte costs so much; what he will hear."""
+    await one.hear()
+    assert (await one.begin()).startswith(b"354")
+    monkeypatch.setattr(smtp_connection, "SECONDS_FOR_A_BYTE", cost)
+    # More than is heard at once.
+    return asyncio.ensure_future(one.say(GOOD + b"<!-- -->" * 500 + b"\r\n", b".\r\n"))
+
+
+def test_who_waits_for_us_is_not_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        receiver = Receiver()
+        async with (
+            costly(monkeypatch, receiver=receiver) as (server, partner),
+            sender(server.port) as one,
+        ):
+            heard = await overdrawn(monkeypatch, one, 1e-5)
+            assert await kept_waiting(heard, partner)
+            assert not receiver.taken
+            assert (await heard).startswith(b"250")
+
+    run(work(), limit=math.inf)
+
+
+def test_who_waits_when_the_server_stops_is_not_heard_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        async with costly(monkeypatch) as (server, partner), sender(server.port) as one:
+            heard = await overdrawn(monkeypatch, one, 1e-3)
+            assert await kept_waiting(heard, partner)
+            stopped = asyncio.ensure_future(server.stop())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            leap(10.0)
+            await stopped
+            assert not server._working
+            assert await heard == b""
+
+    run(work(), limit=math.inf)
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,18 @@ This is bookkeeping alone. It knows neither sockets nor HTTP, so that what lies 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import ipaddress
 import logging
 import math
+import types
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from time import monotonic
-from typing import Protocol, runtime_checkable
+from time import monotonic, thread_time
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.contract import Peer, Reply
@@ -30,6 +32,14 @@ WINDOW = 60.0
 
 ADDRESSES_MAX = 4096
 """Addresses that are remembered; the one that was quiet the longest is forgotten first."""
+
+REST_FOR_EACH = 3.0
+"""Seconds of rest for each second of a processor that strangers took: partners have most of it."""
+
+REST_LEAST = 0.002
+"""Seconds of rest that are worth a timer; what is shorter adds up."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,9 @@ class Budgets:
         )
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._processor = _Bucket()
+        # Strangers who wait for their turn, and when the next of them has it.
+        self._line = asyncio.Lock()
+        self._free_at = -math.inf
         self.held = 0
 
     def is_known(self, peer: Peer) -> bool:
@@ -229,7 +242,28 @@ class Budgets:
         address.processor.add(seconds, self.limits.processor_per_address, now)
         if stranger:
             self._processor.add(seconds, self.limits.processor, now)
+            self._free_at = max(self._free_at, now) + seconds * REST_FOR_EACH
             self._check_processor(address, now)
+
+    def charge(self, peer: Peer, seconds: float) -> None:
+        """Count time of a processor that somebody cost beside his requests, or for one that is
+        over: it counts against whatever comes next."""
+        with contextlib.suppress(OverBudget):
+            self.spend(self._at(peer), seconds, stranger=not self.is_known(peer))
+
+    async def turn(self, peer: Peer) -> None:
+        """Wait until more may be done for somebody. A partner need not; a stranger waits while
+        his address has had its share, and then behind all others, who rest between two turns."""
+        if self.is_known(peer):
+            return
+        own, limits, now = self._at(peer).processor, self.limits, self._clock
+        while wait := own.over(limits.processor_per_address, now()):
+            await asyncio.sleep(wait)
+        async with self._line:
+            while wait := self._processor.over(limits.processor, now()):
+                await asyncio.sleep(wait)
+            if (wait := self._free_at - now()) > REST_LEAST:
+                await asyncio.sleep(wait)
 
     def _check_processor(self, address: _Address, now: float) -> None:
         wait = address.processor.over(self.limits.processor_per_address, now)
@@ -306,6 +340,33 @@ class Visit:
         self._budgets.left(self._address, self._group)
 
 
+@types.coroutine
+def in_steps(
+    work: Coroutine[Any, Any, T],
+    spend: Callable[[float], None],
+    turn: Callable[[], Awaitable[None]] | None = None,
+) -> Generator[Any, Any, T]:
+    """Do some work for somebody: what each step of it costs is spent, and the next one waits for
+    its turn, if it must."""
+    go_on: Callable[[Any], Any] = work.send
+    given = None
+    while True:
+        began = thread_time()
+        try:
+            awaited = go_on(given)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            go_on, given = work.send, None
+            spend(thread_time() - began)
+        try:
+            given = yield awaited
+            if turn is not None:
+                yield from turn().__await__()
+        except BaseException as error:  # noqa: BLE001  (it is the work's)
+            go_on, given = work.throw, error
+
+
 class ReaderShare:
     """What parcels may cost that others leave where we look for them: a mailbox, a folder on a
     server, a stream of a broker.
@@ -315,10 +376,9 @@ class ReaderShare:
     partners elsewhere have most of the processor, however many forgeries lie there.
     """
 
-    # Seconds of rest after a refusal, and for each second of a processor that it took. So there are
-    # as many in a minute as one address has over HTTP (`BudgetLimits.refusals`).
+    # Seconds of rest after a refusal, beside those for what it took. So there are as many in a
+    # minute as one address has over HTTP (`BudgetLimits.refusals`).
     REST = 0.1
-    REST_FOR_EACH = 3.0
     REST_MAX = 5.0
     # Bytes of bodies in memory; beyond that even small bodies go to the disk.
     MEMORY = 16 * 1024**2
@@ -342,7 +402,7 @@ class ReaderShare:
             self.known = True
         elif reply is None or reply.refused:
             self.known = False
-            rest = min(self.REST + visit.spent * self.REST_FOR_EACH, self.REST_MAX)
+            rest = min(self.REST + visit.spent * REST_FOR_EACH, self.REST_MAX)
             self._free_at = max(self._free_at, self._clock()) + rest
 
 

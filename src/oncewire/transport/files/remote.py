@@ -15,6 +15,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from oncewire.errors import MimeProblem, TransportProblem
+from oncewire.transport.budget import REST_FOR_EACH
 from oncewire.transport.contract import Cargo, gather_block, read_block, write_block
 
 LISTED_MAX = 10_000
@@ -26,9 +27,6 @@ SCANNED_MAX = 200_000
 
 AT_A_STRETCH = 64
 """Names that are heard before anybody else has a turn."""
-
-REST_FOR_EACH = 3.0
-"""Seconds of rest for each second that names took."""
 
 REST_MAX = 0.05
 

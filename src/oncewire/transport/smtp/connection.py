@@ -3,7 +3,8 @@
 The library keeps each line of a mail as an object of its own, which takes some twenty times the
 bytes of the mail, and does not let anybody else work before it has taken all that is there. So
 the text of a mail is read here: as it comes, in pieces of some size, and within the patience that
-HTTP has for a body. Between two commands everybody else has a turn.
+HTTP has for a body. Between two commands everybody else has a turn, and what is done for strangers
+counts as processor time: nothing is read of theirs, nor done, before it is their turn.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, AnyStr, Protocol
 from aiosmtpd.smtp import SMTP, TLSSetupException
 
 from oncewire.errors import TransportProblem
+from oncewire.transport.budget import Budgets, in_steps
 from oncewire.transport.contract import Peer
 from oncewire.transport.listener import ListenerLimits, Lost, Patience
 
@@ -25,6 +27,17 @@ logging.getLogger("mail.log").setLevel(logging.CRITICAL)
 ANSWERS_MAX = 100
 """Lines that we answer before a mail comes; who wants to hear more is not here to bring one."""
 
+SECONDS_FOR_A_CONNECTION = 6e-4
+"""What a processor needs to make one and to end it."""
+
+SECONDS_FOR_A_HANDSHAKE = 2e-3
+"""What it needs to agree on TLS."""
+
+SECONDS_FOR_A_READ = 3e-5
+"""What it needs to hear anything at all, before anybody looks at it; and for each byte of it:"""
+
+SECONDS_FOR_A_BYTE = 1e-9
+
 _END = b"\r\n.\r\n"
 # A path of RFC 5321 §4.1.2 and what follows it; what would need quotes is nobody's mailbox here.
 _PATH = re.compile(r"\s*(?:<([^<>\s]*)>|([^<>\s]+))(.*)", re.DOTALL)
@@ -32,6 +45,10 @@ _PATH = re.compile(r"\s*(?:<([^<>\s]*)>|([^<>\s]+))(.*)", re.DOTALL)
 
 class MailHost(Protocol):
     """What the connections ask for."""
+
+    @property
+    def budgets(self) -> Budgets:
+        """What each peer may cost."""
 
     async def take(self, connection: MailConnection) -> tuple[str, bool]:
         """Take a mail; the answer, and whether the connection goes on after it."""
@@ -43,9 +60,9 @@ class MailHost(Protocol):
 class MailText:
     """What follows DATA, piece by piece, to the line that is a dot alone (RFC 5321 §4.5.2)."""
 
-    def __init__(self, reader: asyncio.StreamReader, limits: ListenerLimits, most: int) -> None:
-        self._reader, self._most = reader, most
-        self._patience = Patience(limits)
+    def __init__(self, reader: asyncio.StreamReader, connection: MailConnection) -> None:
+        self._reader, self._most = reader, connection.most
+        self._turn, self._patience = connection.turn, Patience(connection.limits)
         self.size = 0
         # A line end whose next character may be a dot. It begins with the one that was fed.
         self._held = b""
@@ -75,6 +92,8 @@ class MailText:
 
     async def _more(self) -> bytes:
         """What comes next, without the end."""
+        # That he waits for us is nothing to be impatient about.
+        await self._turn()
         try:
             async with self._patience.waiting():
                 piece = (await self._reader.readuntil(_END))[:-3]
@@ -125,9 +144,36 @@ class MailConnection(SMTP):
             loop=asyncio.get_running_loop(),
             **more,
         )
-        self._host, self._lost, self._limits, self.most = host, lost, limits, most
+        self._host, self._lost, self.limits, self.most = host, lost, limits, most
         self._answers = 0
-        self._gone = False
+        self._gone = self._starting_tls = False
+        self._peer = Peer()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`. The library calls it, too, when TLS has begun."""
+        if self.transport is None:
+            where = transport.get_extra_info("peername")
+            self._peer = Peer(str(where[0]) if where else "")
+            self.spend(SECONDS_FOR_A_CONNECTION)
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self.spend(SECONDS_FOR_A_READ + len(data) * SECONDS_FOR_A_BYTE)
+        super().data_received(data)
+
+    async def _handle_client(self) -> None:
+        await self.turn()
+        await in_steps(super()._handle_client(), self.spend, self.turn)
+
+    def spend(self, seconds: float) -> None:
+        """Count time of a processor."""
+        self._host.budgets.charge(self._peer, seconds)
+
+    async def turn(self) -> None:
+        """Wait until more may be done. What comes meanwhile stays with its sender but for a little:
+        the library's reader pauses its transport."""
+        await self._host.budgets.turn(self._peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `asyncio.Protocol`. The library calls it, too, and then asyncio does."""
@@ -148,12 +194,13 @@ class MailConnection(SMTP):
         if self._answers > ANSWERS_MAX:
             self._writer.write(b"421 4.7.0 too many commands\r\n")
             self._writer.close()
-        await asyncio.sleep(0)
+        if not self._starting_tls:
+            await asyncio.sleep(0)
 
     async def handle_exception(self, error: Exception) -> str:
         """Whatever it is, the sender keeps its mail."""
         cause = error.__cause__ if isinstance(error, TLSSetupException) else None
-        return self._host.failed(self._peer(), cause if isinstance(cause, Exception) else error)
+        return self._host.failed(self._peer, cause if isinstance(cause, Exception) else error)
 
     def _getaddr(self, arg: str) -> tuple[str | None, str | None]:
         """The mailbox and what follows it. The library reads it as the header of a mail, comments
@@ -163,13 +210,19 @@ class MailConnection(SMTP):
             return None, None
         return found[1] or found[2] or "<>", found[3]
 
-    def _peer(self) -> Peer:
-        where = self.session.peer if self.session is not None else None
-        return Peer(str(where[0]) if where else "")
-
     async def smtp_STARTTLS(self, arg: str) -> None:  # noqa: N802
         """Begin TLS. One whose connection ended meanwhile is not told so by the library."""
-        await super().smtp_STARTTLS(arg)
+        if self._tls_protocol is not None:
+            # The library would begin it again within itself.
+            await self.push("503 5.5.1 TLS has begun")
+            return
+        self.spend(SECONDS_FOR_A_HANDSHAKE)
+        # Once we say that we are ready, whatever comes is TLS: nobody waits in between.
+        self._starting_tls = True
+        try:
+            await super().smtp_STARTTLS(arg)
+        finally:
+            self._starting_tls = False
         if self._original_transport is not None and self._original_transport.is_closing():
             self.connection_lost(None)
 
@@ -191,12 +244,12 @@ class MailConnection(SMTP):
             self._writer.close()
 
     async def text(self) -> MailText | None:
-        """Ask for the text of a mail; None: its sender did not wait to be asked."""
+        """Ask for the text of a mail; None: its sender did not wait to be asked, or has left."""
         # We offer no PIPELINING: what comes unasked was put there by somebody between us and him,
         # or by him to have it taken for commands.
-        if self._reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
+        if self._reader._buffer or self._reader.at_eof():  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
             return None
         # So the end is found in one way, also before the first line.
         self._reader.feed_data(b"\r\n")
         await self.push("354 End data with <CR><LF>.<CR><LF>")
-        return MailText(self._reader, self._limits, self.most)
+        return MailText(self._reader, self)

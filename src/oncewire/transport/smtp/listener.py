@@ -9,11 +9,11 @@ connections by `transport.listener`, mails by `transport.budget`, and both befor
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from oncewire.transport.budget import (
     Seldom,
     TurnedAway,
     Visit,
+    in_steps,
 )
 from oncewire.transport.contract import (
     Allowance,
@@ -57,9 +58,6 @@ _REPORT_MAX = 64 * 1024
 
 STRANGERS_REST = 4 * 1024 * 1024
 """Bytes of a stranger's mail that are still heard after it was refused; then we hang up."""
-
-SECONDS_FOR_A_BYTE = 4e-9
-"""What a processor needs to hear a byte of a mail, before anybody looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class SmtpListener:
     def __init__(self, settings: ListenerSettings) -> None:
         self.settings = settings
         self._mailbox = mail_address(f"mailto:{settings.mailbox}").lower()
-        self._budgets = Budgets(settings.budget)
+        self.budgets = Budgets(settings.budget)
         self.turned_away = TurnedAway(monotonic)
         self._handshakes = Handshakes(monotonic)
         self._seldom = Seldom(monotonic)
@@ -154,6 +152,10 @@ class SmtpListener:
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to listen; TransportProblem if the port cannot be had."""
+        # The library takes a tenth of a second to load, in which nobody else has a turn: not with
+        # the first connection.
+        from oncewire.transport.smtp.connection import MailConnection
+
         self._door = MailDoor(on_delivery)
         listener = Listener(
             self.settings.host,
@@ -162,11 +164,11 @@ class SmtpListener:
             tls=None,
             limits=self.settings.limits,
             full=_FULL,
-            is_known=self._budgets.is_known,
+            is_known=self.budgets.is_known,
             turned_away=self.turned_away,
         )
         try:
-            await listener.start(self._connection)
+            await listener.start(partial(self._connection, MailConnection))
         except TransportProblem as problem:
             raise TransportProblem(
                 f"mail cannot be taken: {problem.problem}",
@@ -174,11 +176,9 @@ class SmtpListener:
             ) from problem
         self._listener = listener
 
-    def _connection(self, lost: Lost) -> MailConnection:
-        from oncewire.transport.smtp.connection import MailConnection
-
+    def _connection(self, make: type[MailConnection], lost: Lost) -> MailConnection:
         settings = self.settings
-        return MailConnection(
+        return make(
             self,
             lost,
             settings.limits,
@@ -224,7 +224,8 @@ class SmtpListener:
         guest.requests += 1
         guest.busy = True
         try:
-            return await self._take_within(connection, guest, self._door)
+            work = self._take_within(connection, guest, self._door)
+            return await in_steps(work, connection.spend)
         finally:
             guest.busy = False
             guest.since = asyncio.get_running_loop().time()
@@ -235,13 +236,13 @@ class SmtpListener:
         """Take it within the budgets of whoever sends it: a place first, then its text."""
         peer = guest.peer
         try:
-            visit = await self._budgets.enter(peer)
+            visit = await self.budgets.enter(peer)
         except OverBudget as over:
             return self._over(peer, over), True
         try:
             text = await connection.text()
             if text is None:
-                self._budgets.refused(peer)
+                self.budgets.refused(peer)
                 return "503 5.5.1 wait for the answer to DATA", False
             reply: Reply | OverBudget
             try:
@@ -253,9 +254,6 @@ class SmtpListener:
                 reply = Reply(400, refused=True)
             known = not visit.is_strangers
             await text.drain(connection.most if known else STRANGERS_REST)
-            with contextlib.suppress(OverBudget):
-                # It is over: what it cost counts against whatever comes next.
-                visit.spend(text.size * SECONDS_FOR_A_BYTE)
             return self._ended(peer, reply, visit, text.broken), text.over
         except ConnectionError:
             return _CLOSING, False
@@ -267,16 +265,16 @@ class SmtpListener:
 
     def _ended(self, peer: Peer, reply: Reply | OverBudget, visit: Visit, broken: str) -> str:
         if broken or isinstance(reply, OverBudget):
-            self._budgets.refused(peer, visit.spent)
+            self.budgets.refused(peer, visit.spent)
         if broken:
             return broken
         if isinstance(reply, OverBudget):
             return self._over(peer, reply)
-        self._budgets.note(peer, reply, visit)
+        self.budgets.note(peer, reply, visit)
         return _ANSWERS[verdict_of(reply)]
 
     def _over(self, peer: Peer, over: OverBudget) -> str:
-        self.turned_away.count(peer, over.problem, known=self._budgets.is_known(peer))
+        self.turned_away.count(peer, over.problem, known=self.budgets.is_known(peer))
         return f"451 {over.problem}"[:500]
 
     async def stop(self) -> None:
@@ -287,3 +285,7 @@ class SmtpListener:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.stop()
+        # Nothing is handed in any more whose sender waits for his turn.
+        for work in list(self._working):
+            work.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
