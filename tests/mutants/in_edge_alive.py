@@ -190,14 +190,14 @@ KEEPING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "agree on no signatures unless asked",
-        "oncewire.entry.cli.partners:add.work",
+        "oncewire.entry.cli.partners:add",
         "PartnerOptions(profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()), role, partner_role)",
         "PartnerOptions(profile, cpa_id, sign, ordered, insecure, tuple(transport or ()), role, partner_role)",
         tests=(f"{_SECURE}::test_init_and_partner_add_agree_on_tls_and_signatures",),
     ),
     Mutant(
         "listen without TLS unless asked",
-        "oncewire.entry.cli.partners:init.work",
+        "oncewire.entry.cli.partners:init",
         "make_party(folder, name or folder.resolve().name, now=now(), party_id=party_id or None, party_type=party_type or None, host=host, port=port, tls=not insecure, key_kind=KeyKind.RSA if rsa else KeyKind.EC, transports=transports)",
         "make_party(folder, name or folder.resolve().name, now=now(), party_id=party_id or None, party_type=party_type or None, host=host, port=port, tls=False, key_kind=KeyKind.RSA if rsa else KeyKind.EC, transports=transports)",
         tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),

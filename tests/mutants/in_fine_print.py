@@ -699,10 +699,10 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
         "oncewire.transport.budget:Budgets.spend",
         "if stranger:\n"
         "    self._processor.add(seconds, self.limits.processor, now)\n"
+        "    self._free_at = max(self._free_at, now) + seconds * REST_FOR_EACH\n"
         "    self._check_processor(address, now)",
-        "if True:\n"
-        "    self._processor.add(seconds, self.limits.processor, now)\n"
-        "    self._check_processor(address, now)",
+        "self._processor.add(seconds, self.limits.processor, now)\n"
+        "self._check_processor(address, now)",
         tests=(f"{_BUDGET}::test_what_a_partner_costs_is_not_taken_from_the_strangers",),
     ),
     Mutant(

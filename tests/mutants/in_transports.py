@@ -84,8 +84,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "what comes before it is asked for is a mail",
         "oncewire.transport.smtp.connection:MailConnection.text",
-        "if self._reader._buffer:\n    return None",
-        "if False:\n    return None",
+        "self._reader._buffer or self._reader.at_eof()",
+        "self._reader.at_eof()",
         tests=(
             f"{_HOSTILE_MAIL}::test_what_comes_before_it_is_asked_for_is_no_mail_and_no_command",
         ),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # `oncewire agreement import`: a partner's CPA becomes an agreement of the party.
 
 
+@output.answers
 def import_cpa(
     file: Annotated[Path, typer.Argument(help="The CPA: CPPA 2.0 XML, as partners exchange it.")],
     own: Annotated[
@@ -55,8 +56,7 @@ def import_cpa(
         bool, typer.Option("--replace", help="Write an existing agreement anew.")
     ] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Take a CPA that a partner gave us: from then on messages are exchanged under it.
 
     The CPA's certificates are believed, its addresses used, its dates kept. What it asks for and
@@ -64,16 +64,13 @@ def import_cpa(
     --check nothing is written, and every value is printed with the place where the CPA says it.
     """
 
-    def work() -> Report:
-        from oncewire.entry.party.importing import understand
+    from oncewire.entry.party.importing import understand
 
-        settings = _settings(config, needed=not check)
-        found = understand(file, settings, now(), own=own, profile=profile)
-        if check or settings is None:
-            return _looked_at(file, found)
-        return _installed(settings, found, name=name, profile=profile, replace=replace)
-
-    output.answer(work, json=json)
+    settings = _settings(config, needed=not check)
+    found = understand(file, settings, now(), own=own, profile=profile)
+    if check or settings is None:
+        return _looked_at(file, found)
+    return _installed(settings, found, name=name, profile=profile, replace=replace)
 
 
 def _settings(config: Path | None, *, needed: bool) -> Settings | None:
@@ -170,6 +167,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="agreement")
 
 
+@output.answers
 def check(
     named: Named = None,
     own: Own = "",
@@ -177,55 +175,51 @@ def check(
         bool, typer.Option("--strict", help="End with status 1 for dangers too, not only errors.")
     ] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Find what is wrong or dangerous in agreements, before it costs a message.
 
     error: cannot work. danger: works until it loses, doubles or exposes a message.
     hint: worth a thought. Ends with status 1 if there is an error.
     """
 
-    def work() -> Report:
-        from oncewire.agreement.check.checks import check_all
-        from oncewire.agreement.check.finding import Finding, Severity
-        from oncewire.entry.party.agreements import able
-        from oncewire.errors import AgreementProblem
+    from oncewire.agreement.check.checks import check_all
+    from oncewire.agreement.check.finding import Finding, Severity
+    from oncewire.entry.party.agreements import able
+    from oncewire.errors import AgreementProblem
 
-        found: list[tuple[str, Agreement]] = []
-        findings: list[tuple[str, Finding]] = []
-        files = _files(named, own, config)
-        for path, party in files:
-            try:
-                found.append((here(path), _read(path, party)))
-            except AgreementProblem as error:
-                bad = Finding(Severity.ERROR, error.key, error.problem, error.remedy)
-                findings.append((here(path), bad))
-        by_id = {agreement.cpa_id: name for name, agreement in found}
-        here_able = able(_settings_of(config))
-        judged = check_all([agreement for _, agreement in found], now=now(), abilities=here_able)
-        findings += [(by_id.get(each_finding.cpa_id, ""), each_finding) for each_finding in judged]
-        worst = {finding.severity for _, finding in findings}
-        bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}
-        columns = ("severity", "file", "key", "sentence", "fix", "scopes")
-        rows = [
-            (
-                each_finding.severity,
-                name,
-                each_finding.key,
-                each_finding.sentence,
-                each_finding.fix,
-                each_finding.scopes,
-            )
-            for name, each_finding in findings
-        ]
-        return Report(
-            {"checked": len(files)},
-            (Listing("findings", columns, rows, empty="Nothing to say against it."),),
-            summary=_counted(findings),
-            exit_code=output.WRONG if worst & bad_ones else output.OK,
+    found: list[tuple[str, Agreement]] = []
+    findings: list[tuple[str, Finding]] = []
+    files = _files(named, own, config)
+    for path, party in files:
+        try:
+            found.append((here(path), _read(path, party)))
+        except AgreementProblem as error:
+            bad = Finding(Severity.ERROR, error.key, error.problem, error.remedy)
+            findings.append((here(path), bad))
+    by_id = {agreement.cpa_id: name for name, agreement in found}
+    here_able = able(_settings_of(config))
+    judged = check_all([agreement for _, agreement in found], now=now(), abilities=here_able)
+    findings += [(by_id.get(each_finding.cpa_id, ""), each_finding) for each_finding in judged]
+    worst = {finding.severity for _, finding in findings}
+    bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}
+    columns = ("severity", "file", "key", "sentence", "fix", "scopes")
+    rows = [
+        (
+            each_finding.severity,
+            name,
+            each_finding.key,
+            each_finding.sentence,
+            each_finding.fix,
+            each_finding.scopes,
         )
-
-    output.answer(work, json=json)
+        for name, each_finding in findings
+    ]
+    return Report(
+        {"checked": len(files)},
+        (Listing("findings", columns, rows, empty="Nothing to say against it."),),
+        summary=_counted(findings),
+        exit_code=output.WRONG if worst & bad_ones else output.OK,
+    )
 
 
 def _counted(findings: list[tuple[str, Finding]]) -> str:
@@ -234,6 +228,7 @@ def _counted(findings: list[tuple[str, Finding]]) -> str:
     return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
 
 
+@output.answers
 def show(
     named: Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")],
     own: Own = "",
@@ -245,36 +240,34 @@ def show(
     ] = False,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Show every value of an agreement, where it came from and what it means."""
 
-    def work() -> Report:
-        from oncewire.agreement.keys import rows
-        from oncewire.agreement.toml.writer import write_toml
+    from oncewire.agreement.keys import rows
+    from oncewire.agreement.toml.writer import write_toml
 
-        path, party = _files([named], own, config)[0]
-        agreement = _read(path, party)
-        if toml:
-            return Report({"file": str(path)} if json else {}, text=write_toml(agreement))
-        listed = [row for row in rows(agreement) if row.key.startswith(only)]
-        columns = ("scope", "key", "value", "origin", "where", "says")
-        return Report(
-            {"file": str(path), "cpa_id": agreement.cpa_id, "profile": agreement.profile},
-            (
-                Listing(
-                    "values",
-                    columns,
-                    [
-                        (row.scope, row.key, row.value, row.origin, row.where, row.says)
-                        for row in listed
-                    ],
-                ),
+    path, party = _files([named], own, config)[0]
+    agreement = _read(path, party)
+    if toml:
+        return Report({"file": str(path)} if json else {}, text=write_toml(agreement))
+    listed = [row for row in rows(agreement) if row.key.startswith(only)]
+    columns = ("scope", "key", "value", "origin", "where", "says")
+    return Report(
+        {"file": str(path), "cpa_id": agreement.cpa_id, "profile": agreement.profile},
+        (
+            Listing(
+                "values",
+                columns,
+                [
+                    (row.scope, row.key, row.value, row.origin, row.where, row.says)
+                    for row in listed
+                ],
             ),
-        )
+        ),
+    )
 
-    output.answer(work, json=json)
 
-
+@output.answers
 def export(
     named: Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")],
     cpa: Annotated[
@@ -286,7 +279,7 @@ def export(
     ] = None,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Write an agreement for the partner: its handler imports the CPA.
 
     What came as a CPA is written as it came, unless our file says otherwise. In another one our
@@ -296,28 +289,26 @@ def export(
     agreement import` of it gives the same terms.
     """
 
-    def work() -> Report:
-        from oncewire.agreement.toml.writer import write_toml
-        from oncewire.entry.files import write_new
-        from oncewire.entry.party.importing import export_cpa
+    from oncewire.agreement.toml.writer import write_toml
+    from oncewire.entry.files import write_new
+    from oncewire.entry.party.importing import export_cpa
 
-        path, party = _files([named], own, config)[0]
-        agreement = _read(path, party)
-        if cpa:
-            text = export_cpa(loaded(config).settings, agreement, path)
-        else:
-            text = write_toml(agreement).encode()
-        if to is None:
-            shown = text.decode(errors="replace")
-            return Report({"cpa_id": agreement.cpa_id} if json else {}, text=shown)
-        write_new(to, text)
-        hint = f"the partner runs: oncewire agreement import {typed(to)}"
-        facts = {"file": str(to), "cpa_id": agreement.cpa_id}
-        return Report(facts, summary=f"Written to {here(to)}.", hints=(hint,) if cpa else ())
-
-    output.answer(work, json=json)
+    path, party = _files([named], own, config)[0]
+    agreement = _read(path, party)
+    if cpa:
+        text = export_cpa(loaded(config).settings, agreement, path)
+    else:
+        text = write_toml(agreement).encode()
+    if to is None:
+        shown = text.decode(errors="replace")
+        return Report({"cpa_id": agreement.cpa_id} if json else {}, text=shown)
+    write_new(to, text)
+    hint = f"the partner runs: oncewire agreement import {typed(to)}"
+    facts = {"file": str(to), "cpa_id": agreement.cpa_id}
+    return Report(facts, summary=f"Written to {here(to)}.", hints=(hint,) if cpa else ())
 
 
+@output.answers
 def new(
     partner: Annotated[str, typer.Option(help="The partner's PartyId.")],
     address: Annotated[
@@ -334,56 +325,48 @@ def new(
         Path | None, typer.Option("--output", "-o", help="Write it to this file.")
     ] = None,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Begin an agreement: a short commented file to read and change.
 
     For a party that also runs Oncewire, `oncewire partner add` is easier.
     """
 
-    def work() -> Report:
-        from oncewire.agreement.toml.reader import read_toml
-        from oncewire.agreement.toml.writer import new as new_text
-        from oncewire.entry.files import write_new
-        from oncewire.entry.party.partners import patience, with_values
+    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.agreement.toml.writer import new as new_text
+    from oncewire.entry.files import write_new
+    from oncewire.entry.party.partners import patience, with_values
 
-        us, where = own, own_address
-        if not us:
-            settings = loaded(config).settings
-            us, where = settings.party.party_id, own_address or settings.endpoint_url
-        text = new_text(
-            cpa_id=cpa_id or f"{us}-{partner}"[:255],
-            own=us,
-            partner=partner,
-            address=address,
-            profile=profile,
-            own_address=where or None,
-            party_type=party_type or None,
-        )
-        text = with_values(text, patience(profile))
-        # Whatever the options were, a file that cannot be read must not be handed out.
-        read_toml(text)
-        if to is None:
-            return Report(text=text)
-        write_new(to, text)
-        hint = f"oncewire agreement check {typed(to)}"
-        return Report({"file": str(to)}, summary=f"Written to {here(to)}.", hints=(hint,))
-
-    output.answer(work, json=json)
+    us, where = own, own_address
+    if not us:
+        settings = loaded(config).settings
+        us, where = settings.party.party_id, own_address or settings.endpoint_url
+    text = new_text(
+        cpa_id=cpa_id or f"{us}-{partner}"[:255],
+        own=us,
+        partner=partner,
+        address=address,
+        profile=profile,
+        own_address=where or None,
+        party_type=party_type or None,
+    )
+    text = with_values(text, patience(profile))
+    # Whatever the options were, a file that cannot be read must not be handed out.
+    read_toml(text)
+    if to is None:
+        return Report(text=text)
+    write_new(to, text)
+    hint = f"oncewire agreement check {typed(to)}"
+    return Report({"file": str(to)}, summary=f"Written to {here(to)}.", hints=(hint,))
 
 
-def profiles(json: Json = False) -> None:
+@output.answers
+def profiles() -> Report:
     """List the profiles an agreement can be based on."""
 
-    def work() -> Report:
-        from oncewire.agreement.compose import PROFILES
+    from oncewire.agreement.compose import PROFILES
 
-        rows = [
-            (profile.name, profile.extends or "", profile.says) for profile in PROFILES.values()
-        ]
-        return Report(listings=(Listing("profiles", ("profile", "extends", "says"), rows),))
-
-    output.answer(work, json=json)
+    rows = [(profile.name, profile.extends or "", profile.says) for profile in PROFILES.values()]
+    return Report(listings=(Listing("profiles", ("profile", "extends", "says"), rows),))
 
 
 # --- which files are meant ---------------------------------------------------------------------

@@ -26,56 +26,52 @@ def register(app: typer.Typer) -> None:
     app.add_typer(config, name="config")
 
 
+@output.answers
 def show(
     origin: Annotated[bool, typer.Option("--origin", help="Say who set each value.")] = False,
     meaning: Annotated[bool, typer.Option("--meaning", help="Say what each one means.")] = False,
     config: Config = None,
     settings: Set = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Show every setting in force. Secrets stay hidden.
 
     Later ones win: default, oncewire.toml, ONCEWIRE_* variable, flag.
     """
 
-    def work() -> Report:
-        found = loaded(config, settings)
-        columns = ["setting", "value"]
-        columns += ["origin"] * origin + ["meaning"] * (meaning or json)
-        columns += ["variable"] * json
-        rows = []
-        for said in found.said:
-            row = [said.key.name, said.shown]
-            row += [_who(said.origin, found.file)] * origin
-            row += [said.key.says] * (meaning or json) + [said.key.variable] * json
-            rows.append(row)
-        return Report({"file": str(found.file)}, (Listing("settings", columns, rows),))
-
-    output.answer(work, json=json)
+    found = loaded(config, settings)
+    columns = ["setting", "value"]
+    columns += ["origin"] * origin + ["meaning"] * (meaning or json)
+    columns += ["variable"] * json
+    rows = []
+    for said in found.said:
+        row = [said.key.name, said.shown]
+        row += [_who(said.origin, found.file)] * origin
+        row += [said.key.says] * (meaning or json) + [said.key.variable] * json
+        rows.append(row)
+    return Report({"file": str(found.file)}, (Listing("settings", columns, rows),))
 
 
 def _who(origin: str, file: Path) -> str:
     return here(file) if origin == str(file) else origin
 
 
-def check(config: Config = None, settings: Set = None, json: Json = False) -> None:
+@output.answers
+def check(config: Config = None, settings: Set = None) -> Report:
     """Check that the settings can work: files, keys, certificates, agreements, addresses.
 
     Ends with status 1 if something would keep the party from working.
     """
 
-    def work() -> Report:
-        found = loaded(config, settings)
-        problems = tuple(_problems(found.settings))
-        count = len(problems)
-        return Report(
-            {"file": str(found.file), "url": found.settings.endpoint_url},
-            problems=problems,
-            summary="The settings are good." if not count else f"{count} to correct.",
-            exit_code=output.WRONG if count else output.OK,
-        )
-
-    output.answer(work, json=json)
+    found = loaded(config, settings)
+    problems = tuple(_problems(found.settings))
+    count = len(problems)
+    return Report(
+        {"file": str(found.file), "url": found.settings.endpoint_url},
+        problems=problems,
+        summary="The settings are good." if not count else f"{count} to correct.",
+        exit_code=output.WRONG if count else output.OK,
+    )
 
 
 def _problems(settings: Settings) -> Iterator[Problem]:

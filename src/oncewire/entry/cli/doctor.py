@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
 
 
+@output.answers
 def doctor(
     partners: Annotated[
         bool, typer.Option("--partners/--no-partners", help="Ask partners whether they are there.")
@@ -39,33 +40,28 @@ def doctor(
     timeout: Timeout = 5.0,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Look at everything the party stands on: disk, database, certificates, clock, partners.
 
     Each finding comes with its fix. Ends with status 1 if something is bad.
     """
 
-    def work() -> Report:
-        from oncewire.entry.doctor.checkup import Grade
+    from oncewire.entry.doctor.checkup import Grade
 
-        settings = loaded(config).settings
-        found = _findings(settings, timeout if partners else None, quiet=json)
-        rows = [
-            (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
-        ]
-        grades = [finding.grade for finding in found]
-        bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
-        summary = (
-            "Everything is sound." if not bad + warnings else f"{bad} bad, {warnings} doubtful."
-        )
-        return Report(
-            {"party": settings.party.name},
-            (Listing("checks", ("what", "grade", "finding", "fix"), rows),),
-            summary=summary,
-            exit_code=output.WRONG if bad else output.OK,
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    found = _findings(settings, timeout if partners else None, quiet=json)
+    rows = [
+        (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
+    ]
+    grades = [finding.grade for finding in found]
+    bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
+    summary = "Everything is sound." if not bad + warnings else f"{bad} bad, {warnings} doubtful."
+    return Report(
+        {"party": settings.party.name},
+        (Listing("checks", ("what", "grade", "finding", "fix"), rows),),
+        summary=summary,
+        exit_code=output.WRONG if bad else output.OK,
+    )
 
 
 def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list[Finding]:
@@ -174,6 +170,7 @@ def _handler(settings: Settings) -> list[Finding]:
     return found
 
 
+@output.answers
 def ping(
     partner: Annotated[
         str,
@@ -181,93 +178,84 @@ def ping(
     ],
     timeout: Timeout = 10.0,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Ask a partner's handler whether it is there and knows us. Sends nothing that counts.
 
     It waits for the Pong. A partner that answers on a connection of its own is heard by our
     handler; where none runs, by one that runs for as long. Ends with status 1 if none came.
     """
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        from oncewire.entry.doctor.checkup import probe_inboxes
-        from oncewire.entry.doctor.ping import Reached, hear_pongs, probe_ways
-        from oncewire.entry.doctor.ping import ping as ping_all
-        from oncewire.entry.messages.submitting import find_kept
-        from oncewire.entry.party.agreements import load_readable
+    from oncewire.entry.doctor.checkup import probe_inboxes
+    from oncewire.entry.doctor.ping import Reached, hear_pongs, probe_ways
+    from oncewire.entry.doctor.ping import ping as ping_all
+    from oncewire.entry.messages.submitting import find_kept
+    from oncewire.entry.party.agreements import load_readable
 
-        settings = loaded(config).settings
-        kept = [find_kept(load_readable(settings), partner)]
-        echo = asyncio.run(ping_all(settings, kept, timeout))[0]
-        others = asyncio.run(probe_ways(settings, kept, timeout))
-        # What a partner answers on those ways lies there.
-        agreed = kept[0].agreement.receiving.terms.transports
-        inboxes = asyncio.run(probe_inboxes(settings, timeout, agreed))
-        (echo,) = asyncio.run(hear_pongs(settings, [echo], timeout))
-        good = echo.reached is Reached.ANSWERED
-        closed = [way.next_step for way in others if way.reached is Reached.UNREACHABLE]
-        skew = None if echo.skew is None else echo.skew // 1000
-        return Report(
-            {
-                "partner": echo.partner,
-                "cpa_id": echo.cpa_id,
-                "address": echo.address,
-                "reached": echo.reached,
-                "finding": echo.finding,
-                "milliseconds": echo.milliseconds,
-                "clock_difference_ms": skew,
-                "other_ways": {way.address: way.finding for way in others},
-                "inboxes": {
-                    inbox.address: inbox.problem or "it can be looked into" for inbox in inboxes
-                },
+    settings = loaded(config).settings
+    kept = [find_kept(load_readable(settings), partner)]
+    echo = asyncio.run(ping_all(settings, kept, timeout))[0]
+    others = asyncio.run(probe_ways(settings, kept, timeout))
+    # What a partner answers on those ways lies there.
+    agreed = kept[0].agreement.receiving.terms.transports
+    inboxes = asyncio.run(probe_inboxes(settings, timeout, agreed))
+    (echo,) = asyncio.run(hear_pongs(settings, [echo], timeout))
+    good = echo.reached is Reached.ANSWERED
+    closed = [way.next_step for way in others if way.reached is Reached.UNREACHABLE]
+    skew = None if echo.skew is None else echo.skew // 1000
+    return Report(
+        {
+            "partner": echo.partner,
+            "cpa_id": echo.cpa_id,
+            "address": echo.address,
+            "reached": echo.reached,
+            "finding": echo.finding,
+            "milliseconds": echo.milliseconds,
+            "clock_difference_ms": skew,
+            "other_ways": {way.address: way.finding for way in others},
+            "inboxes": {
+                inbox.address: inbox.problem or "it can be looked into" for inbox in inboxes
             },
-            hints=tuple(
-                step for step in (echo.next_step, *closed, *(one.fix for one in inboxes)) if step
-            ),
-            exit_code=output.OK if good else output.WRONG,
-        )
-
-    output.answer(work, json=json)
+        },
+        hints=tuple(
+            step for step in (echo.next_step, *closed, *(one.fix for one in inboxes)) if step
+        ),
+        exit_code=output.OK if good else output.WRONG,
+    )
 
 
 # `oncewire backup`: a whole copy of a party, taken while it runs.
 
 
+@output.answers
 def backup(
     folder: Annotated[Path, typer.Argument(help="The folder to make; it must not be there yet.")],
     check: Annotated[
         bool, typer.Option("--check", help="Take none; see whether that one is whole.")
     ] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Copy the party, its messages, keys and agreements into a folder, and read it back.
 
     The handler may go on meanwhile. The copy is a party's folder: to restore, stop the handler,
     put the copy in the folder's place and start it (see docs/backup.md).
     """
 
-    def work() -> Report:
-        from oncewire.entry.running.backup import check_backup, take_backup
+    from oncewire.entry.running.backup import check_backup, take_backup
 
-        found = (
-            check_backup(folder) if check else take_backup(loaded(config).settings, folder, now())
-        )
-        return Report(
-            {
-                "folder": str(found.folder),
-                "kept": found.kept,
-                "journal_rows": found.journal,
-                "files": found.files,
-                "bytes": found.size,
-            },
-            summary=f"{here(found.folder)} is whole: "
-            f"{number_of(found.kept, 'message', 'is')} kept in it.",
-        )
-
-    output.answer(work, json=json)
+    found = check_backup(folder) if check else take_backup(loaded(config).settings, folder, now())
+    return Report(
+        {
+            "folder": str(found.folder),
+            "kept": found.kept,
+            "journal_rows": found.journal,
+            "files": found.files,
+            "bytes": found.size,
+        },
+        summary=f"{here(found.folder)} is whole: "
+        f"{number_of(found.kept, 'message', 'is')} kept in it.",
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -44,6 +44,7 @@ Others = Annotated[
 ]
 
 
+@output.answers
 def show(
     message_id: MessageId,
     raw: Annotated[
@@ -55,7 +56,7 @@ def show(
     others: Others = None,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Show what is known of one message: parties, state, number, times, size, documents, and its
     trail: each hop with its times and its acknowledgement. Name the folders of other parties
     (`--with`) whose journals are at hand, such as those of the hubs on its way.
@@ -67,17 +68,14 @@ def show(
     `oncewire message decode` reads, for as long as they are kept.
     """
 
-    def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import open_readers
 
-        settings = loaded(config).settings
-        with open_readers(settings).reader() as reader:
-            found = find_id(reader, message_id)
-            if raw or out is not None:
-                return _raw(settings, reader, found, out, json=json)
-            return _known(settings, reader, found, others or [])
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    with open_readers(settings).reader() as reader:
+        found = find_id(reader, message_id)
+        if raw or out is not None:
+            return _raw(settings, reader, found, out, json=json)
+        return _known(settings, reader, found, others or [])
 
 
 def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
@@ -253,38 +251,34 @@ def _header(facts: MessageFacts) -> dict[str, Any]:
 # --- why ---------------------------------------------------------------------------------------
 
 
-def why(
-    message_id: MessageId, others: Others = None, config: Config = None, json: Json = False
-) -> None:
+@output.answers
+def why(message_id: MessageId, others: Others = None, config: Config = None) -> Report:
     """Say in one sentence why a message is where it is; then show every step it took."""
 
-    def work() -> Report:
-        from oncewire.journal.history import agreement_of, explain, ladder
+    from oncewire.journal.history import agreement_of, explain, ladder
 
-        settings = loaded(config).settings
-        found, rows, then, steps = _rows_of(settings, message_id, others or [])
-        name, cpa_id = Names(settings), agreement_of(rows)
-        rungs = [
-            (
-                moment(step.at),
-                step.node,
-                step.direction,
-                name(step.peer, cpa_id) if step.peer else "",
-                step.text,
-            )
-            for step in ladder(rows)
-        ]
-        columns = ("at", "node", "direction", "peer", "what")
-        sentence = placed(explain(rows, outlook=then))
-        # The sentence comes first: it is what was asked for.
-        facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
-        kinds = {row.kind for row in rows}
-        if then or ("handed_over" in kinds and not kinds & {"confirmed", "abandoned"}):
-            live, said = _live(settings, found, at_party(settings))
-            facts |= {"why": sentence + said} | live
-        return Report(facts, (Listing("ladder", columns, rungs),), hints=steps)
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    found, rows, then, steps = _rows_of(settings, message_id, others or [])
+    name, cpa_id = Names(settings), agreement_of(rows)
+    rungs = [
+        (
+            moment(step.at),
+            step.node,
+            step.direction,
+            name(step.peer, cpa_id) if step.peer else "",
+            step.text,
+        )
+        for step in ladder(rows)
+    ]
+    columns = ("at", "node", "direction", "peer", "what")
+    sentence = placed(explain(rows, outlook=then))
+    # The sentence comes first: it is what was asked for.
+    facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
+    kinds = {row.kind for row in rows}
+    if then or ("handed_over" in kinds and not kinds & {"confirmed", "abandoned"}):
+        live, said = _live(settings, found, at_party(settings))
+        facts |= {"why": sentence + said} | live
+    return Report(facts, (Listing("ladder", columns, rungs),), hints=steps)
 
 
 def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, Any], str]:
@@ -342,6 +336,7 @@ FILES_SHOWN = 20
 """More are told as a number: a document may have travelled in hundreds of parts."""
 
 
+@output.answers
 def evidence(
     message_id: MessageId,
     out: Annotated[
@@ -349,7 +344,7 @@ def evidence(
     ] = None,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Write a zip that proves what was sent and that it was received, for others to check.
 
     In it are the message, the signed acknowledgement, the certificates, their digests, a page in
@@ -360,37 +355,34 @@ def evidence(
     Example: oncewire evidence 3f2a --out dispute.zip
     """
 
-    def work() -> Report:
-        import re
+    import re
 
-        from oncewire.entry.files import PRIVATE, write_new
-        from oncewire.entry.messages.evidence import evidence_of, evidence_of_parts
-        from oncewire.entry.messages.stored import held_of, parts_of
-        from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.files import PRIVATE, write_new
+    from oncewire.entry.messages.evidence import evidence_of, evidence_of_parts
+    from oncewire.entry.messages.stored import held_of, parts_of
+    from oncewire.entry.running.assemble import open_readers
 
-        settings = loaded(config).settings
-        with open_readers(settings).reader() as reader:
-            found = find_id(reader, message_id)
-            parts, total = parts_of(reader, found)
-            if parts:
-                kept = [held_of(settings, reader, part) for part in parts]
-                made = evidence_of_parts(found, kept, total)
-            else:
-                made = evidence_of(held_of(settings, reader, found))
-        # A MessageId may hold what a file's name must not.
-        file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
-        write_new(file, made.as_zip(), PRIVATE)
-        files = f"{number_of(len(made.files), 'file')}; `unzip -l {typed(file)}` lists them"
-        facts = {
-            "message_id": found,
-            "file": str(file),
-            "signed_for": made.signed_for,
-            "files": sorted(made.files) if json or len(made.files) <= FILES_SHOWN else files,
-        }
-        hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
-        return Report(facts, summary=made.proves, hints=hints)
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    with open_readers(settings).reader() as reader:
+        found = find_id(reader, message_id)
+        parts, total = parts_of(reader, found)
+        if parts:
+            kept = [held_of(settings, reader, part) for part in parts]
+            made = evidence_of_parts(found, kept, total)
+        else:
+            made = evidence_of(held_of(settings, reader, found))
+    # A MessageId may hold what a file's name must not.
+    file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
+    write_new(file, made.as_zip(), PRIVATE)
+    files = f"{number_of(len(made.files), 'file')}; `unzip -l {typed(file)}` lists them"
+    facts = {
+        "message_id": found,
+        "file": str(file),
+        "signed_for": made.signed_for,
+        "files": sorted(made.files) if json or len(made.files) <= FILES_SHOWN else files,
+    }
+    hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
+    return Report(facts, summary=made.proves, hints=hints)
 
 
 def register(app: typer.Typer) -> None:

@@ -75,23 +75,21 @@ def _root() -> None:
     """
 
 
-def version(json: output.Json = False) -> None:
+@output.answers
+def version() -> output.Report:
     """Show the version of Oncewire and of what it stands on."""
 
-    def work() -> output.Report:
-        import platform
-        from importlib.metadata import PackageNotFoundError
-        from importlib.metadata import version as installed
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
 
-        facts = {"oncewire": __version__, "python": platform.python_version()}
-        for name in ("aiohttp", "apsw", "cryptography", "lxml", "pyspark"):
-            try:
-                facts[name] = installed(name)
-            except PackageNotFoundError:
-                facts[name] = ""
-        return output.Report(facts)
-
-    output.answer(work, json=json)
+    facts = {"oncewire": __version__, "python": platform.python_version()}
+    for name in ("aiohttp", "apsw", "cryptography", "lxml", "pyspark"):
+        try:
+            facts[name] = installed(name)
+        except PackageNotFoundError:
+            facts[name] = ""
+    return output.Report(facts)
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
 # --- decode ------------------------------------------------------------------------------------
 
 
+@output.answers
 def decode(
     file: Annotated[Path, typer.Argument(help="XML, MIME, mail or recorded HTTP; - reads stdin.")],
     validation: Annotated[
@@ -46,24 +47,20 @@ def decode(
         list[Path] | None,
         typer.Option(help="The sender's certificate: verifies the signature with it."),
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Show what a message says: ids, parties, wishes, acknowledgements, errors, parts, signature.
 
     A message that must be refused is shown as the error it would be answered with, and the
     command ends with status 2.
     """
 
-    def work() -> Report:
-        from oncewire.wire.inspection.describe import describe_bytes
+    from oncewire.wire.inspection.describe import describe_bytes
 
-        data = _content(file)
-        level = _validation(validation)
-        state = _signature_state(data, certificate) if certificate else None
-        values = describe_bytes(data, validation=level, signature_state=state)
-        return _described(values)
-
-    output.answer(work, json=json)
+    data = _content(file)
+    level = _validation(validation)
+    state = _signature_state(data, certificate) if certificate else None
+    values = describe_bytes(data, validation=level, signature_state=state)
+    return _described(values)
 
 
 def _content(file: Path) -> bytes:
@@ -243,6 +240,7 @@ def _agreement(file: Path | None) -> Agreement | None:
 # --- replay ------------------------------------------------------------------------------------
 
 
+@output.answers
 def replay(
     archive: Annotated[
         Path, typer.Argument(help="A folder, .zip or .tar of recorded requests and answers.")
@@ -252,42 +250,39 @@ def replay(
         bool, typer.Option("--all", help="List exchanges without differences too.")
     ] = False,
     json: Json = False,
-) -> None:
+) -> Report:
     """Compare the answers another handler gave with those Oncewire would give.
 
     Pairs are found by name: x.request.http and x.response.http. Nothing is sent or stored.
     Ends with status 1 if an answer would differ.
     """
 
-    def work() -> Report:
-        from oncewire.entry.messages.stored import exchanges
-        from oncewire.message.form import Form
+    from oncewire.entry.messages.stored import exchanges
+    from oncewire.message.form import Form
 
-        agreed = _agreement(agreement)
-        form = agreed.form if agreed is not None else Form()
-        rows: list[tuple[object, ...]] = []
-        parted: list[tuple[object, ...]] = []
-        recorded = exchanges(archive)
-        with output.progress("replaying", len(recorded), quiet=json) as advance:
-            for exchange in recorded:
-                row, differences = _compared(exchange, form)
-                parted += [(exchange.name, *pair) for pair in differences]
-                if differences or every or row[-1]:
-                    rows.append((exchange.name, *row[:3], len(differences), row[3]))
-                advance(1)
-        differing = len({row[0] for row in parted})
-        columns = ("exchange", "message_id", "theirs", "ours", "differences", "note")
-        return Report(
-            {"exchanges": len(recorded), "differing": differing},
-            (
-                Listing("compared", columns, rows),
-                Listing("differences", ("exchange", "field", "theirs", "ours"), parted),
-            ),
-            summary=f"{len(recorded) - differing} of {len(recorded)} answers are the same.",
-            exit_code=output.WRONG if parted else output.OK,
-        )
-
-    output.answer(work, json=json)
+    agreed = _agreement(agreement)
+    form = agreed.form if agreed is not None else Form()
+    rows: list[tuple[object, ...]] = []
+    parted: list[tuple[object, ...]] = []
+    recorded = exchanges(archive)
+    with output.progress("replaying", len(recorded), quiet=json) as advance:
+        for exchange in recorded:
+            row, differences = _compared(exchange, form)
+            parted += [(exchange.name, *pair) for pair in differences]
+            if differences or every or row[-1]:
+                rows.append((exchange.name, *row[:3], len(differences), row[3]))
+            advance(1)
+    differing = len({row[0] for row in parted})
+    columns = ("exchange", "message_id", "theirs", "ours", "differences", "note")
+    return Report(
+        {"exchanges": len(recorded), "differing": differing},
+        (
+            Listing("compared", columns, rows),
+            Listing("differences", ("exchange", "field", "theirs", "ours"), parted),
+        ),
+        summary=f"{len(recorded) - differing} of {len(recorded)} answers are the same.",
+        exit_code=output.WRONG if parted else output.OK,
+    )
 
 
 def _compared(

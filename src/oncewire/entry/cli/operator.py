@@ -42,7 +42,8 @@ NOTICES_COUNTED = 1000
 """More failures that nobody took note of are not counted."""
 
 
-def status(config: Config = None, json: Json = False) -> None:
+@output.answers
+def status(config: Config = None, json: Json = False) -> Report:
     """Show how the party is doing: whether it runs, its messages by state, its channels.
 
     `kept` are the messages that are here, sent and received, until retention removes them. A
@@ -50,66 +51,63 @@ def status(config: Config = None, json: Json = False) -> None:
     documents, whether they are sent, were joined, or wait for the rest of their document.
     """
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        from oncewire.entry.running.assemble import find_replaced, open_readers
-        from oncewire.entry.running.backup import find_restored
+    from oncewire.entry.running.assemble import find_replaced, open_readers
+    from oncewire.entry.running.backup import find_restored
 
-        settings = loaded(config).settings
-        facts: dict[str, Any] = {"party": settings.party.name, "running": False}
-        restored = find_restored(settings)
-        facts |= {} if restored is None else {"restored": str(restored)}
-        found, replaced = asyncio.run(running(settings)), find_replaced(settings)
-        if replaced is not None:
-            # What it holds is not what the party did: nothing of it is shown as that.
-            facts["store"] = replaced.problem
-            if found is not None:
-                facts |= {"running": True, "pid": found.pid}
-            # What a handler does now is kept nowhere.
-            steps = ("doctor",) if found is None else ("stop", "doctor")
-            todo = tuple(f"oncewire {step}{at_party(settings)}" for step in steps)
-            return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=output.WRONG)
-        if not has_store(settings):
-            hint = f"oncewire serve{at_party(settings)}"
-            return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
-        with open_readers(settings).reader() as reader:
-            rows = _channels(reader)
-            counts, undecided = reader.counts(), reader.incidents()
-            parts = sum(reader.parts_counted().values())
-            removed = reader.last_removal()
-            strangers = reader.refusals(REFUSALS_READ)
-            untold = len(reader.notices_owed(NOTICES_COUNTED))
-        open_ones = len(undecided)
-        lives = found is not None and found.running
-        facts |= {"running": lives, "incidents": open_ones, "notices": untold}
-        for incident in filter(is_of_clock, undecided):
-            facts["clock"] = incident.reason
+    settings = loaded(config).settings
+    facts: dict[str, Any] = {"party": settings.party.name, "running": False}
+    restored = find_restored(settings)
+    facts |= {} if restored is None else {"restored": str(restored)}
+    found, replaced = asyncio.run(running(settings)), find_replaced(settings)
+    if replaced is not None:
+        # What it holds is not what the party did: nothing of it is shown as that.
+        facts["store"] = replaced.problem
         if found is not None:
-            facts |= {"pid": found.pid, "url": found.url, "lag_ms": found.lag_ms}
-            facts |= {"stuck": found.stuck} if found.stuck else {}
-        facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
-        facts |= {name: count for name, count in counts.items() if count or json}
-        facts |= {"parts": parts} if parts or json else {}
-        if strangers or json:
-            facts["strangers_refused"] = sum(refusal.count for refusal in strangers)
-        columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
-        hints = tuple(
-            f"oncewire {verb}{at_party(settings)}"
-            for verb, told in (
-                ("incidents", open_ones),
-                ("notices", untold),
-                ("doctor", restored),
-            )
-            if told
+            facts |= {"running": True, "pid": found.pid}
+        # What a handler does now is kept nowhere.
+        steps = ("doctor",) if found is None else ("stop", "doctor")
+        todo = tuple(f"oncewire {step}{at_party(settings)}" for step in steps)
+        return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=output.WRONG)
+    if not has_store(settings):
+        hint = f"oncewire serve{at_party(settings)}"
+        return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
+    with open_readers(settings).reader() as reader:
+        rows = _channels(reader)
+        counts, undecided = reader.counts(), reader.incidents()
+        parts = sum(reader.parts_counted().values())
+        removed = reader.last_removal()
+        strangers = reader.refusals(REFUSALS_READ)
+        untold = len(reader.notices_owed(NOTICES_COUNTED))
+    open_ones = len(undecided)
+    lives = found is not None and found.running
+    facts |= {"running": lives, "incidents": open_ones, "notices": untold}
+    for incident in filter(is_of_clock, undecided):
+        facts["clock"] = incident.reason
+    if found is not None:
+        facts |= {"pid": found.pid, "url": found.url, "lag_ms": found.lag_ms}
+        facts |= {"stuck": found.stuck} if found.stuck else {}
+    facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
+    facts |= {name: count for name, count in counts.items() if count or json}
+    facts |= {"parts": parts} if parts or json else {}
+    if strangers or json:
+        facts["strangers_refused"] = sum(refusal.count for refusal in strangers)
+    columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
+    hints = tuple(
+        f"oncewire {verb}{at_party(settings)}"
+        for verb, told in (
+            ("incidents", open_ones),
+            ("notices", untold),
+            ("doctor", restored),
         )
-        shown = rows if json else rows[:CHANNELS_SHOWN]
-        listings = [Listing("channels", columns, shown)]
-        if strangers:
-            listings.append(_refusals(strangers if json else strangers[:REFUSALS_SHOWN]))
-        return Report(facts, tuple(listings), hints=hints)
-
-    output.answer(work, json=json)
+        if told
+    )
+    shown = rows if json else rows[:CHANNELS_SHOWN]
+    listings = [Listing("channels", columns, shown)]
+    if strangers:
+        listings.append(_refusals(strangers if json else strangers[:REFUSALS_SHOWN]))
+    return Report(facts, tuple(listings), hints=hints)
 
 
 def _refusals(strangers: list[Refusal]) -> Listing:
@@ -178,47 +176,44 @@ def _channels(reader: Reader) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: not row[4])
 
 
+@output.answers
 def incidents(
     every: Annotated[bool, typer.Option("--all", help="Those that are resolved, too.")] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """List what needs a decision: messages and channels that cannot go on by themselves.
 
     Ends with status 1 while something is open.
     """
 
-    def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import open_readers
 
-        settings = loaded(config).settings
-        columns = ("id", "opened", "problem", "message_id", "channel", "resolved")
-        empty = "Nothing needs a decision."
-        if not has_store(settings):
-            return Report(listings=(Listing("incidents", columns, (), empty=empty),))
-        with open_readers(settings).reader() as reader:
-            found = reader.incidents(open_only=not every)
-            undecided = [incident for incident in found if incident.resolved_at is None]
-            hints = next_steps(reader, undecided, now(), at_party(settings))
-        rows = [
-            (
-                incident.id,
-                moment(incident.opened_at),
-                incident.reason,
-                incident.message_id,
-                incident.channel,
-                moment(incident.resolved_at),
-            )
-            for incident in found
-        ]
-        return Report(
-            listings=(Listing("incidents", columns, rows, empty=empty),),
-            summary=f"{len(undecided)} open." if undecided else "",
-            hints=hints,
-            exit_code=output.WRONG if undecided else output.OK,
+    settings = loaded(config).settings
+    columns = ("id", "opened", "problem", "message_id", "channel", "resolved")
+    empty = "Nothing needs a decision."
+    if not has_store(settings):
+        return Report(listings=(Listing("incidents", columns, (), empty=empty),))
+    with open_readers(settings).reader() as reader:
+        found = reader.incidents(open_only=not every)
+        undecided = [incident for incident in found if incident.resolved_at is None]
+        hints = next_steps(reader, undecided, now(), at_party(settings))
+    rows = [
+        (
+            incident.id,
+            moment(incident.opened_at),
+            incident.reason,
+            incident.message_id,
+            incident.channel,
+            moment(incident.resolved_at),
         )
-
-    output.answer(work, json=json)
+        for incident in found
+    ]
+    return Report(
+        listings=(Listing("incidents", columns, rows, empty=empty),),
+        summary=f"{len(undecided)} open." if undecided else "",
+        hints=hints,
+        exit_code=output.WRONG if undecided else output.OK,
+    )
 
 
 # `oncewire notices`: failures that nobody was told of yet, and taking note of them.
@@ -265,6 +260,7 @@ def listed(
     output.answer(work, json=json)
 
 
+@output.answers
 def take(
     out: Annotated[
         Path | None,
@@ -272,29 +268,25 @@ def take(
     ] = None,
     limit: Limit = 100,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Take notices. With --out they become files and are confirmed; without, they are shown.
 
     What is not confirmed is shown again the next time.
     """
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        settings = loaded(config).settings
-        rows = asyncio.run(_take(settings, limit, out))
-        columns = ("notice_id", "message_id", "outcome", "severity", "reason", "confirmed", "file")
-        what = "1 notice" if len(rows) == 1 else f"{len(rows)} notices"
-        taken = f"{what} taken{'' if out is None else f' into {here(out)}'}."
-        hint = f"oncewire notices confirm NOTICE_ID{at_party(settings)}"
-        return Report(
-            listings=(Listing("notices", columns, rows, empty=_EMPTY),),
-            summary=taken if rows else "",
-            hints=(hint,) if rows and out is None else (),
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    rows = asyncio.run(_take(settings, limit, out))
+    columns = ("notice_id", "message_id", "outcome", "severity", "reason", "confirmed", "file")
+    what = "1 notice" if len(rows) == 1 else f"{len(rows)} notices"
+    taken = f"{what} taken{'' if out is None else f' into {here(out)}'}."
+    hint = f"oncewire notices confirm NOTICE_ID{at_party(settings)}"
+    return Report(
+        listings=(Listing("notices", columns, rows, empty=_EMPTY),),
+        summary=taken if rows else "",
+        hints=(hint,) if rows and out is None else (),
+    )
 
 
 async def _take(settings: Settings, limit: int, out: Path | None) -> list[tuple[Any, ...]]:
@@ -316,25 +308,22 @@ async def _take(settings: Settings, limit: int, out: Path | None) -> list[tuple[
     return rows
 
 
+@output.answers
 def confirm(
     notice_ids: Annotated[
         list[str], typer.Argument(help="Notices as `oncewire notices` names them, or parts.")
     ],
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Say that you know of a failure: nobody is told of it again. Saying it twice is harmless."""
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        settings = loaded(config).settings
-        rows = asyncio.run(_confirm(settings, notice_ids))
-        return Report(
-            listings=(Listing("confirmed", ("notice_id", "first"), rows),), summary="Confirmed."
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    rows = asyncio.run(_confirm(settings, notice_ids))
+    return Report(
+        listings=(Listing("confirmed", ("notice_id", "first"), rows),), summary="Confirmed."
+    )
 
 
 async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, bool]]:
@@ -363,6 +352,7 @@ AT_MOST = 100_000
 """Messages that one command sends again."""
 
 
+@output.answers
 def resend(
     message_id: Annotated[
         list[str] | None, typer.Argument(help="MessageIds, or unique parts of them.")
@@ -378,8 +368,7 @@ def resend(
         ),
     ] = "",
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Send messages again: the same bytes under the same MessageId, so nothing can be doubled.
 
     It is for messages that were not delivered or whose fate is unknown, and only within
@@ -387,26 +376,21 @@ def resend(
     oncewire resend --to globex --failed
     """
 
-    def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
-        from oncewire.errors import InvalidValue
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.errors import InvalidValue
 
-        if not message_id and not failed:
-            raise InvalidValue(
-                "it is not said what is meant", remedy="name messages, or say --failed"
-            )
-        if to and not failed:
-            raise InvalidValue("--to goes with --failed", remedy="say --failed too")
-        settings = loaded(config).settings
-        readers = open_readers(settings)
-        with readers.reader() as reader:
-            wanted = [find_id(reader, each_id) for each_id in message_id or ()]
-            if failed:
-                wanted += _failed(settings, reader, to)
-        readers.close()
-        return _sent_again(settings, list(dict.fromkeys(wanted)), all_at_once=failed)
-
-    output.answer(work, json=json)
+    if not message_id and not failed:
+        raise InvalidValue("it is not said what is meant", remedy="name messages, or say --failed")
+    if to and not failed:
+        raise InvalidValue("--to goes with --failed", remedy="say --failed too")
+    settings = loaded(config).settings
+    readers = open_readers(settings)
+    with readers.reader() as reader:
+        wanted = [find_id(reader, each_id) for each_id in message_id or ()]
+        if failed:
+            wanted += _failed(settings, reader, to)
+    readers.close()
+    return _sent_again(settings, list(dict.fromkeys(wanted)), all_at_once=failed)
 
 
 def _failed(settings: Settings, reader: Reader, to: str) -> list[str]:

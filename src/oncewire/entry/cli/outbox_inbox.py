@@ -249,6 +249,7 @@ def register(app: typer.Typer) -> None:
 # --- outbox ------------------------------------------------------------------------------------
 
 
+@output.answers
 def outbox(
     state: Annotated[
         list[str] | None,
@@ -262,48 +263,40 @@ def outbox(
     limit: Limit = 50,
     parts: Parts = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """List what we sent, newest first, and what became of it."""
 
-    def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
-        from oncewire.protocol.states import OutgoingState
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.protocol.states import OutgoingState
 
-        settings = loaded(config).settings
-        states = [_state(OutgoingState, word) for word in state or ()]
-        columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
-        if not has_store(settings):
-            return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
-        with open_readers(settings).reader() as reader:
-            found = newest_sent(reader, states, limit, parts=parts)
-            ways = {one.outgoing.message_id: progress(reader, one) for one in found}
-            suspended = {
-                channel.key: channel for channel in reader.channels()[0] if channel.suspended
-            }
-            counts, behind = reader.counts(), reader.parts_counted()
-        name = Names(settings)
-        rows = [
-            (
-                moment(stored.outgoing.submitted_at),
-                stored.outgoing.message_id,
-                name(stored.facts.to_party, stored.facts.cpa_id),
-                stored.facts.action,
-                stored.outgoing.state,
-                tries(stored),
-                stored.facts.size,
-                held_up(stored, suspended) or ways[stored.outgoing.message_id],
-            )
-            for stored in found
-        ]
-        return Report(
-            listings=(
-                Listing("messages", columns, rows, empty=_none("Nothing was sent.", states)),
-            ),
-            summary=_summary(counts, behind, "out.", states, None if parts else len(rows)),
+    settings = loaded(config).settings
+    states = [_state(OutgoingState, word) for word in state or ()]
+    columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
+    if not has_store(settings):
+        return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
+    with open_readers(settings).reader() as reader:
+        found = newest_sent(reader, states, limit, parts=parts)
+        ways = {one.outgoing.message_id: progress(reader, one) for one in found}
+        suspended = {channel.key: channel for channel in reader.channels()[0] if channel.suspended}
+        counts, behind = reader.counts(), reader.parts_counted()
+    name = Names(settings)
+    rows = [
+        (
+            moment(stored.outgoing.submitted_at),
+            stored.outgoing.message_id,
+            name(stored.facts.to_party, stored.facts.cpa_id),
+            stored.facts.action,
+            stored.outgoing.state,
+            tries(stored),
+            stored.facts.size,
+            held_up(stored, suspended) or ways[stored.outgoing.message_id],
         )
-
-    output.answer(work, json=json)
+        for stored in found
+    ]
+    return Report(
+        listings=(Listing("messages", columns, rows, empty=_none("Nothing was sent.", states)),),
+        summary=_summary(counts, behind, "out.", states, None if parts else len(rows)),
+    )
 
 
 def _state(states: Any, word: str) -> Any:
@@ -425,6 +418,7 @@ def listed(
     output.answer(work, json=json)
 
 
+@output.answers
 def take(
     out: Annotated[
         Path | None,
@@ -436,31 +430,24 @@ def take(
     ] = True,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Take messages that wait. With --out they become files; without, they are shown.
 
     What is shown but not confirmed is handed out again after a minute, marked `redelivered`.
     """
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        settings = loaded(config).settings
-        rows, shown = asyncio.run(_take(settings, limit, out, confirmed=confirmed, quiet=json))
-        columns = ("message_id", "from", "action", "redelivered", "confirmed", "files")
-        hints = (
-            () if out or not rows else (f"oncewire inbox confirm MESSAGE_ID{at_party(settings)}",)
-        )
-        taken = (
-            f"{number_of(len(rows), 'message')} taken{'' if out is None else f' into {here(out)}'}."
-        )
-        return Report(
-            listings=(Listing("messages", columns, rows, empty="Nothing waits."), *shown),
-            summary=taken if rows else _handed_out(settings),
-            hints=hints,
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    rows, shown = asyncio.run(_take(settings, limit, out, confirmed=confirmed, quiet=json))
+    columns = ("message_id", "from", "action", "redelivered", "confirmed", "files")
+    hints = () if out or not rows else (f"oncewire inbox confirm MESSAGE_ID{at_party(settings)}",)
+    taken = f"{number_of(len(rows), 'message')} taken{'' if out is None else f' into {here(out)}'}."
+    return Report(
+        listings=(Listing("messages", columns, rows, empty="Nothing waits."), *shown),
+        summary=taken if rows else _handed_out(settings),
+        hints=hints,
+    )
 
 
 def _handed_out(settings: Settings) -> str:
@@ -547,33 +534,30 @@ def _shown(message: ReceivedMessage) -> list[tuple[str, str, str, str]]:
     return found
 
 
+@output.answers
 def confirm(
     message_ids: Annotated[list[str], typer.Argument(help="MessageIds, or unique parts of them.")],
     by: Annotated[
         str, typer.Option(help="Who says so; without it, your user name in the operating system.")
     ] = "",
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Say that you have a message: it will not be handed out again. Saying it twice is harmless.
 
     The journal keeps that a person confirmed it, and who. What nobody has is given up instead:
     `oncewire abandon`.
     """
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        from oncewire.entry.control.verbs import user_name
+    from oncewire.entry.control.verbs import user_name
 
-        settings = loaded(config).settings
-        rows = asyncio.run(_confirm(settings, message_ids, by or user_name()))
-        return Report(
-            listings=(Listing("confirmed", ("message_id", "from", "first"), rows),),
-            summary="Confirmed.",
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    rows = asyncio.run(_confirm(settings, message_ids, by or user_name()))
+    return Report(
+        listings=(Listing("confirmed", ("message_id", "from", "first"), rows),),
+        summary="Confirmed.",
+    )
 
 
 async def _confirm(settings: Settings, wanted: list[str], by: str) -> list[tuple[str, str, bool]]:

@@ -16,6 +16,8 @@ what to do next, and ends the process with a documented exit code:
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import json as jsonlib
 import os
 import re
@@ -27,7 +29,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO
 
 import typer
 
@@ -62,6 +64,8 @@ Set = Annotated[
     typer.Option("--set", help="A setting for this run only, as name=value.", show_default=False),
 ]
 
+
+P = ParamSpec("P")
 
 _GIVEN: ContextVar[Path | None] = ContextVar("given", default=None)
 """What the command that runs was told with `-c`."""
@@ -256,6 +260,27 @@ def answer(work: Callable[[], Report], *, json: bool = False) -> None:
     show(report, json=json)
     if report.exit_code != OK:
         raise typer.Exit(report.exit_code)
+
+
+def answers(command: Callable[P, Report]) -> Callable[P, None]:
+    """Decorate a command that makes a report: show it, and end with its exit code.
+
+    A command that does not take `json` itself gets that option here.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    takes_json = "json" in signature.parameters
+
+    @functools.wraps(command)
+    def run(*args: P.args, **options: P.kwargs) -> None:
+        json = options.get("json") if takes_json else options.pop("json", False)
+        answer(lambda: command(*args, **options), json=bool(json))
+
+    if not takes_json:
+        option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)
+        parameters = [*signature.parameters.values(), option.replace(annotation=Json)]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {**command.__annotations__, "json": Json}
+    return run
 
 
 def show(report: Report, *, json: bool = False) -> None:

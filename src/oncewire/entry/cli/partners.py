@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from oncewire.handler.context import Tried
 
 
+@output.answers
 def init(
     folder: Annotated[
         Path, typer.Argument(help="The folder to make; its last part is the name of the party.")
@@ -53,8 +54,7 @@ def init(
         bool,
         typer.Option("--rsa", help="An RSA key: slower; older software, and encryption, want it."),
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Make a party: settings, keys, a place for agreements and data, in one folder.
 
     It listens with TLS and believes no connection that shows no partner's certificate.
@@ -62,42 +62,39 @@ def init(
     Example: oncewire init acme --port 8601
     """
 
-    def work() -> Report:
-        from oncewire.entry.party.folder import make_party
-        from oncewire.entry.party.keys import KeyKind
+    from oncewire.entry.party.folder import make_party
+    from oncewire.entry.party.keys import KeyKind
 
-        transports = tuple(dict.fromkeys(transport or ()))
-        made = make_party(
-            folder,
-            name or folder.resolve().name,
-            now=now(),
-            party_id=party_id or None,
-            party_type=party_type or None,
-            host=host,
-            port=port,
-            tls=not insecure,
-            key_kind=KeyKind.RSA if rsa else KeyKind.EC,
-            transports=transports,
-        )
-        place = here(made.folder)
-        return Report(
-            {
-                "party": made.name,
-                "party_id": made.party_id,
-                "folder": str(made.folder.resolve()),
-                "url": made.url,
-                "certificate": str(made.keys.certificate),
-                "fingerprint": made.keys.fingerprint,
-            },
-            summary=f"The party {made.name} is ready in {place}.",
-            hints=(
-                *_to_finish(made.folder, transports),
-                f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
-                f"oncewire partner card -c {typed(made.folder)}",
-            ),
-        )
-
-    output.answer(work, json=json)
+    transports = tuple(dict.fromkeys(transport or ()))
+    made = make_party(
+        folder,
+        name or folder.resolve().name,
+        now=now(),
+        party_id=party_id or None,
+        party_type=party_type or None,
+        host=host,
+        port=port,
+        tls=not insecure,
+        key_kind=KeyKind.RSA if rsa else KeyKind.EC,
+        transports=transports,
+    )
+    place = here(made.folder)
+    return Report(
+        {
+            "party": made.name,
+            "party_id": made.party_id,
+            "folder": str(made.folder.resolve()),
+            "url": made.url,
+            "certificate": str(made.keys.certificate),
+            "fingerprint": made.keys.fingerprint,
+        },
+        summary=f"The party {made.name} is ready in {place}.",
+        hints=(
+            *_to_finish(made.folder, transports),
+            f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
+            f"oncewire partner card -c {typed(made.folder)}",
+        ),
+    )
 
 
 def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,6 +108,7 @@ def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
+@output.answers
 def card(
     to: Annotated[
         Path | None,
@@ -118,36 +116,34 @@ def card(
     ] = None,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Show our card: who we are, where we listen, which certificate we use. Nothing secret.
 
     Send it to a partner, who runs `oncewire partner add CARD`.
     """
 
-    def work() -> Report:
-        from oncewire.entry.files import write_new
-        from oncewire.entry.party.folder import card_of
+    from oncewire.entry.files import write_new
+    from oncewire.entry.party.folder import card_of
 
-        own = card_of(loaded(config).settings)
-        facts = {
-            "party": own.name,
-            "party_id": own.party_id,
-            "url": own.url,
-            "addresses": dict(own.addresses),
-            "fingerprint": own.fingerprint,
-        }
-        if to is None:
-            return Report(facts if json else {}, text=own.to_toml())
-        write_new(to, own.to_toml())
-        return Report(
-            {**facts, "file": str(to)},
-            summary=f"The card of {own.name} is in {here(to)}.",
-            hints=(f"on the partner's machine: oncewire partner add {quote(to.name)}",),
-        )
-
-    output.answer(work, json=json)
+    own = card_of(loaded(config).settings)
+    facts = {
+        "party": own.name,
+        "party_id": own.party_id,
+        "url": own.url,
+        "addresses": dict(own.addresses),
+        "fingerprint": own.fingerprint,
+    }
+    if to is None:
+        return Report(facts if json else {}, text=own.to_toml())
+    write_new(to, own.to_toml())
+    return Report(
+        {**facts, "file": str(to)},
+        summary=f"The card of {own.name} is in {here(to)}.",
+        hints=(f"on the partner's machine: oncewire partner add {quote(to.name)}",),
+    )
 
 
+@output.answers
 def add(
     who: Annotated[
         Path, typer.Argument(help="The partner's card, or its folder if it is on this machine.")
@@ -187,8 +183,7 @@ def add(
         bool, typer.Option("--replace", help="Write an existing agreement anew.")
     ] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Add a partner: keep its certificate and write an agreement with it.
 
     Messages are signed and travel over TLS, and both sides insist on it, unless --insecure is
@@ -197,26 +192,23 @@ def add(
     Example, two parties on one machine: oncewire partner add ../globex --both
     """
 
-    def work() -> Report:
-        from oncewire.entry.party.folder import read_card
-        from oncewire.entry.party.partners import PartnerOptions
-        from oncewire.errors import InvalidValue
+    from oncewire.entry.party.folder import read_card
+    from oncewire.entry.party.partners import PartnerOptions
+    from oncewire.errors import InvalidValue
 
-        settings = loaded(config).settings
-        if both and not who.is_dir():
-            raise InvalidValue(
-                "--both needs the partner's folder, and this is a card",
-                remedy="leave --both out, and let the partner add our card",
-            )
-        if roll_over:
-            return _rolled_over(settings, read_card(who))
-        options = PartnerOptions(
-            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()),
-            role, partner_role,
-        )  # fmt: skip
-        return _added(settings, who, options, both=both, replace=replace)
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    if both and not who.is_dir():
+        raise InvalidValue(
+            "--both needs the partner's folder, and this is a card",
+            remedy="leave --both out, and let the partner add our card",
+        )
+    if roll_over:
+        return _rolled_over(settings, read_card(who))
+    options = PartnerOptions(
+        profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()),
+        role, partner_role,
+    )  # fmt: skip
+    return _added(settings, who, options, both=both, replace=replace)
 
 
 def _added(
@@ -318,14 +310,14 @@ def taken_over(settings: Settings) -> None:
     asyncio.run(tell_running(settings))
 
 
+@output.answers
 def revoke(
     name: Annotated[str, typer.Argument(help="The partner, as `oncewire partner list` names it.")],
     all_but_newest: Annotated[
         bool, typer.Option("--all-but-newest", help="After a roll-over: the old ones only.")
     ] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Believe a partner's certificates no more, from this moment on.
 
     What it signs and what comes over its connections is refused, also on connections that are
@@ -333,43 +325,38 @@ def revoke(
     stays, so that it can be given new ones.
     """
 
-    def work() -> Report:
-        from oncewire.entry.party.rolling import revoke as revoke_certificates
+    from oncewire.entry.party.rolling import revoke as revoke_certificates
 
-        settings = loaded(config).settings
-        count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
-        taken_over(settings)
-        hint = f"to take its new card: oncewire partner add CARD --roll-over{at_party(settings)}"
-        return Report(
-            {"partner": name, "revoked": count},
-            summary=f"{name}: {count} revoked.",
-            hints=() if all_but_newest else (hint,),
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
+    taken_over(settings)
+    hint = f"to take its new card: oncewire partner add CARD --roll-over{at_party(settings)}"
+    return Report(
+        {"partner": name, "revoked": count},
+        summary=f"{name}: {count} revoked.",
+        hints=() if all_but_newest else (hint,),
+    )
 
 
-def listed(config: Config = None, json: Json = False) -> None:
+@output.answers
+def listed(config: Config = None) -> Report:
     """List the partners and the agreements with them."""
 
-    def work() -> Report:
-        from oncewire.entry.party.agreements import load_all
+    from oncewire.entry.party.agreements import load_all
 
-        rows = [
-            (
-                kept.file.stem,
-                kept.agreement.partner.party.ids[0].spelled,
-                kept.agreement.cpa_id,
-                kept.agreement.profile,
-                ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),
-            )
-            for kept in load_all(loaded(config).settings)
-        ]
-        columns = ("partner", "party_id", "cpa_id", "profile", "address")
-        empty = "No partners yet: `oncewire partner add CARD` adds one."
-        return Report(listings=(Listing("partners", columns, rows, empty=empty),))
-
-    output.answer(work, json=json)
+    rows = [
+        (
+            kept.file.stem,
+            kept.agreement.partner.party.ids[0].spelled,
+            kept.agreement.cpa_id,
+            kept.agreement.profile,
+            ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),
+        )
+        for kept in load_all(loaded(config).settings)
+    ]
+    columns = ("partner", "party_id", "cpa_id", "profile", "address")
+    empty = "No partners yet: `oncewire partner add CARD` adds one."
+    return Report(listings=(Listing("partners", columns, rows, empty=empty),))
 
 
 # `oncewire partner invite`, `accept`, `test`: how two parties meet, and whether they can talk.
@@ -379,6 +366,7 @@ INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
 _WORDS = {True: "works", False: "does not work", None: "not tried"}
 
 
+@output.answers
 def invite(
     to: Annotated[
         Path | None,
@@ -404,8 +392,7 @@ def invite(
         ),
     ] = None,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Write an invitation: one file with our certificate and addresses, and what to agree.
 
     The partner runs `oncewire partner accept` with it, which writes the file that we accept in
@@ -414,29 +401,27 @@ def invite(
     Example: oncewire partner invite -o acme.invitation.toml
     """
 
-    def work() -> Report:
-        from oncewire.entry.files import write_new
-        from oncewire.entry.party.invitation import invite as invitation_of
-        from oncewire.entry.party.invitation import keep
-        from oncewire.entry.party.partners import PartnerOptions
+    from oncewire.entry.files import write_new
+    from oncewire.entry.party.invitation import invite as invitation_of
+    from oncewire.entry.party.invitation import keep
+    from oncewire.entry.party.partners import PartnerOptions
 
-        settings = loaded(config).settings
-        options = PartnerOptions(
-            profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
-        )
-        made = invitation_of(settings, options)
-        file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
-        write_new(file, made.to_toml())
-        keep(settings, made)
-        return Report(
-            {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
-            summary=f"The invitation of {made.card.name} is in {here(file)}.",
-            hints=(_accept_there(file, made.options),),
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    options = PartnerOptions(
+        profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
+    )
+    made = invitation_of(settings, options)
+    file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
+    write_new(file, made.to_toml())
+    keep(settings, made)
+    return Report(
+        {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
+        summary=f"The invitation of {made.card.name} is in {here(file)}.",
+        hints=(_accept_there(file, made.options),),
+    )
 
 
+@output.answers
 def accept(
     file: Annotated[Path, typer.Argument(help="The partner's invitation, or its acceptance.")],
     to: Annotated[
@@ -451,8 +436,7 @@ def accept(
         bool, typer.Option("--replace", help="Write an existing agreement anew.")
     ] = False,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Accept an invitation, or the acceptance of ours: keep the certificate, write the agreement.
 
     Of an invitation it also writes the acceptance, for the partner to accept. An acceptance that
@@ -460,51 +444,48 @@ def accept(
     at once.
     """
 
-    def work() -> Report:
-        from oncewire.entry.files import write_new
-        from oncewire.entry.party.invitation import accept as accepted
-        from oncewire.entry.party.invitation import read_invitation
-        from oncewire.entry.party.partners import check_card
-        from oncewire.errors import OncewireError
+    from oncewire.entry.files import write_new
+    from oncewire.entry.party.invitation import accept as accepted
+    from oncewire.entry.party.invitation import read_invitation
+    from oncewire.entry.party.partners import check_card
+    from oncewire.errors import OncewireError
 
-        settings = loaded(config).settings
-        told = read_invitation(file)
-        check_card(settings, told.card, now())
-        planned, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
-        added, hints = planned.added, [*by_telephone(told.card)]
-        place = ""
-        if answer is not None:
-            reply = to or Path(f"{answer.card.name}-{told.card.name}{ACCEPTANCE_ENDING}")
-            # Before the agreement: who cannot answer has not agreed.
-            write_new(reply, answer.to_toml(), replace=replace)
-            place = str(reply)
-            hints.append(_accept_there(reply, answer.options))
-        else:
-            hints.append(f"oncewire partner test {quote(added.partner)}{at_party(settings)}")
-        try:
-            planned.write()
-        except OncewireError:
-            if place:
-                Path(place).unlink(missing_ok=True)
-            raise
-        taken_over(settings)
-        return Report(
-            {
-                "partner": added.partner,
-                "party_id": told.card.party_id,
-                "address": told.card.url,
-                "cpa_id": added.cpa_id,
-                "profile": added.profile,
-                "agreement": str(added.agreement),
-                "fingerprint": added.fingerprint,
-                "acceptance": place,
-            },
-            summary=f"{added.partner} is a partner now.",
-            hints=tuple(hints),
-            sparse=True,
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    told = read_invitation(file)
+    check_card(settings, told.card, now())
+    planned, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
+    added, hints = planned.added, [*by_telephone(told.card)]
+    place = ""
+    if answer is not None:
+        reply = to or Path(f"{answer.card.name}-{told.card.name}{ACCEPTANCE_ENDING}")
+        # Before the agreement: who cannot answer has not agreed.
+        write_new(reply, answer.to_toml(), replace=replace)
+        place = str(reply)
+        hints.append(_accept_there(reply, answer.options))
+    else:
+        hints.append(f"oncewire partner test {quote(added.partner)}{at_party(settings)}")
+    try:
+        planned.write()
+    except OncewireError:
+        if place:
+            Path(place).unlink(missing_ok=True)
+        raise
+    taken_over(settings)
+    return Report(
+        {
+            "partner": added.partner,
+            "party_id": told.card.party_id,
+            "address": told.card.url,
+            "cpa_id": added.cpa_id,
+            "profile": added.profile,
+            "agreement": str(added.agreement),
+            "fingerprint": added.fingerprint,
+            "acceptance": place,
+        },
+        summary=f"{added.partner} is a partner now.",
+        hints=tuple(hints),
+        sparse=True,
+    )
 
 
 def _accept_there(file: Path, options: PartnerOptions) -> str:
@@ -512,6 +493,7 @@ def _accept_there(file: Path, options: PartnerOptions) -> str:
     return f"on the partner's machine: oncewire partner accept {quote(file.name)}{weak}"
 
 
+@output.answers
 def try_out(
     partner: Annotated[
         str,
@@ -520,7 +502,7 @@ def try_out(
     timeout: Annotated[float, typer.Option(help="Wait no longer for each answer.")] = 30.0,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Try out what works with a partner, and say it in words. Nothing of it counts.
 
     A ping, a message, a copy of it, a lost acknowledgement, signatures, a large message, a late
@@ -529,115 +511,104 @@ def try_out(
     handler is tried. Ends with status 1 if something does not work.
     """
 
-    def work() -> Report:
-        import asyncio
+    import asyncio
 
-        from oncewire.entry.messages.submitting import find_kept
-        from oncewire.entry.party.agreements import load_readable
-        from oncewire.entry.running.open_party import reach_running
+    from oncewire.entry.messages.submitting import find_kept
+    from oncewire.entry.party.agreements import load_readable
+    from oncewire.entry.running.open_party import reach_running
 
-        settings = loaded(config).settings
-        kept = find_kept(load_readable(settings), partner)
+    settings = loaded(config).settings
+    kept = find_kept(load_readable(settings), partner)
 
-        async def tried() -> list[Tried]:
-            async with reach_running(settings) as verbs:
-                return await verbs.try_partner(kept.agreement.cpa_id, timeout)
+    async def tried() -> list[Tried]:
+        async with reach_running(settings) as verbs:
+            return await verbs.try_partner(kept.agreement.cpa_id, timeout)
 
-        said = f"trying out {kept.file.stem}: up to {timeout:g} s for each answer"
-        with output.stages(said, quiet=json):
-            found = asyncio.run(tried())
-        broken = [each for each in found if each.works is False]
-        rows = [(each.what, _WORDS[each.works], each.finding) for each in found]
-        summary = f"Everything that was tried works with {kept.file.stem}."
-        hints: tuple[str, ...] = ()
-        silent = any(each.what in ("ping", "ping again") for each in broken)
-        if broken:
-            do_not = "does not" if len(broken) == 1 else "do not"
-            summary = f"{len(broken)} of {len(found)} {do_not} work with {kept.file.stem}."
-        if silent:
-            summary = f"No Pong comes from {kept.file.stem}, so what it can do is not known."
-            # That command says at once how far our words get.
-            place = f"{quote(kept.file.stem)}{at_party(settings)}"
-            hints = (f"oncewire ping {place}", "ask the partner whether its handler runs")
-        return Report(
-            {"partner": kept.file.stem, "cpa_id": kept.agreement.cpa_id},
-            (Listing("tried", ("what", "works", "finding"), rows),),
-            summary=summary,
-            hints=hints,
-            exit_code=output.WRONG if broken else output.OK,
-        )
-
-    output.answer(work, json=json)
+    said = f"trying out {kept.file.stem}: up to {timeout:g} s for each answer"
+    with output.stages(said, quiet=json):
+        found = asyncio.run(tried())
+    broken = [each for each in found if each.works is False]
+    rows = [(each.what, _WORDS[each.works], each.finding) for each in found]
+    summary = f"Everything that was tried works with {kept.file.stem}."
+    hints: tuple[str, ...] = ()
+    silent = any(each.what in ("ping", "ping again") for each in broken)
+    if broken:
+        do_not = "does not" if len(broken) == 1 else "do not"
+        summary = f"{len(broken)} of {len(found)} {do_not} work with {kept.file.stem}."
+    if silent:
+        summary = f"No Pong comes from {kept.file.stem}, so what it can do is not known."
+        # That command says at once how far our words get.
+        place = f"{quote(kept.file.stem)}{at_party(settings)}"
+        hints = (f"oncewire ping {place}", "ask the partner whether its handler runs")
+    return Report(
+        {"partner": kept.file.stem, "cpa_id": kept.agreement.cpa_id},
+        (Listing("tried", ("what", "works", "finding"), rows),),
+        summary=summary,
+        hints=hints,
+        exit_code=output.WRONG if broken else output.OK,
+    )
 
 
 # `oncewire keys ...`: a party's own key, and how it is changed without a gap.
 
 
-def show(config: Config = None, json: Json = False) -> None:
+@output.answers
+def show(config: Config = None) -> Report:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
-    def work() -> Report:
-        from oncewire.entry.party.keys import describe_keys
-        from oncewire.message.instant import format_instant
+    from oncewire.entry.party.keys import describe_keys
+    from oncewire.message.instant import format_instant
 
-        settings = loaded(config).settings
-        pair = describe_keys(
-            settings.path(settings.keys.certificate), settings.path(settings.keys.key)
-        )
-        return Report(
-            {
-                "certificate": str(pair.certificate),
-                "fingerprint": pair.fingerprint,
-                "subject": pair.subject,
-                "valid_until": format_instant(pair.not_after)[:10],
-            }
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    pair = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
+    return Report(
+        {
+            "certificate": str(pair.certificate),
+            "fingerprint": pair.fingerprint,
+            "subject": pair.subject,
+            "valid_until": format_instant(pair.not_after)[:10],
+        }
+    )
 
 
-def make_next(config: Config = None, json: Json = False) -> None:
+@output.answers
+def make_next(config: Config = None) -> Report:
     """Make the key that will follow ours. Nothing changes yet but our card.
 
     The card then carries both certificates. Send it to every partner, who runs `oncewire
     partner add CARD --roll-over` and believes both; then `oncewire keys switch`.
     """
 
-    def work() -> Report:
-        from oncewire.entry.party.rolling import make_next_keys
+    from oncewire.entry.party.rolling import make_next_keys
 
-        settings = loaded(config).settings
-        made = make_next_keys(settings, now())
-        return Report(
-            {"certificate": str(made.certificate), "fingerprint": made.fingerprint},
-            summary="The next key is made; partners do not know it yet.",
-            hints=(
-                f"oncewire partner card -o CARD{at_party(settings)}",
-                "every partner runs: oncewire partner add CARD --roll-over",
-                f"then: oncewire keys switch{at_party(settings)}",
-            ),
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    made = make_next_keys(settings, now())
+    return Report(
+        {"certificate": str(made.certificate), "fingerprint": made.fingerprint},
+        summary="The next key is made; partners do not know it yet.",
+        hints=(
+            f"oncewire partner card -o CARD{at_party(settings)}",
+            "every partner runs: oncewire partner add CARD --roll-over",
+            f"then: oncewire keys switch{at_party(settings)}",
+        ),
+    )
 
 
-def switch(config: Config = None, json: Json = False) -> None:
+@output.answers
+def switch(config: Config = None) -> Report:
     """Use the next key from now on; a handler that runs takes it over at once."""
 
-    def work() -> Report:
-        from oncewire.entry.party.rolling import switch_keys
+    from oncewire.entry.party.rolling import switch_keys
 
-        settings = loaded(config).settings
-        used = switch_keys(settings)
-        taken_over(settings)
-        drop = f"oncewire partner revoke {quote(settings.party.name)} --all-but-newest"
-        return Report(
-            {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
-            summary=f"{here(used.certificate)} is our certificate now.",
-            hints=(f"partners may drop the old one: {drop}",),
-        )
-
-    output.answer(work, json=json)
+    settings = loaded(config).settings
+    used = switch_keys(settings)
+    taken_over(settings)
+    drop = f"oncewire partner revoke {quote(settings.party.name)} --all-but-newest"
+    return Report(
+        {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
+        summary=f"{here(used.certificate)} is our certificate now.",
+        hints=(f"partners may drop the old one: {drop}",),
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -191,64 +191,59 @@ def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
 # `oncewire pipeline prove | sign`: has anything changed since, and who says so. Without Spark.
 
 
+@output.answers
 def prove(
     lake: LakePath,
     store: Stores = None,
     certificate: Annotated[
         Path | None, typer.Option(help="Whoever holds it must have signed the version.")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Show that journals are as they were taken in: the lake's, and with --store the store's.
 
     Status 1 if a row was changed, added or taken away since, or if rows are not those that their
     node chained. It needs no Spark.
     """
 
-    def work() -> Report:
-        need_lake(lake)
-        from oncewire.pipeline.lake.proof import check_book, check_lake
-        from oncewire.pipeline.sources.journal_source import open_books
+    need_lake(lake)
+    from oncewire.pipeline.lake.proof import check_book, check_lake
+    from oncewire.pipeline.sources.journal_source import open_books
 
-        place = lake_at(lake)
-        version = place.current()
-        signed = None
-        if certificate is not None:
-            from oncewire.entry.files import read_bytes
-            from oncewire.pipeline.lake.proof import is_signed_by
-            from oncewire.wire.security.certificates import load_certificate
+    place = lake_at(lake)
+    version = place.current()
+    signed = None
+    if certificate is not None:
+        from oncewire.entry.files import read_bytes
+        from oncewire.pipeline.lake.proof import is_signed_by
+        from oncewire.wire.security.certificates import load_certificate
 
-            shown = load_certificate(read_bytes(certificate, "certificate"))
-            signed = is_signed_by(place, version, shown)
-        found = [check_lake(place, version)]
-        for each_place in store or []:
-            found += [check_book(place, version, book) for book in open_books(book_at(each_place))]
-        return report_of_proof(found, version.nodes, signed=signed)
-
-    output.answer(work, json=json)
+        shown = load_certificate(read_bytes(certificate, "certificate"))
+        signed = is_signed_by(place, version, shown)
+    found = [check_lake(place, version)]
+    for each_place in store or []:
+        found += [check_book(place, version, book) for book in open_books(book_at(each_place))]
+    return report_of_proof(found, version.nodes, signed=signed)
 
 
-def sign(lake: LakePath, config: Config = None, json: Json = False) -> None:
+@output.answers
+def sign(lake: LakePath, config: Config = None) -> Report:
     """Sign the lake's current version with the party's key, so that others can rely on it."""
 
-    def work() -> Report:
-        need_lake(lake)
-        from oncewire.entry.running.assemble import keys_of
-        from oncewire.pipeline.lake.proof import sign_version
+    need_lake(lake)
+    from oncewire.entry.running.assemble import keys_of
+    from oncewire.pipeline.lake.proof import sign_version
 
-        keys = keys_of(loaded(config).settings)
-        if keys is None:
-            raise NotHere("the party has no key to sign with", remedy="`oncewire init` makes one")
-        place = lake_at(lake)
-        version = place.current()
-        beside = sign_version(place, version, keys.signing_key)
-        return Report(
-            facts={"version": version.number, "signature": str(beside)},
-            summary=f"version {version.number} is signed",
-            hints=(f"oncewire pipeline prove --lake {quote(str(lake))} --certificate CERTIFICATE",),
-        )
-
-    output.answer(work, json=json)
+    keys = keys_of(loaded(config).settings)
+    if keys is None:
+        raise NotHere("the party has no key to sign with", remedy="`oncewire init` makes one")
+    place = lake_at(lake)
+    version = place.current()
+    beside = sign_version(place, version, keys.signing_key)
+    return Report(
+        facts={"version": version.number, "signature": str(beside)},
+        summary=f"version {version.number} is signed",
+        hints=(f"oncewire pipeline prove --lake {quote(str(lake))} --certificate CERTIFICATE",),
+    )
 
 
 Master = Annotated[
@@ -275,6 +270,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="pipeline")
 
 
+@output.answers
 def run(
     lake: LakePath,
     store: Stores = None,
@@ -285,35 +281,33 @@ def run(
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Take in what is new and bring every table up to date.
 
     What the lake has already is not read again, so it may run as often as you like. It tells
     what it finds and ends with status 0; to judge is the work of `verify`.
     """
 
-    def work() -> Report:
-        place, settings = lake_at(lake), settings_of(conf)
-        books = [book_at(each_place) for each_place in store or []]
-        archives = [archive_at(path) for path in archive or []]
-        if not books and not archives:
-            need_lake(lake)
-        with session(master, settings, json=json) as (spark, tell):
-            from oncewire.pipeline import jobs
+    place, settings = lake_at(lake), settings_of(conf)
+    books = [book_at(each_place) for each_place in store or []]
+    archives = [archive_at(path) for path in archive or []]
+    if not books and not archives:
+        need_lake(lake)
+    with session(master, settings, json=json) as (spark, tell):
+        from oncewire.pipeline import jobs
 
-            done = jobs.run(
-                spark,
-                place,
-                books,
-                archives=archives,
-                ended=ended,
-                tell=tell,
-            )
-        return report_of_run(done, lake_at(lake).name)
-
-    output.answer(work, json=json)
+        done = jobs.run(
+            spark,
+            place,
+            books,
+            archives=archives,
+            ended=ended,
+            tell=tell,
+        )
+    return report_of_run(done, lake_at(lake).name)
 
 
+@output.answers
 def stream(
     lake: LakePath,
     store: Annotated[list[Path], typer.Option("--store", help=BOOK)],
@@ -327,60 +321,56 @@ def stream(
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """The same as `run`, batch after batch; each is published by itself.
 
     It may be killed at any moment: the next start goes on where it was, and no row is taken
     twice. Without --forever it ends with what was there when it began.
     """
 
-    def work() -> Report:
-        lake_at(lake)
-        books = [book_at(place) for place in store]
-        with session(master, settings_of(conf), json=json) as (spark, tell):
-            from oncewire.pipeline import jobs
-            from oncewire.pipeline.lake.lake import Lake
+    lake_at(lake)
+    books = [book_at(place) for place in store]
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline import jobs
+        from oncewire.pipeline.lake.lake import Lake
 
-            done = jobs.stream(
-                spark,
-                Lake(lake),
-                books,
-                forever=forever,
-                every=every,
-                rows_per_batch=rows_per_batch,
-                checkpoint=checkpoint,
-                ended=ended,
-                tell=tell,
-            )
-        return report_of_run(done, lake_at(lake).name)
-
-    output.answer(work, json=json)
+        done = jobs.stream(
+            spark,
+            Lake(lake),
+            books,
+            forever=forever,
+            every=every,
+            rows_per_batch=rows_per_batch,
+            checkpoint=checkpoint,
+            ended=ended,
+            tell=tell,
+        )
+    return report_of_run(done, lake_at(lake).name)
 
 
+@output.answers
 def verify(
     lake: LakePath,
     ended: Ended = False,
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Judge every promise over every row of the lake; status 1 if one is broken.
 
     It believes no table but the journal. Rows that cannot be judged end it with status 1 too.
     """
 
-    def work() -> Report:
-        need_lake(lake)
-        with session(master, settings_of(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.judging.check import judge_lake as judge
-            from oncewire.pipeline.lake.lake import Lake
+    need_lake(lake)
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.judging.check import judge_lake as judge
+        from oncewire.pipeline.lake.lake import Lake
 
-            found = judge(spark, Lake(lake), ended=ended, tell=tell)
-        return report_of_check(found, json=json)
-
-    output.answer(work, json=json)
+        found = judge(spark, Lake(lake), ended=ended, tell=tell)
+    return report_of_check(found, json=json)
 
 
+@output.answers
 def reconcile(
     first: Annotated[
         str,
@@ -393,54 +383,50 @@ def reconcile(
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Join two parties' books and list every disagreement; status 1 if there is one.
 
     Each comes with who holds which proof. Only messages between these two are
     compared, each part of a document by itself.
     """
 
-    def work() -> Report:
-        places: list[tuple[Path, str | None]]
-        if lake is not None:
-            need_lake(lake)
-            places = [(lake, first), (lake, second)]
-        else:
-            places = [(book_at(Path(name)), None) for name in (first, second)]
-        with session(master, settings_of(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.reports.reconcile import reconcile as join
-            from oncewire.pipeline.sources.journal_source import open_book
+    places: list[tuple[Path, str | None]]
+    if lake is not None:
+        need_lake(lake)
+        places = [(lake, first), (lake, second)]
+    else:
+        places = [(book_at(Path(name)), None) for name in (first, second)]
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.reports.reconcile import reconcile as join
+        from oncewire.pipeline.sources.journal_source import open_book
 
-            books = [open_book(place, node) for place, node in places]
-            found = join(spark, books[0], books[1], tell=tell)
-        return report_of_books(found, json=json)
-
-    output.answer(work, json=json)
+        books = [open_book(place, node) for place, node in places]
+        found = join(spark, books[0], books[1], tell=tell)
+    return report_of_books(found, json=json)
 
 
-def compact(lake: LakePath, json: Json = False) -> None:
+@output.answers
+def compact(lake: LakePath) -> Report:
     """Write small directories together, so that readers open fewer files. It needs no Spark.
 
     Runs and streams do so by themselves where there are many; this does it wherever there are two.
     """
 
-    def work() -> Report:
-        need_lake(lake)
-        from oncewire.pipeline.lake.compact import compacted
+    need_lake(lake)
+    from oncewire.pipeline.lake.compact import compacted
 
-        place = lake_at(lake)
-        with place.writing() as before:
-            made = compacted(place, before, many=2)
-            version = place.publish(made) if made != before else before
-        counts = [sum(map(len, either.tables.values())) for either in (before, version)]
-        return Report(
-            facts={"version": version.number, "directories": counts[1], "before": counts[0]},
-            summary=f"{counts[0]} directories are {counts[1]} now",
-        )
-
-    output.answer(work, json=json)
+    place = lake_at(lake)
+    with place.writing() as before:
+        made = compacted(place, before, many=2)
+        version = place.publish(made) if made != before else before
+    counts = [sum(map(len, either.tables.values())) for either in (before, version)]
+    return Report(
+        facts={"version": version.number, "directories": counts[1], "before": counts[0]},
+        summary=f"{counts[0]} directories are {counts[1]} now",
+    )
 
 
+@output.answers
 def sql(
     question: Annotated[str, typer.Argument(help="A SELECT over the tables of the lake.")],
     lake: LakePath,
@@ -448,48 +434,41 @@ def sql(
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Ask the tables of a lake in SQL; each is a view, all of one version."""
 
-    def work() -> Report:
-        need_lake(lake)
-        with session(master, settings_of(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.reports.sql import ask
+    need_lake(lake)
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.reports.sql import ask
 
-            tell("asking")
-            found = ask(spark, lake_at(lake), question, rows)
-        values = [[shown(value) for value in row] for row in found.rows]
-        return Report(
-            facts={"version": found.version, "rows": len(values), "cut": found.cut},
-            listings=(Listing("answer", found.columns, values),),
-            summary=number_of(len(values), "row")
-            + (" (there are more: --rows)" if found.cut else ""),
-        )
-
-    output.answer(work, json=json)
+        tell("asking")
+        found = ask(spark, lake_at(lake), question, rows)
+    values = [[shown(value) for value in row] for row in found.rows]
+    return Report(
+        facts={"version": found.version, "rows": len(values), "cut": found.cut},
+        listings=(Listing("answer", found.columns, values),),
+        summary=number_of(len(values), "row") + (" (there are more: --rows)" if found.cut else ""),
+    )
 
 
+@output.answers
 def report(
     lake: LakePath,
     out: Annotated[Path, typer.Option("--out", help="The page to write.")],
     csv: Annotated[
         Path | None, typer.Option(help="Folder for a CSV of each partner, to send to it.")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Write what the lake shows as one HTML file that needs no network, nor Spark."""
 
-    def work() -> Report:
-        need_lake(lake)
-        from oncewire.pipeline.reports import report as pages
+    need_lake(lake)
+    from oncewire.pipeline.reports import report as pages
 
-        facts = pages.write(lake_at(lake), out, csv)
-        return Report(
-            facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
-            summary=pages.sentence(facts),
-        )
-
-    output.answer(work, json=json)
+    facts = pages.write(lake_at(lake), out, csv)
+    return Report(
+        facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
+        summary=pages.sentence(facts),
+    )
 
 
 def shell(

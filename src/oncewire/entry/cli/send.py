@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command("send")(send)
 
 
+@output.answers
 def send(
     files: Annotated[
         list[str],
@@ -77,7 +78,7 @@ def send(
     ] = 60.0,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Send a document to a partner, once and only once.
 
     When this command ends well, the message is stored: it will be delivered, or you are told.
@@ -85,25 +86,22 @@ def send(
     for as long as it takes. Example: oncewire send order.xml --to globex --wait
     """
 
-    def work() -> Report:
-        from oncewire.entry.messages.submitting import SendOptions
-        from oncewire.errors import InvalidValue
+    from oncewire.entry.messages.submitting import SendOptions
+    from oncewire.errors import InvalidValue
 
-        if each and len(files) > 1 and message_id:
-            raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
-        options = SendOptions(
-            service,
-            action,
-            conversation,
-            message_id,
-            ref_to,
-            time_to_live or None,
-        )
-        settings = loaded(config).settings
-        submissions = _submissions(settings, files, to, cpa, options, each=each)
-        return _sent(settings, submissions, timeout if wait else None, quiet=json)
-
-    output.answer(work, json=json)
+    if each and len(files) > 1 and message_id:
+        raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
+    options = SendOptions(
+        service,
+        action,
+        conversation,
+        message_id,
+        ref_to,
+        time_to_live or None,
+    )
+    settings = loaded(config).settings
+    submissions = _submissions(settings, files, to, cpa, options, each=each)
+    return _sent(settings, submissions, timeout if wait else None, quiet=json)
 
 
 def _submissions(

@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("stop")(stop)
 
 
+@output.answers
 def serve(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No ready line and no closing words.")
@@ -46,49 +47,46 @@ def serve(
     config: Config = None,
     settings: Set = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Run the party's handler: send what is due, receive, deliver. Stop it with Ctrl-C.
 
     The ready line goes to standard output, logs to standard error or to log.file. SIGTERM and
     SIGINT stop it gracefully; even a kill -9 loses nothing.
     """
 
-    def work() -> Report:
-        from dataclasses import asdict
+    from dataclasses import asdict
 
-        from oncewire.entry.running import serving
-        from oncewire.entry.running.logs import Printed, start_logging
-        from oncewire.entry.running.serving import serve as run
-        from oncewire.errors import HandlerFailed
+    from oncewire.entry.running import serving
+    from oncewire.entry.running.logs import Printed, start_logging
+    from oncewire.entry.running.serving import serve as run
+    from oncewire.errors import HandlerFailed
 
-        found = loaded(config, settings).settings
-        if detach:
-            return _detached(found, settings or [])
-        log = found.log
-        start_logging(log.level, log.form.value, None if log.file is None else found.path(log.file))
+    found = loaded(config, settings).settings
+    if detach:
+        return _detached(found, settings or [])
+    log = found.log
+    start_logging(log.level, log.form.value, None if log.file is None else found.path(log.file))
 
-        def ready(running: LocalHandler) -> None:
-            if not quiet:
-                _say_ready(found.party.name, running.url, json=json)
-            if detached:
-                _let_go(log.form.value)
+    def ready(running: LocalHandler) -> None:
+        if not quiet:
+            _say_ready(found.party.name, running.url, json=json)
+        if detached:
+            _let_go(log.form.value)
 
-        try:
-            status = serving.run(run(found, ready))
-        except HandlerFailed as failure:
-            if isinstance(sys.stdout, Printed):
-                # Nobody listens any more, and the log has it.
-                raise typer.Exit(failure.exit_code) from failure
-            raise
-        if quiet or detached:
-            raise typer.Exit(output.OK)
-        summary = f"{status.party} stopped. Whatever was under way is kept."
-        if json:
-            _say_line({"ok": True, **asdict(status), "summary": summary})
-            raise typer.Exit(output.OK)
-        return Report({}, summary=summary)
-
-    output.answer(work, json=json)
+    try:
+        status = serving.run(run(found, ready))
+    except HandlerFailed as failure:
+        if isinstance(sys.stdout, Printed):
+            # Nobody listens any more, and the log has it.
+            raise typer.Exit(failure.exit_code) from failure
+        raise
+    if quiet or detached:
+        raise typer.Exit(output.OK)
+    summary = f"{status.party} stopped. Whatever was under way is kept."
+    if json:
+        _say_line({"ok": True, **asdict(status), "summary": summary})
+        raise typer.Exit(output.OK)
+    return Report({}, summary=summary)
 
 
 def _say_ready(party: str, url: str, *, json: bool) -> None:
@@ -142,37 +140,34 @@ def _detached(settings: Settings, given: list[str]) -> Report:
     )
 
 
+@output.answers
 def stop(
     parties: Annotated[
         list[Path] | None, typer.Argument(help="Folders of parties; none: this party.")
     ] = None,
     config: Config = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Stop handlers gracefully, wherever they were started. What is under way is kept."""
 
-    def work() -> Report:
-        from oncewire.errors import OncewireError
+    from oncewire.errors import OncewireError
 
-        rows, failed = [], []
-        named = [*(parties or ()), *((config,) if config else ())]
-        for folder in named or [None]:
-            try:
-                rows.append(_stopped(folder))
-            except OncewireError as error:
-                if len(named) < 2:
-                    raise
-                # The others are to be stopped all the same, and told of.
-                failed.append(error)
-        stopped = sum(1 for row in rows if row[2])
-        return Report(
-            listings=(Listing("parties", ("party", "pid", "stopped"), rows),),
-            problems=tuple(problem_of(error) for error in failed),
-            summary=f"{stopped} stopped." if stopped or failed else "None was running.",
-            exit_code=output.exit_code_of(failed[0]) if failed else output.OK,
-        )
-
-    output.answer(work, json=json)
+    rows, failed = [], []
+    named = [*(parties or ()), *((config,) if config else ())]
+    for folder in named or [None]:
+        try:
+            rows.append(_stopped(folder))
+        except OncewireError as error:
+            if len(named) < 2:
+                raise
+            # The others are to be stopped all the same, and told of.
+            failed.append(error)
+    stopped = sum(1 for row in rows if row[2])
+    return Report(
+        listings=(Listing("parties", ("party", "pid", "stopped"), rows),),
+        problems=tuple(problem_of(error) for error in failed),
+        summary=f"{stopped} stopped." if stopped or failed else "None was running.",
+        exit_code=output.exit_code_of(failed[0]) if failed else output.OK,
+    )
 
 
 def _stopped(folder: Path | None) -> tuple[str, int | None, bool]:

@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("verify")(verify)
 
 
+@output.answers
 def verify(
     parties: Annotated[
         list[Path] | None,
@@ -45,7 +46,7 @@ def verify(
     ] = False,
     config: Config = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Check every promise against the journal: nothing lost, nothing twice, nothing out of order.
 
     With several parties' folders both ends are compared; one that has no journal yet is named as
@@ -54,25 +55,22 @@ def verify(
     that two journals tell of is one. What is still here `oncewire status` counts as `kept`.
     """
 
-    def work() -> Report:
-        from oncewire.entry.doctor.judging import journal_rows, judge, with_inboxes
-        from oncewire.entry.party.settings import load
+    from oncewire.entry.doctor.judging import journal_rows, judge, with_inboxes
+    from oncewire.entry.party.settings import load
 
-        if parties:
-            chosen = [load(folder, environ={}).settings for folder in parties]
-        else:
-            chosen = [loaded(config).settings]
-        fresh = [party.party.name for party in chosen if not has_store(party)]
-        if len(fresh) < len(chosen):
-            # What the others have is judged; where nobody has anything the first of them says so.
-            chosen = [party for party in chosen if has_store(party)]
-        with output.progress("reading journals", None, quiet=json) as advance:
-            rows = [row for party in chosen for row in journal_rows(party, advance)]
-        verdict = with_inboxes(judge(rows, ended=ended, now=now()), chosen)
-        hints = _steps(verdict, chosen, "".join(f" {typed(folder)}" for folder in parties or ()))
-        return _report(verdict, ended=ended, hints=hints, fresh=fresh)
-
-    output.answer(work, json=json)
+    if parties:
+        chosen = [load(folder, environ={}).settings for folder in parties]
+    else:
+        chosen = [loaded(config).settings]
+    fresh = [party.party.name for party in chosen if not has_store(party)]
+    if len(fresh) < len(chosen):
+        # What the others have is judged; where nobody has anything the first of them says so.
+        chosen = [party for party in chosen if has_store(party)]
+    with output.progress("reading journals", None, quiet=json) as advance:
+        rows = [row for party in chosen for row in journal_rows(party, advance)]
+    verdict = with_inboxes(judge(rows, ended=ended, now=now()), chosen)
+    hints = _steps(verdict, chosen, "".join(f" {typed(folder)}" for folder in parties or ()))
+    return _report(verdict, ended=ended, hints=hints, fresh=fresh)
 
 
 def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, ...]:

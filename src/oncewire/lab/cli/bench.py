@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Listing, Report, here
 
 if TYPE_CHECKING:
     from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
@@ -66,6 +66,7 @@ Default = Annotated[
 Results = Annotated[Path | None, typer.Option(help="Keep a history and pictures in this folder.")]
 
 
+@output.answers
 def bench(
     benchmark: Annotated[
         Benchmark | None, typer.Argument(help="Which one; all of them, if none is named.")
@@ -85,8 +86,7 @@ def bench(
     peers: Peers = True,
     default: Default = True,
     results: Results = None,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Measure speed, each figure as a ratio to its limit in the same run.
 
     Two handlers, each a process of its own, exchange documents on this machine; the limit is the
@@ -94,33 +94,30 @@ def bench(
     that of two parties as `oncewire init` makes them, with TLS and signatures.
     """
 
-    def work() -> Report:
-        from oncewire.lab.bench.figures import Configuration, Plan
+    from oncewire.lab.bench.figures import Configuration, Plan
 
-        base = Configuration(
-            in_reply=not own_connection,
-            ordered=ordered,
-            signed=signed,
-            tls=tls,
-            by_socket=control_socket,
-            taken=taken,
+    base = Configuration(
+        in_reply=not own_connection,
+        ordered=ordered,
+        signed=signed,
+        tls=tls,
+        by_socket=control_socket,
+        taken=taken,
+    )
+    configurations = _configurations(base, in_flight or [64], size or [2048], every=every)
+    plan = Plan(seconds, repeats, peers, messages, default, _tell)
+    chosen = list(Benchmark) if benchmark is None else [benchmark]
+    found = []
+    for each in chosen:
+        _tell(each.value)
+        found.append(_run(each, configurations, plan))
+    saved = _saved(results, found)
+    reports = tuple(_report(each) for each in found)
+    if len(reports) == 1:
+        return Report(
+            reports[0].facts, reports[0].listings, summary=reports[0].summary, hints=saved
         )
-        configurations = _configurations(base, in_flight or [64], size or [2048], every=every)
-        plan = Plan(seconds, repeats, peers, messages, default, _tell)
-        chosen = list(Benchmark) if benchmark is None else [benchmark]
-        found = []
-        for each in chosen:
-            _tell(each.value)
-            found.append(_run(each, configurations, plan))
-        saved = _saved(results, found)
-        reports = tuple(_report(each) for each in found)
-        if len(reports) == 1:
-            return Report(
-                reports[0].facts, reports[0].listings, summary=reports[0].summary, hints=saved
-            )
-        return Report(parts=("benchmarks", reports), hints=saved)
-
-    output.answer(work, json=json)
+    return Report(parts=("benchmarks", reports), hints=saved)
 
 
 def _tell(stage: str) -> None:

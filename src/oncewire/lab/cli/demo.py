@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
 
 
+@output.answers
 def demo(
     folder: Annotated[
         Path, typer.Argument(help="Where everything is kept; made anew by each run.")
@@ -62,7 +63,7 @@ def demo(
         bool, typer.Option("--spark/--no-spark", help="Let Spark read both stores at the end.")
     ] = True,
     json: Json = False,
-) -> None:
+) -> Report:
     """Two parties over a network that loses, repeats, delays and reorders; one is killed.
 
     A buyer sends orders to a seller, each of them a process of its own. At the end both
@@ -72,19 +73,16 @@ def demo(
     the journals' verdict stands alone; with CI=true in the environment it is a failure.
     """
 
-    def work() -> Report:
-        from oncewire.lab.demo.play import Plan
-        from oncewire.lab.demo.ways import FAIR, STORM
+    from oncewire.lab.demo.play import Plan
+    from oncewire.lab.demo.ways import FAIR, STORM
 
-        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub)
-        if not json:
-            _announce(plan)
-        with _live(quiet=json) as watch:
-            outcome = _run(plan, watch)
-        books = _ask_spark(outcome, json=json) if spark else _left_out()
-        return _report(outcome, books)
-
-    output.answer(work, json=json)
+    plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub)
+    if not json:
+        _announce(plan)
+    with _live(quiet=json) as watch:
+        outcome = _run(plan, watch)
+    books = _ask_spark(outcome, json=json) if spark else _left_out()
+    return _report(outcome, books)
 
 
 def _run(plan: Plan, watch: Watch) -> DemoResult:

@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
             group.typer_instance.command("generate")(generate)
 
 
+@output.answers
 def generate(
     out: Annotated[Path, typer.Option("--out", help="Folder of the new lake.")],
     messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
@@ -35,39 +36,36 @@ def generate(
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
-) -> None:
+) -> Report:
     """Write the journals of a plausible year of business, with faults of every kind.
 
     Then `verify` must find exactly what --violations lists, and nothing else.
     """
 
-    def work() -> Report:
-        lake_at(out)
-        with session(master, settings_of(conf), json=json) as (spark, tell):
-            from oncewire.lab.sample_year.generate import generate as write
-            from oncewire.pipeline.lake.lake import Lake
+    lake_at(out)
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.lab.sample_year.generate import generate as write
+        from oncewire.pipeline.lake.lake import Lake
 
-            done = write(
-                spark,
-                Lake(out),
-                messages=messages,
-                seed=seed,
-                days=days,
-                violations=violations,
-                envelopes=envelopes,
-                tell=tell,
-            )
-        return Report(
-            facts={
-                "lake": str(out),
-                "messages": done.messages,
-                "rows": done.rows,
-                "nodes": done.nodes,
-                "faults": done.violations,
-                "envelopes": done.envelopes,
-                "seed": seed,
-            },
-            hints=(f"oncewire pipeline verify --lake {quote(str(out))}",),
+        done = write(
+            spark,
+            Lake(out),
+            messages=messages,
+            seed=seed,
+            days=days,
+            violations=violations,
+            envelopes=envelopes,
+            tell=tell,
         )
-
-    output.answer(work, json=json)
+    return Report(
+        facts={
+            "lake": str(out),
+            "messages": done.messages,
+            "rows": done.rows,
+            "nodes": done.nodes,
+            "faults": done.violations,
+            "envelopes": done.envelopes,
+            "seed": seed,
+        },
+        hints=(f"oncewire pipeline verify --lake {quote(str(out))}",),
+    )

@@ -177,6 +177,7 @@ def register(app: typer.Typer) -> None:
     app.command("simulate")(simulate)
 
 
+@output.answers
 def simulate(
     context: typer.Context,
     seed: Annotated[int, typer.Option(help="One run; the same seed gives the same run.")] = 1,
@@ -206,7 +207,7 @@ def simulate(
     agreement: AgreementFile = None,
     agreement_text: Annotated[str, typer.Option(hidden=True)] = "",
     json: Json = False,
-) -> None:
+) -> Report:
     """Run handlers over a simulated network, disk and clock, and check every promise.
 
     Days of traffic take seconds. Any broken promise ends with status 1 and the command
@@ -214,37 +215,34 @@ def simulate(
     that break it.
     """
 
-    def work() -> Report:
-        from oncewire.lab.simulation.network import Options
-        from oncewire.message.instant import parse_duration
+    from oncewire.lab.simulation.network import Options
+    from oncewire.message.instant import parse_duration
 
-        _check_counts(context, wild=wild)
-        if wild:
-            return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
-        options = Options(
-            messages=messages,
-            hops=hops,
-            loss=loss,
-            duplicate=duplicate,
-            reorder=reorder,
-            corrupt=corrupt,
-            crash=crash,
-            partition=partition,
-            disk_full=disk_full,
-            window=window,
-            flow=flow,
-            profile=profile,
-            hop_mode=hop_mode,
-            agreement=_policies(agreement, agreement_text),
-            timeout=parse_duration(timeout),
-            retry_interval=parse_duration(retry_interval),
-            retries=retries,
-            persist_duration=parse_duration(persist_duration),
-            abandon=abandon,
-        )
-        return _report(list(_runs(options, _wanted(seed, seeds), quiet=json)), many=bool(seeds))
-
-    output.answer(work, json=json)
+    _check_counts(context, wild=wild)
+    if wild:
+        return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
+    options = Options(
+        messages=messages,
+        hops=hops,
+        loss=loss,
+        duplicate=duplicate,
+        reorder=reorder,
+        corrupt=corrupt,
+        crash=crash,
+        partition=partition,
+        disk_full=disk_full,
+        window=window,
+        flow=flow,
+        profile=profile,
+        hop_mode=hop_mode,
+        agreement=_policies(agreement, agreement_text),
+        timeout=parse_duration(timeout),
+        retry_interval=parse_duration(retry_interval),
+        retries=retries,
+        persist_duration=parse_duration(persist_duration),
+        abandon=abandon,
+    )
+    return _report(list(_runs(options, _wanted(seed, seeds), quiet=json)), many=bool(seeds))
 
 
 def _check_counts(context: typer.Context, *, wild: bool) -> None:
