@@ -12,7 +12,7 @@ from email.header import decode_header, make_header
 from typing import BinaryIO, Protocol
 from urllib.parse import quote, unquote
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.message.ids import check_id, check_text
 from oncewire.message.quick import quick
 
@@ -294,8 +294,12 @@ class DistantPayload(Payload):
             return file.read()
 
     def open(self) -> BinaryIO:
-        """See `Payload`."""
-        return self.content.open()
+        """See `Payload`. Where its digest is known, its last bytes are given only if all of them
+        have it: StoreDamaged."""
+        file = self.content.open()
+        if not self.digest:
+            return file
+        return io.BufferedReader(_ProvedFile(file, self), _PROVED_AT_ONCE)
 
     # What compares or prints a payload must not read it.
 
@@ -307,6 +311,40 @@ class DistantPayload(Payload):
 
     def __repr__(self) -> str:
         return f"DistantPayload({self.content_id!r}, {self.media_type!r}, size={self.size})"
+
+
+_PROVED_AT_ONCE = 1024 * 1024
+
+
+class _ProvedFile(io.RawIOBase):
+    """A file that is digested as it is read: what lies elsewhere may change until that moment."""
+
+    def __init__(self, file: BinaryIO, payload: Payload) -> None:
+        self._file, self._payload = file, payload
+        self._digest, self._left = hashlib.sha256(), payload.size
+
+    def readable(self) -> bool:
+        """It is read, and nothing else."""
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """Fill the buffer as far as there is something; 0 at the end."""
+        piece = self._file.read(min(len(buffer), self._left))
+        self._digest.update(piece)
+        self._left -= len(piece)
+        ends = not piece or not self._left
+        if ends and (self._left or self._digest.hexdigest() != self._payload.digest):
+            raise StoreDamaged(
+                f"the bytes of payload {self._payload.content_id} are not what arrived",
+                remedy="put its file back from a backup of the spool",
+            )
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        """See `io.IOBase`."""
+        self._file.close()
+        super().close()
 
 
 def distant(payload: Payload, content: Content) -> DistantPayload:
