@@ -185,7 +185,7 @@ def explain(
     """Why the message is where it is, in one sentence for people.
 
     `outlook` is what the journal cannot tell: what has to happen before a message that is under
-    way goes on.
+    way goes on, and of a document that failed, which part did and why.
     """
     told = list(rows)
     outcome = fold_outcome(told, terms)
@@ -268,18 +268,16 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
         return _delivered(outcome)
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
     told = "; its From Party was told" if outcome.notified else ""
+    reason = outlook or "a part of it failed" if outcome.reason == "part" else outcome.reason
     if outcome.outcome is Outcome.NOT_DELIVERED:
-        return f"Not delivered: {outcome.reason}{told}."
+        return f"Not delivered: {reason}{told}."
     if outcome.outcome is Outcome.UNKNOWN:
         in_parts = outcome.document and not outcome.attempts
         sent = f"{tries}, never acknowledged"
         if in_parts:
             sent = "in parts, not all of them acknowledged"
         whose = "the status of its parts" if in_parts else "its status"
-        return (
-            f"Unknown: sent {sent} ({outcome.reason}){told}; "
-            f"ask for {whose} or reconcile to settle it."
-        )
+        return f"Unknown: sent {sent} ({reason}){told}; ask for {whose} or reconcile to settle it."
     if outcome.outcome is Outcome.SENT:
         if outcome.refusal is not None:
             who = outcome.refused_by or "its receiver"

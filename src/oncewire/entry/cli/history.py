@@ -130,7 +130,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         ),
     }
     place = at_party(settings)
-    told = explain(rows, outlook=outlook(reader, found, now(), place))
+    told = explain(rows, outlook=outlook(reader, found, now(), settings))
     hops = _trail(rows + _rows_elsewhere(found, others), parts)
     hints = [f"oncewire why {quote(found)}{place}"]
     if "parts" in known:
@@ -321,7 +321,7 @@ def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[s
     with open_readers(settings).reader() as reader:
         found = find_id(reader, message_id)
         rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), at_party(settings))
+        then = outlook(reader, found, now(), settings)
     return found, rows + _rows_elsewhere(found, others), then
 
 

@@ -56,6 +56,7 @@ class Finding:
     fix: str = ""
 
 
+SIGNED_READ = 200
 REFUSALS_READ = 2_000
 """More rows than a store keeps of refused messages."""
 
@@ -285,7 +286,8 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
     left = (not_after - now) // DAY
     when = format_instant(not_after)[:10]
     if left < 0:
-        return Finding(what, Grade.BAD, f"ended {number_of(-left, 'day')} ago, on {when}", fix)
+        ago = f"{number_of(-left - 1, 'day')} ago" if left < -1 else "less than a day ago"
+        return Finding(what, Grade.BAD, f"ended {ago}, on {when}", fix)
     grade = Grade.WARNING if left < SOON_DAYS else Grade.GOOD
     said = f"{number_of(left, 'day')} left, until {when}"
     return Finding(what, grade, said, fix if left < SOON_DAYS else "")
@@ -326,21 +328,35 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
         yield Finding("clock", Grade.GOOD, f"{format_instant(now)[:19]}Z, never seen later")
 
 
-def check_kept(settings: Settings) -> Iterator[Finding]:
-    """How much is kept, and whether what is old goes."""
+def check_kept(settings: Settings, now: Instant) -> Iterator[Finding]:
+    """How much is kept, whether what is old goes, and what of ours is signed as nobody may believe
+    any more."""
+    from oncewire.entry.messages.stored import outworn
     from oncewire.entry.running.assemble import open_readers
+    from oncewire.protocol.states import OutgoingState
 
     try:
         readers = open_readers(settings)
         with readers.reader() as reader:
             kept, removed = sum(reader.counts().values()), reader.last_removal()
             refusals = reader.refusals(REFUSALS_READ)
+            under_way = reader.outgoing_list(states=(OutgoingState.OUTSTANDING,), limit=SIGNED_READ)
+            ids = (each.outgoing.message_id for each in under_way)
+            worn = [found for found in ids if outworn(settings, reader, found, now)]
         readers.close()
     except (NotHere, StoreReplaced):
         return
     except StoreProblem as error:
         yield Finding("database", Grade.BAD, error.problem, error.remedy)
         return
+    if worn:
+        yield Finding(
+            "under way",
+            Grade.WARNING,
+            f"{number_of(len(worn), 'message', 'is')} signed with a certificate that ended or was "
+            "ours before: who does not believe it any more refuses them",
+            f"`oncewire why {worn[0]}` says what to do",
+        )
     when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
     said = when or "none was old enough to be removed yet"
     yield Finding("retention", Grade.GOOD, f"{number_of(kept, 'message', 'is')} kept; {said}")
