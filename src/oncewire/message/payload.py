@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.errors import MessageError
 from email.header import decode_header, make_header
@@ -133,6 +134,7 @@ def _in_pieces(parameters: dict[str, str], name: str) -> str:
 
 PAYLOADS_MAX = 100
 """Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
+_AT_ONCE = 1024 * 1024
 
 # type/subtype of tokens, and whatever parameters follow on the same line (RFC 2045 §5.1).
 _MEDIA_TYPE = re.compile(
@@ -297,9 +299,7 @@ class DistantPayload(Payload):
         """See `Payload`. Where its digest is known, its last bytes are given only if all of them
         have it: StoreDamaged."""
         file = self.content.open()
-        if not self.digest:
-            return file
-        return io.BufferedReader(_ProvedFile(file, self), _PROVED_AT_ONCE)
+        return as_file(_proved(file, self), file.close) if self.digest else file
 
     # What compares or prints a payload must not read it.
 
@@ -313,37 +313,50 @@ class DistantPayload(Payload):
         return f"DistantPayload({self.content_id!r}, {self.media_type!r}, size={self.size})"
 
 
-_PROVED_AT_ONCE = 1024 * 1024
-
-
-class _ProvedFile(io.RawIOBase):
+def _proved(file: BinaryIO, payload: Payload) -> Iterator[bytes]:
     """A file that is digested as it is read: what lies elsewhere may change until that moment."""
+    digest, left = hashlib.sha256(), payload.size
+    while left > 0:
+        piece = file.read(min(_AT_ONCE, left))
+        digest.update(piece)
+        left -= len(piece)
+        if not piece or (not left and digest.hexdigest() != payload.digest):
+            raise StoreDamaged(
+                f"the bytes of payload {payload.content_id} are not what arrived",
+                remedy="put its file back from a backup of the spool",
+            )
+        yield piece
 
-    def __init__(self, file: BinaryIO, payload: Payload) -> None:
-        self._file, self._payload = file, payload
-        self._digest, self._left = hashlib.sha256(), payload.size
+
+def as_file(pieces: Iterator[bytes], close: Callable[[], object] | None = None) -> BinaryIO:
+    """Pieces as a file that is open for reading them, one after the other; `close` ends it."""
+    return io.BufferedReader(_PiecesFile(pieces, close), _AT_ONCE)
+
+
+class _PiecesFile(io.RawIOBase):
+    def __init__(self, pieces: Iterator[bytes], close: Callable[[], object] | None) -> None:
+        self._pieces, self._close = pieces, close
+        self._piece = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is read, and nothing else."""
         return True
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        """Fill the buffer as far as there is something; 0 at the end."""
-        piece = self._file.read(min(len(buffer), self._left))
-        self._digest.update(piece)
-        self._left -= len(piece)
-        ends = not piece or not self._left
-        if ends and (self._left or self._digest.hexdigest() != self._payload.digest):
-            raise StoreDamaged(
-                f"the bytes of payload {self._payload.content_id} are not what arrived",
-                remedy="put its file back from a backup of the spool",
-            )
-        buffer[: len(piece)] = piece
-        return len(piece)
+        while not self._piece:
+            following = next(self._pieces, None)
+            if following is None:
+                return 0
+            if not isinstance(following, bytes):
+                raise InvalidValue("a document is a file of text", remedy="open it with mode 'rb'")
+            self._piece = memoryview(following)
+        count = min(len(buffer), len(self._piece))
+        buffer[:count] = self._piece[:count]
+        self._piece = self._piece[count:]
+        return count
 
     def close(self) -> None:
-        """See `io.IOBase`."""
-        self._file.close()
+        if self._close is not None:
+            self._close()
         super().close()
 
 

@@ -329,8 +329,7 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
 
 
 def check_kept(settings: Settings, now: Instant) -> Iterator[Finding]:
-    """How much is kept, whether what is old goes, and what of ours is signed as nobody may believe
-    any more."""
+    """How much is kept, whether what is old goes, and what an old key of ours signed."""
     from oncewire.entry.messages.stored import outworn
     from oncewire.entry.running.assemble import open_readers
     from oncewire.protocol.states import OutgoingState
