@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -273,7 +273,25 @@ class PartContent:
     def open(self) -> BinaryIO:
         """See `message.payload.Content`."""
         file = self.file()
-        return as_file(_part(file, self), file.close)
+        return as_file(self.read(file), file.close)
+
+    def read(self, file: BinaryIO) -> Iterator[bytes]:
+        """The bytes of the part in its file, decoded; at their end the file is closed."""
+        undo = None if is_identity(self.encoding) else decoder(self.encoding)
+        with file:
+            file.seek(self.offset)
+            left = self.length
+            while left > 0:
+                piece = file.read(min(BUFFER, left))
+                if not piece:
+                    raise StoreDamaged(
+                        f"a file of the spool ends {left:,} bytes too soon",
+                        remedy="put it back from a backup",
+                    )
+                left -= len(piece)
+                yield piece if undo is None else undo.feed(piece)
+        if undo is not None:
+            yield undo.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,34 +303,9 @@ class JoinedContent:
 
     def open(self) -> BinaryIO:
         """See `message.payload.Content`."""
-        pieces = _joined(self.pieces)
+        # No more than one of the files is open.
+        pieces = (data for each in self.pieces for data in each.read(each.file()))
         return as_file(pieces, pieces.close)
-
-
-def _joined(pieces: Iterable[PartContent]) -> Generator[bytes, None, None]:
-    """Files that are read as one; no more than one of them is open."""
-    for piece in pieces:
-        with piece.open() as file:
-            while data := file.read(BUFFER):
-                yield data
-
-
-def _part(file: BinaryIO, part: PartContent) -> Iterator[bytes]:
-    """The bytes of a part in its file, decoded."""
-    undo = None if is_identity(part.encoding) else decoder(part.encoding)
-    file.seek(part.offset)
-    left = part.length
-    while left > 0:
-        piece = file.read(min(BUFFER, left))
-        if not piece:
-            raise StoreDamaged(
-                f"a file of the spool ends {left:,} bytes too soon",
-                remedy="put it back from a backup",
-            )
-        left -= len(piece)
-        yield piece if undo is None else undo.feed(piece)
-    if undo is not None:
-        yield undo.finish()
 
 
 # Accepted: a stored message as it was accepted.
