@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,6 +151,42 @@ def test_a_key_follows_another_while_both_are_valid(met: Path, secured: Served) 
     assert send(met) == "delivered"
     run("partner", "revoke", "acme", "--all-but-newest", "-c", "globex")
     assert send(met) == "delivered"
+
+
+def test_what_an_old_key_signed_is_told_of_with_what_settles_it(met: Path, secured: Served) -> None:
+    """It is sent again as it is, so a partner that dropped the key refuses it for ever."""
+    secured.stop("globex")
+    (met / "order.xml").write_text("<order/>")
+    (sent,) = run_json("send", "order.xml", "--to", "globex", "-c", "acme")["messages"]
+    message_id = sent["message_id"]
+    _until_tried(message_id)
+    assert "signed with" not in run_json("why", message_id, "-c", "acme")["why"]
+    run("keys", "next", "-c", "acme")
+    run("partner", "card", "-c", "acme", "-o", "acme.card.toml")
+    run("partner", "add", "acme.card.toml", "--roll-over", "-c", "globex")
+    run("partner", "revoke", "acme", "--all-but-newest", "-c", "globex")
+    run("keys", "switch", "-c", "acme")
+    secured.start("globex")
+    why = run_json("why", message_id, "-c", "acme")["why"]
+    assert "signed with a certificate that was ours before" in why
+    assert f"`oncewire abandon {message_id} -c acme`" in why
+    (worn,) = [
+        one for one in run_json("doctor", "-c", "acme")["checks"] if one["what"] == "under way"
+    ]
+    assert (worn["grade"], message_id in worn["fix"]) == ("warning", True)
+    (asked,) = run_json("ask", message_id, "-c", "acme", exit_code=1)["done"]
+    assert asked["answer"] == "NotRecognized"
+    run("abandon", message_id, "--yes", "-c", "acme")
+    assert send(met) == "delivered"
+    assert "under way" not in {one["what"] for one in run_json("doctor", "-c", "acme")["checks"]}
+
+
+def _until_tried(message_id: str) -> None:
+    for _ in range(200):
+        if "failed" in run_json("why", message_id, "-c", "acme")["why"]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("it was not tried")
 
 
 def test_a_key_that_is_used_too_early_is_told_of_on_both_sides(met: Path, secured: Served) -> None:

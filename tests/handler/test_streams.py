@@ -9,7 +9,7 @@ import hashlib
 import io
 import random
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -266,6 +266,46 @@ async def test_a_file_that_has_changed_is_given_to_nobody(
         with file.open("r+b") as changed:
             changed.seek(MEGABYTE)
             changed.write(b"another document")
+        assert await beta.take() == []
+        with beta.engine.context.store.reader() as reader:
+            (incident,) = reader.incidents()
+        assert "no longer say what was accepted" in incident.reason
+
+
+def altered(file: Path) -> None:
+    with file.open("r+b") as changed:
+        changed.seek(MEGABYTE)
+        changed.write(b"another document")
+
+
+def shortened(file: Path) -> None:
+    with file.open("r+b") as changed:
+        changed.truncate(MEGABYTE)
+
+
+@pytest.mark.parametrize("harm", [altered, shortened])
+async def test_a_file_that_changes_after_its_proof_is_not_read_to_its_end(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    """S15: whoever reads a document learns it before he has its last bytes, and the next
+    hand-over, which proves the file again, calls the operator."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    async with (
+        serving(tmp_path, "beta", "alpha", ports, extra=FAST_SYNC) as beta,
+        serving(tmp_path, "alpha", "beta", ports, extra=FAST_SYNC) as alpha,
+    ):
+        content = LongContent(2 * MEGABYTE)
+        sent = await alpha.send(submission(content))
+        assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+        beta.lease = 0
+        # It has just arrived, so it is given without being read.
+        (taken,) = await beta.take()
+        (payload,) = taken.payloads
+        harm(next((tmp_path / "beta.db.spool").iterdir()))
+        with payload.open() as file, pytest.raises(StoreDamaged):
+            file.read(content.size)
+        with pytest.raises(StoreDamaged):
+            assert payload.data
         assert await beta.take() == []
         with beta.engine.context.store.reader() as reader:
             (incident,) = reader.incidents()

@@ -260,3 +260,8 @@ def test_of_a_document_in_parts_nobody_says_that_it_was_sent_no_times() -> None:
         "Unknown: sent in parts, not all of them acknowledged (no word of part 2); "
         "ask for the status of its parts or reconcile to settle it."
     )
+    failed = whole._replace(outcome=Outcome.NOT_DELIVERED, reason="part")
+    assert sentence(failed) == "Not delivered: a part of it failed."
+    assert sentence(failed, outlook="part 2 of 3: it was refused") == (
+        "Not delivered: part 2 of 3: it was refused."
+    )

@@ -7,12 +7,13 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.store import spool as write_through
 from oncewire.store.memory.store import MemorySpool
 from oncewire.store.spool import FileSpool
@@ -59,6 +60,32 @@ def test_no_other_name_is_ever_opened(spool: Spool, name: str) -> None:
 def test_a_missing_file_is_said_to_be_missing(spool: Spool) -> None:
     with pytest.raises(StoreProblem, match="a" * 64):
         spool.open("a" * 64)
+
+
+@pytest.mark.parametrize("instead", ["pipe", "link to a pipe", "folder", "link to nothing"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, instead: str) -> None:
+    """Who opens a pipe waits for its writer: nobody would hear of the message it stands for."""
+    spool = FileSpool(tmp_path / "spool")
+    name, _ = spool.put([b"content"])
+    path = tmp_path / "spool" / name
+    path.unlink()
+    if instead == "folder":
+        path.mkdir()
+    elif instead == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / "pipe")
+        if instead == "link to a pipe":
+            os.mkfifo(tmp_path / "pipe")
+    found = Future[Exception]()
+
+    def look() -> None:
+        with pytest.raises(StoreDamaged) as problem:
+            spool.open(name)
+        found.set_result(problem.value)
+
+    threading.Thread(target=look, daemon=True).start()
+    assert name in str(found.result(10))
 
 
 def test_only_files_that_nobody_names_are_removed(spool: Spool) -> None:

@@ -185,7 +185,7 @@ def explain(
     """Why the message is where it is, in one sentence for people.
 
     `outlook` is what the journal cannot tell: what has to happen before a message that is under
-    way goes on.
+    way goes on, and of a document that failed, which part did and why.
     """
     told = list(rows)
     outcome = fold_outcome(told, terms)
@@ -277,15 +277,16 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
         return _delivered(outcome)
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
     told = "; its From Party was told" if outcome.notified else ""
+    reason = outlook or "a part of it failed" if outcome.reason == "part" else outcome.reason
     if outcome.outcome is Outcome.NOT_DELIVERED:
-        return _not_delivered(outcome, told)
+        return _not_delivered(outcome, reason, told)
     if outcome.outcome is Outcome.UNKNOWN:
         in_parts = outcome.document and not outcome.attempts
-        sent = f"{tries}, never acknowledged ({outcome.reason})"
+        sent = f"{tries}, never acknowledged ({reason})"
         if outcome.refusal is not None:
             sent = f"{tries}, answered with {outcome.refusal}"
         if in_parts:
-            sent = f"in parts, not all of them acknowledged ({outcome.reason})"
+            sent = f"in parts, not all of them acknowledged ({reason})"
         whose = "the status of its parts" if in_parts else "its status"
         return f"Unknown: sent {sent}{told}; ask for {whose} or reconcile to settle it."
     if outcome.outcome is Outcome.SENT:
@@ -304,14 +305,14 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     return f"Queued: it was not sent yet{then}."
 
 
-def _not_delivered(outcome: MessageOutcome, told: str) -> str:
+def _not_delivered(outcome: MessageOutcome, reason: str | None, told: str) -> str:
     if outcome.given_up_by is not None:
         return (
             f"Lost: it arrived, and {outcome.given_up_by} gave it up there; no application has "
             "confirmed it, and its sender takes it for delivered."
         )
-    if outcome.sender is not None or outcome.received_at is None:
-        return f"Not delivered: {outcome.reason}{told}."
+    if outcome.sender is not None or outcome.document or outcome.received_at is None:
+        return f"Not delivered: {reason}{told}."
     given = "is not given it again" if outcome.handed_over else "is never given it"
     return f"Not delivered: it arrived, but the application {given}: {outcome.reason}."
 

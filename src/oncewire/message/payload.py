@@ -6,13 +6,14 @@ import hashlib
 import io
 import re
 import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.errors import MessageError
 from email.header import decode_header, make_header
 from typing import BinaryIO, Protocol
 from urllib.parse import quote, unquote
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.message.ids import check_id, check_text
 from oncewire.message.quick import quick
 
@@ -133,6 +134,7 @@ def _in_pieces(parameters: dict[str, str], name: str) -> str:
 
 PAYLOADS_MAX = 100
 """Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
+_AT_ONCE = 1024 * 1024
 
 # type/subtype of tokens, and whatever parameters follow on the same line (RFC 2045 §5.1).
 _MEDIA_TYPE = re.compile(
@@ -294,8 +296,10 @@ class DistantPayload(Payload):
             return file.read()
 
     def open(self) -> BinaryIO:
-        """See `Payload`."""
-        return self.content.open()
+        """See `Payload`. Where its digest is known, its last bytes are given only if all of them
+        have it: StoreDamaged."""
+        file = self.content.open()
+        return as_file(_proved(file, self), file.close) if self.digest else file
 
     # What compares or prints a payload must not read it.
 
@@ -307,6 +311,53 @@ class DistantPayload(Payload):
 
     def __repr__(self) -> str:
         return f"DistantPayload({self.content_id!r}, {self.media_type!r}, size={self.size})"
+
+
+def _proved(file: BinaryIO, payload: Payload) -> Iterator[bytes]:
+    """A file that is digested as it is read: what lies elsewhere may change until that moment."""
+    digest, left = hashlib.sha256(), payload.size
+    while left > 0:
+        piece = file.read(min(_AT_ONCE, left))
+        digest.update(piece)
+        left -= len(piece)
+        if not piece or (not left and digest.hexdigest() != payload.digest):
+            raise StoreDamaged(
+                f"the bytes of payload {payload.content_id} are not what arrived",
+                remedy="put its file back from a backup of the spool",
+            )
+        yield piece
+
+
+def as_file(pieces: Iterator[bytes], close: Callable[[], object] | None = None) -> BinaryIO:
+    """Pieces as a file that is open for reading them, one after the other; `close` ends it."""
+    return io.BufferedReader(_PiecesFile(pieces, close), _AT_ONCE)
+
+
+class _PiecesFile(io.RawIOBase):
+    def __init__(self, pieces: Iterator[bytes], close: Callable[[], object] | None) -> None:
+        self._pieces, self._close = pieces, close
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        while not self._piece:
+            following = next(self._pieces, None)
+            if following is None:
+                return 0
+            if not isinstance(following, bytes):
+                raise InvalidValue("a document is a file of text", remedy="open it with mode 'rb'")
+            self._piece = memoryview(following)
+        count = min(len(buffer), len(self._piece))
+        buffer[:count] = self._piece[:count]
+        self._piece = self._piece[count:]
+        return count
+
+    def close(self) -> None:
+        if self._close is not None:
+            self._close()
+        super().close()
 
 
 def distant(payload: Payload, content: Content) -> DistantPayload:

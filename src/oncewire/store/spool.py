@@ -386,6 +386,10 @@ class FileSpool:
         """See `spool_contract.Spool`."""
         path = self._directory / check_name(name)
         try:
+            # Who opens a pipe, or a link to one, waits for its writer for ever.
+            if not path.is_file():
+                path.stat()
+                raise OSError(errno.EINVAL, "it is no file")
             return path.open("rb")
         except OSError as error:
             raise StoreDamaged(

@@ -13,10 +13,11 @@ import pytest
 
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
+from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, NotHere
-from tests.entry.served import Served
+from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
 
 MEGABYTE = 1024 * 1024
@@ -67,6 +68,27 @@ def test_a_large_file_goes_through_the_control_sockets_of_both(
     path = Path(files[0])
     assert path.name.endswith(f".1.{large.name}")
     assert digest(path) == digest(large)
+
+
+def test_of_a_document_that_failed_it_is_said_which_part_did_and_why(
+    pair: Path, large: Path
+) -> None:
+    """The document's own journal has no more than that a part failed."""
+    split = {"payload.max_size": "2_000_000", "wire.extensions": '["split"]'}
+    for name, other, more in (
+        ("acme", "globex", {}),
+        ("globex", "acme", {"payload.max_document": "2_500_000"}),
+    ):
+        path = pair / name / "agreements" / f"{other}.toml"
+        path.write_text(with_values(path.read_text(), split | more))
+    with both_served(pair):
+        acme = pair / "acme"
+        sent = run_json("send", large, "--to", "globex", "--wait", "-c", acme, exit_code=1)
+        (message,) = sent["messages"]
+        why = run_json("why", message["message_id"], "-c", acme)["why"]
+    assert message["state"] == "not_delivered"
+    assert "of 2: " in why
+    assert "max_document" in why
 
 
 KIND = "application/vnd.oasis.opendocument.spreadsheet"

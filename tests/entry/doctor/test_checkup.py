@@ -12,6 +12,7 @@ from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.files import size_of
+from oncewire.entry.party.keys import describe_keys
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld
@@ -97,6 +98,10 @@ def test_a_missing_folder_is_bad(settings: Settings) -> None:
     assert by_name(checkup.check_store(elsewhere))["store"].grade is Grade.BAD
 
 
+def own_files(settings: Settings) -> tuple[Path, Path]:
+    return settings.path(settings.keys.certificate), settings.path(settings.keys.key)
+
+
 def test_certificates_with_days_left(settings: Settings) -> None:
     found = by_name(checkup.check_certificates(settings, NOW))
     assert {one.grade for one in found.values()} == {Grade.GOOD}
@@ -105,6 +110,10 @@ def test_certificates_with_days_left(settings: Settings) -> None:
     late = by_name(checkup.check_certificates(settings, NOW + 800 * DAY))
     assert late["our certificate"].grade is late["certificate of globex"].grade is Grade.BAD
     assert "days ago" in late["certificate of globex"].finding
+    ended = describe_keys(*own_files(settings)).not_after
+    for past, said in ((SECOND, "less than a day ago"), (DAY + SECOND, "1 day ago")):
+        just = by_name(checkup.check_certificates(settings, ended + past))["our certificate"]
+        assert f"ended {said}, on" in just.finding
     settings.path(settings.keys.key).chmod(0o644)
     (settings.path(settings.keys.partners) / "globex.crt").write_text("rubbish")
     worse = by_name(checkup.check_certificates(settings, NOW))

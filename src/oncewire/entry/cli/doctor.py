@@ -83,7 +83,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         found += checkup.check_certificates(settings, now(), kept)
         advance(1)
         found += checkup.check_clock(settings, now())
-        found += checkup.check_kept(settings)
+        found += checkup.check_kept(settings, now())
         advance(1)
         found += problems
         found += check_agreed(settings, now(), kept)

@@ -119,7 +119,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         ),
     }
     place = at_party(settings)
-    told = explain(rows, outlook=outlook(reader, found, now(), place))
+    told = explain(rows, outlook=outlook(reader, found, now(), settings))
     hops = _trail(rows + _rows_elsewhere(found, others), parts)
     hints = [f"oncewire why {quote(found)}{place}"]
     if "parts" in known:
@@ -313,7 +313,7 @@ def _rows_of(
     with open_readers(settings).reader() as reader:
         found, place = find_id(reader, message_id), at_party(settings)
         rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), place)
+        then = outlook(reader, found, now(), settings)
         steps = resolving(reader, found, now(), place)
     return found, rows + _rows_elsewhere(found, others), then, steps
 

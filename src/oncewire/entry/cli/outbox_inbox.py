@@ -49,18 +49,20 @@ SOON = 30 * SECOND
 """Nobody need be told how not to wait for what comes sooner."""
 
 
-def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> str:
-    """What must happen before a message that we send goes on; empty when nothing has to.
-
-    `place` is what a command needs to find the party from here.
+def outlook(reader: Reader, message_id: str, now: Instant, settings: Settings) -> str:
+    """What must happen before a message that we send goes on; empty when nothing has to. Of one
+    that is over, the reason that its notice gives.
     """
+    from oncewire.entry.messages.stored import outworn
     from oncewire.handler.perform import receiver_key
     from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 
     stored = reader.outgoing(message_id)
-    if stored is None or stored.outgoing.state in FINAL_OUTGOING:
+    if stored is None:
         return ""
-    sent = stored.outgoing
+    sent, place = stored.outgoing, at_party(settings)
+    if sent.state in FINAL_OUTGOING:
+        return sent.reason
     channels = {each_channel.key: each_channel for each_channel in reader.channels()[0]}
     channel = channels.get(sent.channel or "")
     if channel is not None and channel.suspended:
@@ -93,7 +95,15 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
     if sent.attempts == 0:
         return f"the first try is at {moment(due)}"
     sooner = "" if due - now < SOON else f"; `oncewire resume {quote(message_id)}{place}` tries now"
-    return f"the next try (or, after the last one, the verdict) is at {moment(due)}{sooner}"
+    said = f"the next try (or, after the last one, the verdict) is at {moment(due)}{sooner}"
+    if old := outworn(settings, reader, message_id, now):
+        named = f"{quote(message_id)}{place}"
+        return (
+            f"{said}; {old}, and whoever does not believe that any more refuses it: ask "
+            f"(`oncewire ask {named}`), and if it is not known there give it up (`oncewire abandon "
+            f"{named}`) and send the document as a new message"
+        )
+    return said
 
 
 def _parts_that_wait(reader: Reader, stored: StoredOutgoing, now: Instant, place: str) -> str:

@@ -607,7 +607,7 @@ def switch(config: Config = None) -> Report:
     return Report(
         {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
         summary=f"{here(used.certificate)} is our certificate now.",
-        hints=(f"partners may drop the old one: {drop}",),
+        hints=(f"partners may drop the old one when what it signed is acknowledged: {drop}",),
     )
 
 

@@ -200,7 +200,7 @@ def _sent_report(
         with readers.reader() as reader:
             journal, stored = reader.journal_of(message_id), reader.outgoing(message_id)
             if len(rows) == 1:
-                then = outlook(reader, message_id, now(), at_party(settings))
+                then = outlook(reader, message_id, now(), settings)
                 sentence = explain(journal, outlook=then)
         outcome = fold_outcome(journal)
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000

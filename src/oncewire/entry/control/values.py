@@ -213,7 +213,7 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
 
 
 def _part_of(payload: Payload) -> Part:
-    return payload.content if isinstance(payload, DistantPayload) else content(payload)
+    return payload if isinstance(payload, DistantPayload) else content(payload)
 
 
 _SUBMISSION = {each.name for each in fields(Submission)} | {"service_type"}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from oncewire.agreement.check.exposure import EXPIRING_SOON
 from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.files import number_of, size_of
+from oncewire.entry.messages.stored import outworn
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.party.importing import other_certificate
 from oncewire.entry.running.assemble import (
@@ -33,6 +34,7 @@ from oncewire.entry.running.transports import mailbox_settings, other_transports
 from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
+from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Finding:
     fix: str = ""
 
 
+SIGNED_READ = 200
 SOON_DAYS = 30
 SPACE_LOW = 1024**3
 SKEW_MAX: Duration = 30 * SECOND
@@ -306,7 +309,8 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
     left = (not_after - now) // DAY
     when = format_instant(not_after)[:10]
     if left < 0:
-        return Finding(what, Grade.BAD, f"ended {number_of(-left, 'day')} ago, on {when}", fix)
+        ago = f"{number_of(-left - 1, 'day')} ago" if left < -1 else "less than a day ago"
+        return Finding(what, Grade.BAD, f"ended {ago}, on {when}", fix)
     grade = Grade.WARNING if left < SOON_DAYS else Grade.GOOD
     said = f"{number_of(left, 'day')} left, until {when}"
     return Finding(what, grade, said, fix if left < SOON_DAYS else "")
@@ -345,20 +349,31 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
         yield Finding("clock", Grade.GOOD, f"{format_instant(now)[:19]}Z, never seen later")
 
 
-def check_kept(settings: Settings) -> Iterator[Finding]:
-    """How much is kept, and whether what is old goes."""
+def check_kept(settings: Settings, now: Instant) -> Iterator[Finding]:
+    """How much is kept, whether what is old goes, and what an old key of ours signed."""
     try:
         readers = open_readers(settings)
         with readers.reader() as reader:
             kept, removed = sum(reader.counts().values()), reader.last_removal()
             # More rows than a store keeps of them.
             refusals = reader.refusals(2_000)
+            under_way = reader.outgoing_list(states=(OutgoingState.OUTSTANDING,), limit=SIGNED_READ)
+            ids = (each.outgoing.message_id for each in under_way)
+            worn = [found for found in ids if outworn(settings, reader, found, now)]
         readers.close()
     except (NotHere, StoreReplaced):
         return
     except StoreProblem as error:
         yield Finding("database", Grade.BAD, error.problem, error.remedy)
         return
+    if worn:
+        yield Finding(
+            "under way",
+            Grade.WARNING,
+            f"{number_of(len(worn), 'message', 'is')} signed with a certificate that ended or was "
+            "ours before: who does not believe it any more refuses them",
+            f"`oncewire why {worn[0]}` says what to do",
+        )
     when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
     said = when or "none was old enough to be removed yet"
     yield Finding("retention", Grade.GOOD, f"{number_of(kept, 'message', 'is')} kept; {said}")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import mimetypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
-from oncewire.message.payload import Content, DistantPayload, Payload, disposition
+from oncewire.message.payload import Content, DistantPayload, Payload, as_file, disposition
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload
 """Bytes; a file's path; a file that is open for reading bytes; or a payload, as `Payload.of` makes
@@ -176,12 +176,17 @@ class OpenFile:
                 f"document {self._number} is an open file, and was read already",
                 remedy="give its path where it may have to be read again",
             )
-        begun, self._begun = io.BytesIO(self._begun), None
-        return io.BufferedReader(_Borrowed(lambda size: begun.read(size) or self._rest(size)))
+        begun, self._begun = self._begun, None
+        return as_file(self._read(begun))
 
-    def _rest(self, size: int) -> bytes:
+    def _read(self, begun: bytes) -> Iterator[bytes]:
+        yield begun
+        while piece := self._rest():
+            yield piece
+
+    def _rest(self) -> bytes:
         try:
-            return self._file.read(size)
+            return self._file.read(io.DEFAULT_BUFFER_SIZE)
         except ValueError:
             raise InvalidValue(
                 f"document {self._number} was closed before it was read",
@@ -197,34 +202,9 @@ class _Counted:
 
     def open(self) -> BinaryIO:
         file = self._content.open()
+        return as_file(self._read(file), file.close)
 
-        def read(size: int) -> bytes:
-            piece = file.read(size)
+    def _read(self, file: BinaryIO) -> Iterator[bytes]:
+        while piece := file.read(_PIECE):
             self._heard(len(piece))
-            return piece
-
-        return io.BufferedReader(_Borrowed(read, file.close), _PIECE)
-
-
-class _Borrowed(io.RawIOBase):
-    """Reads what another file reads, and closes it only if that was lent too."""
-
-    def __init__(
-        self, read: Callable[[int], bytes], close: Callable[[], object] | None = None
-    ) -> None:
-        self._read, self._close = read, close
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        piece = self._read(len(buffer))
-        if not isinstance(piece, bytes):
-            raise InvalidValue("a document is a file of text", remedy="open it with mode 'rb'")
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def close(self) -> None:
-        if self._close is not None:
-            self._close()
-        super().close()
+            yield piece

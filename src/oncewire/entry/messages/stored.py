@@ -6,6 +6,7 @@ import contextlib
 import re
 import tarfile
 import zipfile
+from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
 from oncewire.entry.messages.evidence import Held
-from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreDamaged
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError, StoreDamaged
 from oncewire.handler.answering.answer import is_bundle
 from oncewire.handler.documents.outgoing_document import Original, is_whole
 from oncewire.handler.sealing.content_digest import (
@@ -27,15 +28,16 @@ from oncewire.handler.sealing.content_digest import (
 )
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
-from oncewire.message.instant import format_instant
+from oncewire.message.instant import Instant, format_instant
 from oncewire.message.payload import name_in
 from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.security.certificates import load_certificate
+from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.refusal import ReadFault
+from oncewire.wire.security.certificates import from_der, load_certificate, validity
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredAnswer, StoredParcel
+
+
+_SIGNED_BY = re.compile(rb"<(?:[\w-]+:)?X509Certificate>([^<]+)<")
 
 
 def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel:
@@ -141,19 +146,39 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
     digest, stands in its place. What is encrypted, and what a part carries, is not the file that
     was handed in."""
     from oncewire.handler.sealing.encryption import is_closed
-    from oncewire.wire import codec
 
     files = {piece.name.encode(): piece for piece in parcel.body if isinstance(piece, SpoolSlice)}
-    body = b"".join(
-        piece if isinstance(piece, bytes) else piece.name.encode() for piece in parcel.body
-    )
     found = []
-    for payload in codec.read(Parcel(parcel.content_type, body, parcel.headers)).message.payloads:
+    for payload in _laid_out(parcel).message.payloads:
         file = files.get(payload.data or b"")
         size, digest = (payload.size, payload.digest) if file is None else (file.length, file.name)
         known = not part and not is_closed(payload)
         found.append((payload.file_name, payload.media_type, size, digest if known else ""))
     return found
+
+
+def _laid_out(parcel: StoredParcel) -> Received:
+    """A message of ours with the names of spool files in their places."""
+    pieces = (part if isinstance(part, bytes) else part.name.encode() for part in parcel.body)
+    return codec.read(Parcel(parcel.content_type, b"".join(pieces), parcel.headers))
+
+
+def outworn(settings: Settings, reader: Reader, message_id: str, now: Instant) -> str:
+    """What may keep a receiver from believing the signature of a message of ours, in words: it is
+    sent again as it is, with the certificate of its time. Empty where that is still ours."""
+    parcel = reader.outgoing_parcel(message_id)
+    try:
+        found = None if parcel is None else _SIGNED_BY.search(_laid_out(parcel).envelope)
+        if found is None:
+            return ""
+        signer = from_der(b64decode(found[1]))
+        own = load_certificate(read_bytes(settings.path(settings.keys.certificate), "certificate"))
+    except (OncewireError, ReadFault):
+        return ""
+    ended = validity(signer)[1]
+    if ended < now:
+        return f"it is signed with a certificate that ended on {format_instant(ended)[:10]}"
+    return "" if signer == own else "it is signed with a certificate that was ours before"
 
 
 def _in_parts(original: Original) -> list[tuple[str, str, int, str]]:

@@ -8,9 +8,8 @@ body: whoever takes a message cuts them out and checks them (`accepted`).
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -36,12 +35,20 @@ from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.form import Security
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
-from oncewire.message.payload import Compression, Content, Payload, Reference, Stretch, distant
+from oncewire.message.payload import (
+    Compression,
+    Content,
+    Payload,
+    Reference,
+    Stretch,
+    as_file,
+    distant,
+)
 from oncewire.message.signals import Error, ErrorList, Severity
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
-from oncewire.wire.mime.multipart import Decoder, decoded, decoder, is_identity
+from oncewire.wire.mime.multipart import decoded, decoder, is_identity
 from oncewire.wire.parcel import PartPlace, Received
 from oncewire.wire.security import signature
 from oncewire.wire.security.signature import read_verified
@@ -247,9 +254,6 @@ def _bytes(elements: list[str]) -> tuple[bytes, ...]:
 # Part content: the bytes of one part of a stored message, read from the file they lie in.
 
 
-PIECE = 64 * 1024
-"""Bytes that are decoded at once."""
-
 BUFFER = 1024 * 1024
 """Bytes that are fetched at once."""
 
@@ -269,13 +273,25 @@ class PartContent:
     def open(self) -> BinaryIO:
         """See `message.payload.Content`."""
         file = self.file()
-        try:
+        return as_file(self.read(file), file.close)
+
+    def read(self, file: BinaryIO) -> Iterator[bytes]:
+        """The bytes of the part in its file, decoded; at their end the file is closed."""
+        undo = None if is_identity(self.encoding) else decoder(self.encoding)
+        with file:
             file.seek(self.offset)
-            undo = None if is_identity(self.encoding) else decoder(self.encoding)
-            return io.BufferedReader(PartFile(file, self.length, undo), BUFFER)
-        except BaseException:
-            file.close()
-            raise
+            left = self.length
+            while left > 0:
+                piece = file.read(min(BUFFER, left))
+                if not piece:
+                    raise StoreDamaged(
+                        f"a file of the spool ends {left:,} bytes too soon",
+                        remedy="put it back from a backup",
+                    )
+                left -= len(piece)
+                yield piece if undo is None else undo.feed(piece)
+        if undo is not None:
+            yield undo.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,84 +303,9 @@ class JoinedContent:
 
     def open(self) -> BinaryIO:
         """See `message.payload.Content`."""
-        return io.BufferedReader(JoinedFile(self.pieces), BUFFER)
-
-
-class JoinedFile(io.RawIOBase):
-    """Files that are read as one; no more than one of them is open."""
-
-    def __init__(self, pieces: Iterable[PartContent]) -> None:
-        self._pieces = iter(pieces)
-        self._file: BinaryIO | None = None
-
-    def readable(self) -> bool:
-        """It is read, and nothing else."""
-        return True
-
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        """Fill the buffer as far as one file has something; 0 at the end of the last."""
-        while True:
-            if self._file is None:
-                following = next(self._pieces, None)
-                if following is None:
-                    return 0
-                self._file = following.open()
-            piece = self._file.read(len(buffer))
-            if piece:
-                buffer[: len(piece)] = piece
-                return len(piece)
-            self._file.close()
-            self._file = None
-
-    def close(self) -> None:
-        """See `io.IOBase`."""
-        if self._file is not None:
-            self._file.close()
-        super().close()
-
-
-class PartFile(io.RawIOBase):
-    """So many bytes of a file from where it stands, decoded; closing it closes the file."""
-
-    def __init__(self, file: BinaryIO, length: int, undo: Decoder | None = None) -> None:
-        self._file, self._left, self._undo = file, length, undo
-        self._decoded = memoryview(b"")
-        self._finished = False
-
-    def readable(self) -> bool:
-        """It is read, and nothing else."""
-        return True
-
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        """Fill the buffer as far as there is something; 0 at the end."""
-        if self._undo is None:
-            piece = self._fetched(len(buffer))
-            buffer[: len(piece)] = piece
-            return len(piece)
-        while not self._decoded and not self._finished:
-            piece = self._fetched(PIECE)
-            self._finished = not piece
-            found = self._undo.feed(piece) if piece else self._undo.finish()
-            self._decoded = memoryview(found)
-        count = min(len(buffer), len(self._decoded))
-        buffer[:count] = self._decoded[:count]
-        self._decoded = self._decoded[count:]
-        return count
-
-    def _fetched(self, size: int) -> bytes:
-        piece = self._file.read(min(size, self._left))
-        if not piece and self._left and size:
-            raise StoreDamaged(
-                f"a file of the spool ends {self._left:,} bytes too soon",
-                remedy="put it back from a backup",
-            )
-        self._left -= len(piece)
-        return piece
-
-    def close(self) -> None:
-        """See `io.IOBase`."""
-        self._file.close()
-        super().close()
+        # No more than one of the files is open.
+        pieces = (data for each in self.pieces for data in each.read(each.file()))
+        return as_file(pieces, pieces.close)
 
 
 # Accepted: a stored message as it was accepted.

@@ -106,7 +106,7 @@ class HandedIn:
             self.files.append(name)
             made = Payload(payload.content_id, "", size, name, spooled=name)
             return self._same(payload, made)
-        with payload.open() as file:
+        with payload.content.open() as file:
             begun = _read(file, room + 1)
             if len(begun) <= room:
                 return self._same(payload, Payload.of(payload.content_id, "", begun))
