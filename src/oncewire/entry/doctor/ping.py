@@ -15,6 +15,8 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.entry.party.agreements import Kept
@@ -294,7 +296,7 @@ def _ping_message(node: HandlerContext, agreement: Agreement) -> Message:
     about = Message(agreement.form.dialect, MessageKind.NORMAL, like)
     asked = answers.ping_like(about, envelope_for(node, route))
     agreed = route.terms.synchronous
-    return replace(asked, header=replace(asked.header, sync_reply_as_agreed=agreed))
+    return structs.replace(asked, header=structs.replace(asked.header, sync_reply_as_agreed=agreed))
 
 
 def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:
