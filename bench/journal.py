@@ -12,7 +12,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.journal.check import fold_channels, fold_ledger, fold_messages
 from oncewire.journal.identity import identity_digest

@@ -120,9 +120,11 @@ def test_every_type_in_a_public_signature_is_public(name: str) -> None:
 def test_the_fields_of_a_value_are_described_in_its_docstring() -> None:
     for name in PUBLIC:
         kind = getattr(oncewire, name)
+        names = [*getattr(kind, "__struct_fields__", ())]
         if dataclasses.is_dataclass(kind):
-            for each in dataclasses.fields(kind):
-                assert f"`{each.name}`" in (inspect.getdoc(kind) or ""), f"{name}.{each.name}"
+            names += [each.name for each in dataclasses.fields(kind)]
+        for each in names:
+            assert f"`{each}`" in (inspect.getdoc(kind) or ""), f"{name}.{each}"
 
 
 def _all_errors(kind: type = OncewireError) -> Iterator[type]:

@@ -1,7 +1,8 @@
 """Small agreements and messages that the tests of this package start from."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from oncewire.agreement import Agreement, read_toml
 from oncewire.message import (

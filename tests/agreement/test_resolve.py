@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement import (
     Agreement,
@@ -195,8 +196,8 @@ def test_an_unknown_service_or_action_is_not_recognized(
 @pytest.mark.parametrize(
     ("header", "location"),
     [
-        ({"from_party": replace(ALPHA, role="Seller")}, "//Header/MessageHeader/From/Role"),
-        ({"to_party": replace(BETA, role="Buyer")}, "//Header/MessageHeader/To/Role"),
+        ({"from_party": structs.replace(ALPHA, role="Seller")}, "//Header/MessageHeader/From/Role"),
+        ({"to_party": structs.replace(BETA, role="Buyer")}, "//Header/MessageHeader/To/Role"),
     ],
 )
 @pytest.mark.parametrize("policy", ["a", "b", "c", "d"])
@@ -221,7 +222,10 @@ def test_another_role_is_weighed_as_agreed(
 def test_roles_services_and_types_that_fit_pass() -> None:
     known = [_listed()]
     for header in (
-        {"from_party": replace(ALPHA, role="Buyer"), "to_party": replace(BETA, role="Seller")},
+        {
+            "from_party": structs.replace(ALPHA, role="Buyer"),
+            "to_party": structs.replace(BETA, role="Seller"),
+        },
         {"service": Service("anything", "urn:ex:services"), "action": "Whatever"},
         {"service": Service("anything"), "action": "Whatever"},
         {"service": Service("urn:ex:orders", "anyURI")},
@@ -271,7 +275,7 @@ def test_a_service_that_is_not_listed_is_free_unless_only_listed_ones_are_allowe
 
 
 def test_signals_need_no_service_of_the_agreement() -> None:
-    ack = replace(
+    ack = structs.replace(
         samples.message(service=Service("urn:oasis:names:tc:ebxml-msg:service"), action="Pong"),
         kind=MessageKind.PONG,
     )
@@ -453,7 +457,7 @@ def test_a_hub_is_no_open_relay() -> None:
 
 def test_a_hub_leaves_the_end_parties_number_alone() -> None:
     hub = _hub()
-    ordered = replace(
+    ordered = structs.replace(
         samples.draft_message(), order=SequenceNumber(3), ack_requested=(AckRequested(),)
     )
     found = resolve(hub, ordered, receiving=True, now=NOW)
@@ -467,7 +471,7 @@ def test_acknowledgements_name_handlers_by_their_uri() -> None:
     ack = Message(
         Dialect.MS_09X,
         MessageKind.ACKNOWLEDGMENT,
-        replace(
+        structs.replace(
             samples.message().header,
             from_party=Party.of("https://alpha.example/msh"),
             to_party=Party.of("https://beta.example/msh"),
@@ -478,15 +482,19 @@ def test_acknowledgements_name_handlers_by_their_uri() -> None:
     )
     assert resolve([known], ack, receiving=True, now=NOW).agreement is known
     # A business message must name parties.
-    normal = replace(ack, kind=MessageKind.NORMAL)
+    normal = structs.replace(ack, kind=MessageKind.NORMAL)
     assert _refused([known], normal).location == "//Header/MessageHeader/From/PartyId"
     via = '[via]\nparty_id = "urn:hub"\nhttp = "https://hub.example/msh"\n'
     hubbed = samples.agreement("ms-0.9x", via)
     for name in ("https://hub.example/msh", "urn:hub"):
-        from_hub = replace(ack, header=replace(ack.header, from_party=Party.of(name)))
+        from_hub = structs.replace(
+            ack, header=structs.replace(ack.header, from_party=Party.of(name))
+        )
         assert resolve([hubbed], from_hub, receiving=True, now=NOW).agreement is hubbed
-    neighbour = replace(ack.header, to_party=Party.of("https://hub/msh"), cpa_id="alpha-beta-1")
-    found = resolve(_hub(), replace(ack, header=neighbour), receiving=True, now=NOW)
+    neighbour = structs.replace(
+        ack.header, to_party=Party.of("https://hub/msh"), cpa_id="alpha-beta-1"
+    )
+    found = resolve(_hub(), structs.replace(ack, header=neighbour), receiving=True, now=NOW)
     assert found.agreement.cpa_id == "hub-alpha"
 
 
@@ -538,13 +546,13 @@ def test_the_peers_faulty_messages_get_the_answers_of_its_index(
     line = next(line for line in index.splitlines() if f"/{name}.xml`" in line)
     assert f"errorCode {code}, location {location}," in line
     faulty = {
-        "EbMSMessageInvalidAckRequestedSigned": replace(
+        "EbMSMessageInvalidAckRequestedSigned": structs.replace(
             _corpus_message(), ack_requested=(AckRequested(signed=True),)
         ),
         "EbMSMessageInvalidToPartyType": _corpus_message(
             to_party=Party.of("00000000000000000001", "type", "OVERHEID")
         ),
-        "EbMSMessageMissingAckRequested": replace(_corpus_message(), ack_requested=()),
+        "EbMSMessageMissingAckRequested": structs.replace(_corpus_message(), ack_requested=()),
         "EbMSMessageMissingDuplicateElimination": _corpus_message(duplicate_elimination=False),
     }[name]
     error = _refused(_unsigned(corpus), faulty)
@@ -555,7 +563,7 @@ def test_the_peers_ordered_message_is_put_in_order(corpus: Path) -> None:
     """NotGuaranteed promises nothing; a MessageOrder that comes is kept all the same."""
     xml = (corpus / "ebms-core/cpa/cpaStubEBF.rm.http.signed-sha256.xml").read_bytes()
     view = read_cpa(xml, own="Overheid")
-    message = replace(
+    message = structs.replace(
         _corpus_message(cpa_id=view.cpa_id, sync_reply_as_agreed=False),
         order=SequenceNumber(2),
     )

@@ -1,8 +1,7 @@
 """Header against agreement, value by value, under each of the four policies."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.agreement import Resolution, resolve
 from oncewire.agreement.rules import takes_best_effort

@@ -1,6 +1,6 @@
 """The good messages that mutations start from: every dialect, kind and frame."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, SoapFault, TransientError
 from oncewire.message import (

@@ -7,10 +7,10 @@ nothing; what its handlers did is the stage's record.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
 
 from oncewire.errors import SoapFault
 from oncewire.handler.actions import Source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.handler.sending import submit
@@ -100,7 +101,7 @@ def test_a_submission_is_known_again_whatever_its_service_was_called(
     words = [Service(plain, "anyURI"), Service(plain), Service(f"anyURI:{plain}")]
     given = [Submission("alpha-beta", word, "New", message_id="order-1@alpha") for word in words]
     assert [alpha.submit(one).repeated for one in given] == [False, True, True]
-    later = [replace(one, message_id="order-2@alpha") for one in given]
+    later = [structs.replace(one, message_id="order-2@alpha") for one in given]
     with monkeypatch.context() as earlier:
         earlier.setattr(
             submit, "binding_to_send", lambda *words: replace(binding_to_send(*words), service=None)

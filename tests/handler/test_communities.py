@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from msgspec import structs
 
 from oncewire.handler.actions import Join
 from oncewire.handler.loop.joining import join_at_once
@@ -142,7 +143,7 @@ def test_digikoppeling_osb_rm_acknowledges_in_messages_of_their_own() -> None:
     assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     # Its partners are strict about the SOAPAction, ourselves included.
-    bare = replace(parcel, headers=())
+    bare = structs.replace(parcel, headers=())
     assert pair.deliver("beta", bare).status == 500
     assert pair.verify().clean
 
@@ -153,7 +154,7 @@ def test_digikoppeling_refuses_what_asks_the_next_handler() -> None:
     message, _ = sent_by(pair, sent.message_id)
     asks = (*message.ack_requested, AckRequested(Actor.NEXT_MSH))
     form = pair.alpha.context.agreements.by_cpa_id("alpha-beta")[0].form
-    pair.deliver("beta", codec.write(replace(message, ack_requested=asks), form))
+    pair.deliver("beta", codec.write(structs.replace(message, ack_requested=asks), form))
     (refusal,) = answers_of(pair)
     assert refusal.error_list is not None
     assert refusal.error_list.errors[0].code == "NotSupported"
@@ -185,7 +186,7 @@ def test_a_reference_alone_acknowledges() -> None:
     (lost,) = answers_of(pair)
     assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
     form = pair.alpha.context.agreements.by_cpa_id("alpha-beta")[0].form
-    pair.deliver("alpha", codec.write(replace(lost, acknowledgments=()), form))
+    pair.deliver("alpha", codec.write(structs.replace(lost, acknowledgments=()), form))
     assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
 
 
@@ -222,7 +223,7 @@ def test_our_acknowledgement_says_what_spine_s_does(corpus: Path) -> None:
         b"<eb:MessageId>0CDBA95F-74DA-47E9-8383-7B8E9167D146",
     )
     desk = Desk(nhs("TESTGEN-201324", "YEA-0000806"), at="2012-03-15T06:51:08Z")
-    reply = desk.hand_in(replace(request, body=body))
+    reply = desk.hand_in(structs.replace(request, body=body))
     assert reply.message is not None
     assert _facts(reply.message) == _facts(golden)
 
@@ -261,7 +262,7 @@ def test_our_refusal_has_the_shape_of_spine_s(corpus: Path) -> None:
     parcel = parcel_of(corpus, name)
     wrong = parcel.body.replace(b"A91424-9199121", b"FROM_PARTY_ID")
     desk = Desk(nhs("FROM_PARTY_ID", "YES-0000806", "nhs-express"), at="2019-05-04T20:55:20Z")
-    reply = desk.hand_in(replace(parcel, body=wrong))
+    reply = desk.hand_in(structs.replace(parcel, body=wrong))
     assert reply.message is not None
     assert _facts(reply.message) == _facts(golden)
     assert reply.message.error_list is not None
@@ -298,7 +299,7 @@ def test_a_part_in_another_message_is_joined_where_that_is_agreed(corpus: Path) 
     )
     said = b"Filename=&quot;8F1D7DE1.txt&quot; Compressed=No"
     body = parcel.body.replace(before, after).replace(b"Some description", said)
-    desk.hand_in(replace(parcel, body=body))
+    desk.hand_in(structs.replace(parcel, body=body))
     (join,) = [one for one in desk.actions if isinstance(one, Join)]
     join_at_once(desk.engine, join)
     desk.commit()
@@ -315,7 +316,7 @@ def test_a_frame_made_whole_gives_its_bytes_unchanged(corpus: Path) -> None:
         b"----=_MIME-Boundary\r\nContent-Id: <Attachment1@e-mis.com/EMISWeb/GP2GP2.2A>\r\n"
         b"Content-Type: image/png\r\n\r\n\x89PNG\r\n\x00\r\n----=_MIME-Boundary--"
     )
-    whole = replace(parcel, body=parcel.body.replace(b"----=_MIME-Boundary--", attachment))
+    whole = structs.replace(parcel, body=parcel.body.replace(b"----=_MIME-Boundary--", attachment))
     desk = ARRIVING[name].desk(corpus)
     assert desk.hand_in(whole).status == 204
     (ack,) = desk.answers()
@@ -372,7 +373,7 @@ def test_a_signature_by_somebody_else_is_a_security_failure(corpus: Path) -> Non
     own, partner = (f'[{{value = "{one}", type = "orgnummer"}}]' for one in
                     ("889640782", "979543883"))  # fmt: skip
     agreement = norway(own, partner, "nav:qass:34961", None)
-    security = replace(
+    security = structs.replace(
         agreement.receiving.security,
         require_signature=True,
         partner_certificates=(_der(stranger),),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.x509 import Certificate
+from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -131,7 +132,7 @@ def with_part(parcel: Parcel, content: bytes) -> Parcel:
     assert found is not None
     body = parcel.body[: found.start()] + content + parcel.body[found.end() :]
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
-    return replace(parcel, body=body, headers=kept)
+    return structs.replace(parcel, body=body, headers=kept)
 
 
 def closed(content: bytes, key: str = "rsa-1_5") -> bytes:
@@ -185,14 +186,14 @@ def test_nothing_is_opened_before_it_is_known_who_signed(monkeypatch: pytest.Mon
     )
     forged = re.sub(rb"(SignatureValue>)[A-Za-z0-9+/]{4}", rb"\1AAAA", parcel.body)
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
-    assert refusal(pair, replace(parcel, body=forged, headers=kept))[1] == "SecurityFailure"
+    assert refusal(pair, structs.replace(parcel, body=forged, headers=kept))[1] == "SecurityFailure"
     assert opened == []
 
 
 def secured(agreement: Agreement, security: Security) -> Agreement:
     """The agreement with that of its security, both ways."""
     ways = {
-        name: replace(getattr(agreement, name), security=security)
+        name: structs.replace(getattr(agreement, name), security=security)
         for name in ("sending", "receiving")
     }
     return replace(agreement, **ways)
@@ -205,8 +206,8 @@ def test_a_hub_checks_who_signed_what_it_cannot_open(changed: bool) -> None:
     buyer, seller = alpha("rsa"), mallory("rsa")
     both = Security(sign=True, require_signature=True, encrypt=not changed)
     words = {
-        "buyer": (replace(both, partner_certificates=(der_of(seller.certificate),)),),
-        "seller": (replace(both, partner_certificates=(der_of(buyer.certificate),)),),
+        "buyer": (structs.replace(both, partner_certificates=(der_of(seller.certificate),)),),
+        "seller": (structs.replace(both, partner_certificates=(der_of(buyer.certificate),)),),
         "hub1": (
             Security(require_signature=True, partner_certificates=(der_of(buyer.certificate),)),
             Security(),
@@ -307,7 +308,7 @@ def test_the_name_of_an_envelope_is_inside_and_one_outside_is_read_too() -> None
         head, head + b'Content-Disposition: attachment; filename="order-1.xml"\r\n'
     )
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
-    pair.deliver("beta", replace(parcel, body=named, headers=kept))
+    pair.deliver("beta", structs.replace(parcel, body=named, headers=kept))
     (offer,) = pair.beta.hand_over(10, 60_000_000)
     assert [payload.file_name for payload in offer.payloads] == ["order-1.xml"]
 
@@ -324,7 +325,7 @@ def test_what_is_not_in_the_agreed_envelope_is_refused(harm: str) -> None:
     elif harm == "for somebody else":
         other = smime.envelop(b"order 1", "text/plain", people()["alpha"].certificate)
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
-    parcel = replace(parcel, body=parcel.body.replace(payload.data, other), headers=kept)
+    parcel = structs.replace(parcel, body=parcel.body.replace(payload.data, other), headers=kept)
     assert refusal(pair, parcel)[1] == "SecurityFailure"
     assert pair.take() == []
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
 from oncewire.handler.actions import Source

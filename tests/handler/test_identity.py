@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.handler.actions import Post
 from oncewire.handler.context import Keys

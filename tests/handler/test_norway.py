@@ -8,13 +8,13 @@ gets the same acknowledgement again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import aiosmtplib
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message import Message, MessageKind, SequenceNumber, SequenceStatus

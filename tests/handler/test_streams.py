@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import BinaryIO
 
 import pytest
+from msgspec import structs
 
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.arriving.inbound import PASSED_BYTES_MAX, _max_size
@@ -83,7 +84,7 @@ class LongContent:
 
 def submission(*contents: LongContent, **more: object) -> Submission:
     payloads = tuple(
-        DistantPayload(f"doc-{number}", "application/octet-stream", content)
+        DistantPayload(f"doc-{number}", "application/octet-stream", 0, "", content=content)
         for number, content in enumerate(contents)
     )
     return Submission("alpha-beta", SERVICE, "New", payloads, **more)  # type: ignore[arg-type]
@@ -347,7 +348,7 @@ def test_pieces_that_have_changed_are_not_sent() -> None:
         (head, file),
     ):
         with pytest.raises(StoreDamaged, match="have changed"):
-            check_kept(replace(stored, body=body), sent.message_id)
+            check_kept(structs.replace(stored, body=body), sent.message_id)
     pair.close()
 
 
@@ -395,7 +396,7 @@ def test_what_must_be_held_is_bounded() -> None:
     assert bound(terms) is None
     assert bound(terms, encrypt=True) == 2 * ENCRYPTED_BYTES_MAX + 65_536
     assert bound(terms, passed=True) == PASSED_BYTES_MAX
-    assert bound(replace(terms, max_size=10), passed=True) == 10
+    assert bound(structs.replace(terms, max_size=10), passed=True) == 10
 
 
 def test_an_endless_document_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,7 +411,7 @@ def test_an_endless_document_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_document_that_changed_since_it_was_digested_is_refused() -> None:
     content = LongContent(2 * MEGABYTE)
-    given = DistantPayload("doc", "text/plain", content, content.size, "0" * 64)
+    given = DistantPayload("doc", "text/plain", content.size, "0" * 64, content=content)
     there = HandedIn(MemorySpool(), (Submission("alpha-beta", SERVICE, "New", (given,)),))
     with pytest.raises(InvalidValue, match="not what its digest says"):
         there.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ TEXTS = st.text(min_size=1, max_size=20) | st.text("ab %<>&\"'\t\u00a0\u2003é:@
 
 
 def test_every_field_is_tried() -> None:
-    assert set(GOOD) == {each.name for each in fields(Submission)}
+    assert set(GOOD) == {*Submission.__struct_fields__}
 
 
 @pytest.mark.parametrize(

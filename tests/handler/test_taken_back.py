@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
@@ -231,10 +232,10 @@ def test_a_hub_that_warns_beside_an_acknowledgement_that_does_not_count_has_warn
     # The To Party's own was asked for.
     hub = Party.of("urn:test:hub")
     near = Acknowledgment(START, ORDER, hub, actor=Actor.NEXT_MSH)
-    both = replace(
+    both = structs.replace(
         said,
         kind=MessageKind.ACKNOWLEDGMENT,
-        header=replace(said.header, action="Acknowledgment"),
+        header=structs.replace(said.header, action="Acknowledgment"),
         acknowledgments=(near,),
     )
     hear(alpha, codec.write(both, read_toml(agreement("alpha", "beta")).form))

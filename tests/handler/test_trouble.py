@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -191,7 +192,7 @@ def test_where_no_order_is_agreed_the_others_pass() -> None:
 
 def agreed_unordered(delivery: str) -> Agreement:
     one = agreed("beta", delivery)
-    terms = replace(one.sending.terms, numbered=False, ordered=False)
+    terms = structs.replace(one.sending.terms, numbered=False, ordered=False)
     return replace(one, sending=replace(one.sending, terms=terms))
 
 

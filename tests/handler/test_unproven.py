@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
@@ -117,9 +118,13 @@ def test_an_unproven_message_gets_no_signed_answer(profile: str, source: Source,
     if flaw != "broken":
         forged = unsigned(forged)
     if flaw == "broken":
-        forged = replace(forged, body=forged.body.replace(b"order 1", b"order 2"), headers=())
+        forged = structs.replace(
+            forged, body=forged.body.replace(b"order 1", b"order 2"), headers=()
+        )
     if flaw == "unreadable":
-        forged = replace(forged, body=re.sub(rb"<(\w*:?)CPAId>[^<]*<", rb"<\1CPAId><", forged.body))
+        forged = structs.replace(
+            forged, body=re.sub(rb"<(\w*:?)CPAId>[^<]*<", rb"<\1CPAId><", forged.body)
+        )
     answer = pair.beta.receive(forged, source)
     left = pair.beta.commit()
     assert [one for one in left if hasattr(one, "parcel")] == []
@@ -165,7 +170,7 @@ def _claimed(about: Parcel, make: Callable[[Message, Envelope], Message]) -> Par
 
 
 def _status(message: Message, envelope: Envelope) -> Message:
-    question = answers.ask_status(message, replace(envelope, own=message.header.from_party))
+    question = answers.ask_status(message, structs.replace(envelope, own=message.header.from_party))
     received_at = message.header.timestamp
     return answers.status_response_for(
         question, MessageStatus.PROCESSED, envelope, received_at=received_at
@@ -291,7 +296,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     assert element is not None
     # A message of beta's about something else, which somebody on the way writes into.
     message = codec.read(about).message
-    header = replace(
+    header = structs.replace(
         message.header,
         from_party=message.header.to_party,
         to_party=message.header.from_party,
@@ -300,7 +305,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     )
     security = pair.beta.context.agreements.by_cpa_id("alpha-beta")[0].sending.security
     news = codec.write(
-        replace(message, header=header, ack_requested=()),
+        structs.replace(message, header=header, ack_requested=()),
         Form(),
         signer=authentication.signer_for(pair.beta.context, security),
     )
@@ -326,10 +331,10 @@ def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_g
     )
     message = codec.read(said).message
     (ack,) = message.acknowledgments
-    named = replace(ack, from_party=Party.of("urn:test:somebody"))
+    named = structs.replace(ack, from_party=Party.of("urn:test:somebody"))
     security = pair.beta.context.agreements.by_cpa_id("alpha-beta")[0].sending.security
     parcel = codec.write(
-        replace(message, acknowledgments=(named,)),
+        structs.replace(message, acknowledgments=(named,)),
         Form(),
         signer=authentication.signer_for(pair.beta.context, security),
     )
@@ -360,7 +365,7 @@ def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
     monkeypatch.setattr(signals, "read_stored", fetched)
     assert b"<ds:Reference" in ack.split(b"<eb:Acknowledgment")[1]
     parcel = Parcel("text/xml", ack, (("SOAPAction", '"ebXML"'),))
-    changed = replace(
+    changed = structs.replace(
         parcel, body=ack.replace(b"order-1@alpha</eb:RefTo", b"order-2@alpha</eb:RefTo")
     )
     pair.deliver("alpha", changed)
@@ -439,8 +444,8 @@ def two_connected() -> Desk:
 def test_a_reply_of_one_partner_says_nothing_for_another(claim: str, beside: str) -> None:
     """gamma's own connection proves that gamma is there, whoever's name stands in its reply."""
     desk = two_connected()
-    about = desk.parcel(desk.send(replace(order(1, message_id=ORDER), cpa_id="beta")))
-    other = desk.send(replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
+    about = desk.parcel(desk.send(structs.replace(order(1, message_id=ORDER), cpa_id="beta")))
+    other = desk.send(structs.replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
     word = CLAIMS[claim](about)
     if beside == "a message":
         ended = Transmission("other@alpha", 1, sent=True, address=other.address)
@@ -462,15 +467,15 @@ def test_a_reply_of_one_partner_says_nothing_for_another(claim: str, beside: str
 
 def test_a_reply_of_one_partner_brings_no_document_of_another() -> None:
     desk = two_connected()
-    about = codec.read(desk.parcel(desk.send(replace(order(1), cpa_id="beta")))).message
-    other = desk.send(replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
-    header = replace(
+    about = codec.read(desk.parcel(desk.send(structs.replace(order(1), cpa_id="beta")))).message
+    other = desk.send(structs.replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
+    header = structs.replace(
         about.header,
         from_party=about.header.to_party,
         to_party=about.header.from_party,
         message_id="forged@beta",
     )
-    forged = codec.write(replace(about, header=header), Form())
+    forged = codec.write(structs.replace(about, header=header), Form())
     ended = Transmission("other@alpha", 1, sent=True, address=other.address)
     desk.engine.transmission_over(ended, forged)
     desk.commit()

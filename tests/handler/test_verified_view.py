@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import Keys
@@ -48,7 +49,7 @@ def sent(pair: Pair, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
     assert stored is not None
     parcel = whole_parcel(pair.alpha.context, stored)
     # Whoever changes a body on its way can count its digest anew.
-    return replace(parcel, headers=())
+    return structs.replace(parcel, headers=())
 
 
 def boundary(parcel: Parcel) -> bytes:
@@ -64,7 +65,7 @@ def pieces(parcel: Parcel) -> list[bytes]:
 def rebuilt(parcel: Parcel, parts: list[bytes]) -> Parcel:
     mark = b"--" + boundary(parcel)
     body = b"".join(mark + b"\r\n" + one + b"\r\n" for one in parts) + mark + b"--\r\n"
-    return replace(parcel, body=body)
+    return structs.replace(parcel, body=body)
 
 
 EVIL = b"Content-ID: <evil@x>\r\nContent-Type: text/plain\r\n\r\nevil"
@@ -228,7 +229,7 @@ def test_a_media_type_that_somebody_changed_makes_no_other_message(first: str) -
     """No signature covers it; its sender must not hear that its message was refused."""
     pair = signed_pair()
     original = sent(pair)
-    altered = replace(original, body=original.body.replace(b"text/plain", b"text/plaim"))
+    altered = structs.replace(original, body=original.body.replace(b"text/plain", b"text/plaim"))
     assert altered.body != original.body
     both = [altered, original] if first == "altered" else [original, altered]
     for parcel in both:
@@ -296,7 +297,7 @@ def at_the_door(parcel: Parcel) -> tuple[object, ...] | None:
         assert desk.posted == []
         return None
     (one,) = taken
-    payloads = tuple(replace(payload, media_type="") for payload in one.payloads)
+    payloads = tuple(structs.replace(payload, media_type="") for payload in one.payloads)
     return (*seen(replace(one, payloads=payloads))[:-1],)
 
 

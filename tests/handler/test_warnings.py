@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.handler.actions import Source, Warned
 from oncewire.handler.delivering.deliver import GivenMessage

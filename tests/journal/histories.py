@@ -6,8 +6,10 @@ two nodes' clocks goes red.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest

@@ -1,9 +1,9 @@
 """The checker as a whole: reports, quarantine, keys, and the folds that Spark runs."""
 
 import pickle
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.journal.check import (
     channel_key,

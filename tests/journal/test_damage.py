@@ -105,7 +105,7 @@ def test_a_row_without_what_its_kind_needs_breaks_it() -> None:
     )
     assert "no calendar" in str(problem_of(row._replace(at=-1, message_id="m1")))
     sent = Row(1, 1, 1, "boot", "acme", "failed", "m1", detail='{"outcome":7,"reason":"x"}')
-    assert "outcome=7" in str(problem_of(sent))
+    assert "`$.outcome`" in str(problem_of(sent))
     assert problem_of(sent) == problem_of(sent), "what is remembered of a detail is the same"
 
 

@@ -1,8 +1,7 @@
 """The edges of each promise: what just keeps it and what just breaks it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest, SyncReplyMode

@@ -1,10 +1,9 @@
 """The identity digest: equal for copies of one message, different for everything else."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncewire.journal.identity import identity_digest
 from oncewire.message import (

@@ -1,8 +1,7 @@
 """Fine print of streams: hubs of older journals, circles of hubs, and epochs without an end."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.journal.predicates import receiving_channel as receiving
 from oncewire.protocol import notes

@@ -73,15 +73,15 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "signed parts are seen in the order they came",
         f"{_VERIFIED}:_signed_parts",
-        "return tuple((variant(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in verified.references if reference.content_id is not None))",
-        "return tuple((variant(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in sorted(verified.references, key=lambda one: list(parts).index(one.content_id) if one.content_id else -1) if reference.content_id is not None))",
+        "return tuple((replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in verified.references if reference.content_id is not None))",
+        "return tuple((replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in sorted(verified.references, key=lambda one: list(parts).index(one.content_id) if one.content_id else -1) if reference.content_id is not None))",
         tests=(f"{_FORGED}::test_no_forgery_is_seen_as_anything_but_the_original",),
     ),
     Mutant(
         "headers of a part that nobody signed are seen",
         f"{_VERIFIED}:_signed_parts",
-        "variant(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id]))",
-        "variant(parts[reference.content_id], content_encoding=None)",
+        "replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id]))",
+        "replace(parts[reference.content_id], content_encoding=None)",
         tests=(f"{_VIEW}::test_the_application_sees_what_was_signed",),
     ),
     Mutant(

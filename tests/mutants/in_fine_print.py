@@ -367,7 +367,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
         "oncewire.wire.security.signature:_backed",
-        "return tuple((variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
+        "return tuple((replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         "return tuple((ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         requirement="ACK-18",
         tests=(
@@ -500,8 +500,8 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a hub's notice is sent once where replies are synchronous",
         "oncewire.handler.hub.next_hop:tell_from_party",
-        "replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)",
-        "replace(route.terms, ack_requested=asked)",
+        "structs.replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)",
+        "structs.replace(route.terms, ack_requested=asked)",
         requirement="SYNC-18",
         tests=(f"{_MIDWAY}::test_a_hubs_notice_is_repeated_although_replies_are_synchronous",),
     ),

@@ -193,7 +193,7 @@ IN_HUBS: tuple[Mutant, ...] = (
         "a notice that nobody acknowledges is sent once",
         "oncewire.handler.hub.next_hop:tell_from_party",
         "notice_terms(terms)",
-        "replace(notice_terms(terms), reliable=False)",
+        "structs.replace(notice_terms(terms), reliable=False)",
         requirement="HOP-9 ERR-8",
         tests=(_MIDWAY + "test_a_notice_that_nobody_acknowledges_is_owed_until_it_is_taken",),
     ),

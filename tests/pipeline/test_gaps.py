@@ -1,6 +1,6 @@
 """The inventory of gaps: modulo the range, epoch by epoch."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from oncewire.journal.row import Row
 from oncewire.pipeline.judging.channels import GapFold

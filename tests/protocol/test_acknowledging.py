@@ -1,8 +1,7 @@
 """Acknowledgements owed, receipts that can be given, and what a duplicate is answered with."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import NotSupported
 from oncewire.message.envelope import Message, MessageKind

@@ -1,8 +1,7 @@
 """What acknowledgements and errors do at the sender, by the four classes of v0-078."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY, SECOND

@@ -1,8 +1,7 @@
 """The retry law: when a message is sent, sent again, sent another way, and given up."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import ReliableMessagingMethod, SyncReplyMode

@@ -1,10 +1,9 @@
 """Large documents: which bytes travel in which part, and what parts may come."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
 from oncewire.message.header import SPLIT_TOTAL_MAX, Split

@@ -4,9 +4,8 @@ Each test is one story in which a number alone would mislead the receiver. `worl
 more of them by chance.
 """
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed, TimeToLiveExpired
 from oncewire.message.header import SequenceNumber

@@ -1,8 +1,7 @@
 """What an intermediary does with a message that is not for itself."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.message.envelope import MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, SyncReplyMode

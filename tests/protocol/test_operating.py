@@ -1,8 +1,7 @@
 """What an operator's word does: resume and abandon."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import DAY, SECOND

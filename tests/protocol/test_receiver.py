@@ -1,8 +1,7 @@
 """What one arrival is: first, duplicate, conflict or refused; held, or handed over in order."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, SecurityFailure
 from oncewire.message.instant import SECOND

@@ -1,8 +1,7 @@
 """One numbered stream at its sender: numbers at window entry, settled numbers, epochs."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import ReliableMessagingMethod

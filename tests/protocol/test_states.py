@@ -3,12 +3,12 @@
 import importlib.util
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import ReliableMessagingMethod

@@ -1,8 +1,7 @@
 """What comes back on the connection that brought the request, and what is refused."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent
 from oncewire.message.envelope import Message

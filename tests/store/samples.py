@@ -77,7 +77,9 @@ def received(
     """An incoming message; every other name is a field of Incoming."""
     values: dict[str, Any] = {"digest": "d" * 64, "terms_id": TERMS_ID, "received_at": 100}
     incoming = Incoming(sender, message_id, **(values | {"state": READY} | state))
-    return StoredIncoming(incoming, facts(), sender, "http", body or parcel(), answer)
+    return StoredIncoming(
+        incoming, facts(), sender, "http", body or parcel(), answer, answered=answer is not None
+    )
 
 
 def answer(answer_id: str = "ack-1", *, owed: bool = False, body: bytes = b"ack") -> StoredAnswer:

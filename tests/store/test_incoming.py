@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.message.envelope import MessageKind
@@ -73,6 +72,7 @@ FULL = StoredIncoming(
     ),
     hop=3,
     view=b"what was accepted",
+    answered=True,
 )
 """No field has its default, so that none can be mixed up or forgotten."""
 
@@ -137,7 +137,7 @@ def test_a_message_may_come_without_bytes(store: Store) -> None:
         assert transaction.incoming("buyer", "a") == replace(bare, position=1, row=1)
         transaction.save_answer("buyer", "a", answer())
         assert transaction.incoming("buyer", "a") == replace(
-            bare, position=1, row=1, answer=answer()
+            bare, position=1, row=1, answer=answer(), answered=True
         )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import StoreGone, StoreProblem
 from oncewire.protocol.receiving import ReceivingChannel

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.message.header import TRIAL_MARK
 from oncewire.protocol.receiving import Held, ReceivingChannel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import sqlite3
@@ -13,6 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec import Struct
 
 from oncewire.errors import JournalProblem, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
@@ -182,8 +182,8 @@ def _columns(connection: apsw.Connection, table: str) -> list[str]:
 
 
 def test_no_field_of_a_value_is_forgotten(path: Path) -> None:
-    def names(value: type) -> list[str]:
-        return [field.name for field in dataclasses.fields(value)]
+    def names(value: type[Struct]) -> list[str]:
+        return [*value.__struct_fields__]
 
     assert ["message_id", *OUTGOING_STATE] == names(Outgoing)
     assert ["sender", "message_id", *INCOMING_STATE] == names(Incoming)

@@ -1,8 +1,7 @@
 """The form of every answer, dialect by dialect (ACK-4..12, ERR-3..9, HOP-11)."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
 from oncewire.message import (

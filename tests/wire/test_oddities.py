@@ -1,8 +1,7 @@
 """Odd messages and rare paths: each is either taken with a note or refused with a reason."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue, OtherXml, SoapFault
 from oncewire.message import (

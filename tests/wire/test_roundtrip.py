@@ -1,12 +1,12 @@
 """Any message survives writing and reading in every dialect that can carry it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
 from oncewire.message import (

@@ -1,10 +1,9 @@
 """A splice changes one block; every byte outside it is equal, and signatures still hold."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncewire.errors import OtherXml
 from oncewire.message import (

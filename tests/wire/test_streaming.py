@@ -4,9 +4,9 @@ import hashlib
 import io
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Dialect, Payload

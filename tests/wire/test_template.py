@@ -1,8 +1,7 @@
 """What the messages of an agreement have in common is written once, and never for another one."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Dialect, Header, Party, Service

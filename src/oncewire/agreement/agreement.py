@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from oncewire.errors import InvalidValue
 from oncewire.message.envelope import MessageKind
 from oncewire.message.form import Form, Security
@@ -214,8 +216,7 @@ class Via:
         return self.handler_uri or (self.endpoints[0].address if self.endpoints else "via")
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True, gc=False):
     """What the header of a message may, must or must not say under the agreement."""
 
     ack: Requested = Requested.PER_MESSAGE
@@ -240,8 +241,7 @@ class Rules:
         return any(uri != EBXML_METHOD for uri in self.methods_supported)
 
 
-@dataclass(frozen=True, slots=True)
-class Business:
+class Business(Struct, frozen=True, gc=False):
     """CPPA's BusinessTransactionCharacteristics: what the business asks of the handlers."""
 
     non_repudiation: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from oncewire.agreement.agreement import (
@@ -396,9 +396,9 @@ def unknown_key(name: str, known: Iterable[str]) -> AgreementProblem:
 
 
 _DEFAULTS = {
-    f"{part}.{field.name}": getattr(kind(), field.name)
+    f"{part}.{name}": getattr(kind(), name)
     for part, kind in PARTS.items()
-    for field in fields(kind)
+    for name in kind.__struct_fields__
 }
 
 

@@ -7,8 +7,11 @@ is a message how one has to be sent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import (
     ActionBinding,
@@ -25,7 +28,6 @@ from oncewire.message.form import Form, Security
 from oncewire.message.header import TRIAL_SERVICE
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 from oncewire.message.signals import Error
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
@@ -34,9 +36,7 @@ SERVICE = "//Header/MessageHeader/Service"
 ACTION = "//Header/MessageHeader/Action"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     """Everything about one message that was agreed."""
 
     agreement: Agreement

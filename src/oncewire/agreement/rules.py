@@ -7,9 +7,11 @@ difference is judged by one function, `Scales.weigh`, under the agreed policy a-
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
 from oncewire.agreement.compose import ORDERED_WINDOW

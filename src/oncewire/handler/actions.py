@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from oncewire.journal.outcome import Outcome
-from oncewire.message.quick import quick
 from oncewire.message.signals import Severity, StatusResponse
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import StoredParcel
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(Struct, frozen=True):
     """Carry one attempt of an outgoing message to its receiver."""
 
     message_id: str

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncewire.agreement.agreement import Agreement, receiver_name, sender_name
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.sending.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import SequenceNumber
 from oncewire.message.instant import Instant
-from oncewire.message.quick import variant
 from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.terms import Scope
@@ -24,7 +25,7 @@ def facts_under(
     `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
     """
     receiver = agreement.own if ahead is None else ahead.partner
-    return variant(
+    return replace(
         facts_of(message),
         from_party=sender_name(agreement, message.header.from_party),
         to_party=receiver_name(receiver, message.header.to_party),

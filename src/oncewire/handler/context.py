@@ -8,12 +8,13 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements

@@ -8,7 +8,7 @@ last moments are in memory, and a crash may lose these: nothing else depends on 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.store.contract import Transaction

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from oncewire.agreement.agreement import (
     ActionBinding,
     Agreement,
@@ -26,7 +28,6 @@ from oncewire.message.form import Form, Security
 from oncewire.message.header import AckRequest, RoutingHeader, SequenceNumber
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
-from oncewire.message.quick import variant
 from oncewire.message.signals import AckRequested, Actor
 from oncewire.protocol.terms import FlowMode, Scope, Terms
 from oncewire.store.contract import Transaction
@@ -224,7 +225,7 @@ def with_hop(message: Message, route: Route, stamp: Instant) -> Message:
             )
             if wish is not AckRequest.NONE
         )
-    return variant(message, routing=(*message.routing, hop), ack_requested=requests)
+    return replace(message, routing=(*message.routing, hop), ack_requested=requests)
 
 
 def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Message:
@@ -232,9 +233,10 @@ def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Mes
     if not terms.numbered:
         return message
     if terms.scope is Scope.CONVERSATION:
-        return variant(message, order=sequence)
-    return variant(
-        message, routing=(*message.routing[:-1], variant(message.routing[-1], sequence=sequence))
+        return replace(message, order=sequence)
+    return replace(
+        message,
+        routing=(*message.routing[:-1], replace(message.routing[-1], sequence=sequence)),
     )
 
 
@@ -247,5 +249,5 @@ def stamps_at_entry(terms: Terms) -> bool:
 
 def stamped(message: Message, stamp: Instant) -> Message:
     """The message with another timestamp of its hop."""
-    hop = variant(message.routing[-1], timestamp=stamp)
-    return variant(message, routing=(*message.routing[:-1], hop))
+    hop = replace(message.routing[-1], timestamp=stamp)
+    return replace(message, routing=(*message.routing[:-1], hop))

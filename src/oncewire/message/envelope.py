@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from oncewire.message.header import (
     AckRequest,
@@ -13,7 +14,6 @@ from oncewire.message.header import (
     SequenceNumber,
 )
 from oncewire.message.payload import Payload, Reference
-from oncewire.message.quick import quick
 from oncewire.message.signals import (
     Acknowledgment,
     AckRequested,
@@ -57,9 +57,7 @@ ANSWERS = frozenset(
 (ACK-9). A failure notice that is itself reliable is an ERROR and acknowledged all the same."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message as values. The bytes it came in or goes out as are kept beside it."""
 
     dialect: Dialect

@@ -6,8 +6,9 @@ the two packages may import the other, and both speak of messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from oncewire.message.envelope import Dialect
 
@@ -87,8 +88,7 @@ FRAGMENT_ACTION = "COPC_IN000001UK01"
 NHS Spine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True, gc=False):
     """How messages under one agreement look, and how tolerant their reader is."""
 
     dialect: Dialect = Dialect.EBMS2
@@ -129,8 +129,7 @@ _CARRIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
+class Security(Struct, frozen=True, gc=False):
     """What must be signed or encrypted, how, and with whose certificates."""
 
     sign: bool = False

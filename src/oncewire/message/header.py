@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from oncewire.errors import InvalidValue
 from oncewire.message.ids import Party, PartyId, Service, check_id
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 
 SPLIT_TOTAL_MAX = 1_000_000
 """More parts than this is a mistake or an attack: a part is at least kilobytes."""
@@ -54,8 +54,7 @@ class ReliableMessagingMethod(StrEnum):
     TRANSPORT = "Transport"
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True, gc=False):
     """This message carries one part of a larger document (slides; BIG-4, BIG-5)."""
 
     split_id: str
@@ -76,9 +75,7 @@ class Split:
             )
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True, gc=False):
     """Header and MessageData in one value; None where the message does not say.
 
     Service and Action are missing only on rm-0.78 acknowledgements and errors (ACK-6).
@@ -135,9 +132,7 @@ class SequenceStatus(StrEnum):
     CONTINUE = "Continue"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class SequenceNumber:
+class SequenceNumber(Struct, frozen=True, gc=False):
     """A number and its status. The rm-0.78 dialect has no status: `None` there."""
 
     number: int
@@ -154,9 +149,7 @@ class SequenceNumber:
 # RoutingHeader: one hop of a message's way, the only part that differs between hops.
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class RoutingHeader:
+class RoutingHeader(Struct, frozen=True, gc=False):
     """Sender and receiver of one hop, by URI (2001) or by PartyID (v0-078), or both (C25)."""
 
     sender_uri: str | None = None

@@ -8,10 +8,10 @@ characters. They are plain strings afterwards; the check happens where they ente
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from oncewire.errors import InvalidValue
-from oncewire.message.quick import quick
 
 ID_LENGTH_MAX = 255
 """Longer ids are refused: they serve no one and flood logs and indexes."""
@@ -83,9 +83,7 @@ def split_type(text: str) -> tuple[str, str | None]:
     return (value, kind) if kind else (text, None)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class PartyId:
+class PartyId(Struct, frozen=True, gc=False):
     """One identifier of a party: a value and the type (context) that gives it meaning.
 
     Without a type the value must be a URI (ebMS 2.0 §3.1.1.1); that is a rule of the
@@ -115,9 +113,7 @@ class PartyId:
         return f"{self.type}:{self.value}" if self.type else self.value
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(Struct, frozen=True, gc=False):
     """Who sends or receives: one or more ids of the same party, and the role it plays."""
 
     ids: tuple[PartyId, ...]
@@ -146,9 +142,7 @@ class Party:
         return str(self.ids[0])
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True, gc=False):
     """The service that acts on a message (ebMS 2.0 §3.1.4).
 
     `value`: its name. `type`: what kind of name that is; without one it must be a URI.

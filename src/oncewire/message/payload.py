@@ -7,15 +7,15 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from email.errors import MessageError
 from email.header import decode_header, make_header
 from typing import BinaryIO, Protocol
 from urllib.parse import quote, unquote
 
+from msgspec import Struct
+
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.message.ids import check_id, check_text
-from oncewire.message.quick import quick
 
 # File names: how a document's name travels with it, and what of one that arrived is safe to use.
 #
@@ -142,8 +142,7 @@ _MEDIA_TYPE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Compression:
+class Compression(Struct, frozen=True, gc=False):
     """How a payload document was compressed, and its size before (BIG-1;
     docs/decisions.md#extensions)."""
 
@@ -151,8 +150,7 @@ class Compression:
     original_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Struct, frozen=True, gc=False):
     """Which bytes of a payload a part of a split document has (BIG-3;
     docs/decisions.md#large-documents). What counts are the bytes that travel: compressed ones,
     where the payload is; size and digest are those of the whole."""
@@ -162,9 +160,7 @@ class Stretch:
     digest: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True, gc=False):
     """One entry of the Manifest. `href` is `cid:` for a part of this message."""
 
     href: str
@@ -189,9 +185,7 @@ class Reference:
         return self.href[4:] if self.href[:4].lower() == "cid:" else None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """One payload part. Its bytes are never changed, only carried.
 
     `content_id`: its name within the message.
@@ -256,40 +250,16 @@ class Content(Protocol):
         opened again."""
 
 
-class DistantPayload(Payload):
-    """A Payload to whoever has one, whose bytes lie elsewhere: `open` reads them as they are
-    needed, `data` fetches all of them into memory.
+class DistantPayload(Payload, frozen=True, kw_only=True):
+    """A payload whose bytes lie elsewhere: `open` reads them as they are needed, `data` fetches
+    all of them into memory.
 
-    Without a digest nobody has read it yet: then `size` is what is known of it beforehand.
+    An empty digest says that its bytes were not read yet; `size` is then what is known beforehand.
     """
 
-    __slots__ = ("content",)
     content: Content
 
-    def __init__(
-        self,
-        content_id: str,
-        media_type: str,
-        content: Content,
-        size: int = 0,
-        digest: str = "",
-        mime_headers: tuple[tuple[str, str], ...] = (),
-        content_encoding: str | None = None,
-    ) -> None:
-        for name, value in (
-            ("content_id", content_id),
-            ("media_type", media_type),
-            ("size", size),
-            ("digest", digest),
-            ("spooled", None),
-            ("content_encoding", content_encoding),
-            ("mime_headers", mime_headers),
-            ("content", content),
-        ):
-            object.__setattr__(self, name, value)
-        self.__post_init__()
-
-    @property
+    @property  # type: ignore[misc]  # a field in Payload, read on demand here
     def data(self) -> bytes:
         """All of it, in memory."""
         with self.open() as file:
@@ -365,11 +335,11 @@ def distant(payload: Payload, content: Content) -> DistantPayload:
     return DistantPayload(
         payload.content_id,
         payload.media_type,
-        content,
         payload.size,
         payload.digest,
-        payload.mime_headers,
-        payload.content_encoding,
+        content=content,
+        content_encoding=payload.content_encoding,
+        mime_headers=payload.mime_headers,
     )
 
 
@@ -444,8 +414,7 @@ _YES = {True: "Yes", False: "No"}
 _SAFE = "@!$&'()*+,;=:~-._"
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True, gc=False):
     """What is said of one attachment, or of one fragment of it."""
 
     file_name: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from oncewire.errors import EBXML_ERRORS, EbxmlError, InvalidValue, TransientError
 from oncewire.message.ids import Party, check_id, check_text
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 
 
 class Severity(StrEnum):
@@ -37,8 +37,7 @@ SEQUENCE_LOCATION = "SequenceNumber"
 COMMUNICATION_CODE = "CommunicationProtocolError"
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(Struct, frozen=True, gc=False):
     """One Error element (ebMS 2.0 §4.2.3.2): code, severity, where, and in words."""
 
     code: str
@@ -86,8 +85,7 @@ class Error:
         return self.code in EBXML_ERRORS
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorList:
+class ErrorList(Struct, frozen=True, gc=False):
     """All errors of one report; its severity is that of the worst (ebMS 2.0 §4.2.3.1)."""
 
     errors: tuple[Error, ...]
@@ -121,17 +119,14 @@ class AcknowledgmentType(StrEnum):
     INTERMEDIATE_ACK = "IntermediateAck"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class AckRequested:
+class AckRequested(Struct, frozen=True, gc=False):
     """One request: from whom, and whether it must be signed."""
 
     actor: Actor = Actor.TO_PARTY_MSH
     signed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SignedDigest:
+class SignedDigest(Struct, frozen=True, gc=False):
     """One ds:Reference of a signed message, repeated in a signed acknowledgement.
 
     `xml` keeps the element's own bytes when it was received: a copy must stay a copy.
@@ -143,9 +138,7 @@ class SignedDigest:
     xml: bytes = b""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Acknowledgment:
+class Acknowledgment(Struct, frozen=True, gc=False):
     """The receiving handler has the message in its store; says nothing of the business."""
 
     timestamp: Instant
@@ -174,8 +167,7 @@ class MessageStatus(StrEnum):
     FORWARDED = "Forwarded"
 
 
-@dataclass(frozen=True, slots=True)
-class StatusRequest:
+class StatusRequest(Struct, frozen=True, gc=False):
     """Asks for the status of one message."""
 
     ref_to_message_id: str
@@ -184,8 +176,7 @@ class StatusRequest:
         check_id(self.ref_to_message_id, "StatusRequest RefToMessageId")
 
 
-@dataclass(frozen=True, slots=True)
-class StatusResponse:
+class StatusResponse(Struct, frozen=True, gc=False):
     """What the other handler says of a message of ours.
 
     `ref_to_message_id`: the message. `status`: what became of it.

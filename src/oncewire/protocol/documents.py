@@ -7,8 +7,10 @@ document of any size is planned without being read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
 from oncewire.message.header import SPLIT_TOTAL_MAX, Split
@@ -25,8 +27,7 @@ a line, few enough that others find a place beside them. They are made together,
 for that turn feels each byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, gc=False):
     """One part of a document: which bytes of which of its payloads travel in which message."""
 
     number: int
@@ -119,8 +120,7 @@ class DocumentState(StrEnum):
     FAILED = "failed"  # it will never be whole here
 
 
-@dataclass(frozen=True, slots=True)
-class SplitDocument:
+class SplitDocument(Struct, frozen=True, gc=False):
     """How far a document is at one of its ends: `sender` is empty where it is sent from."""
 
     sender: str

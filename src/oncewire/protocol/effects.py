@@ -6,18 +6,16 @@ can be found again from the saved state after a crash, and each is safe to repea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 from oncewire.message.signals import Severity
 from oncewire.protocol.notes import Detail, Kind
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True, gc=False):
     """Write a journal row that tells what happened."""
 
     what: Detail
@@ -35,8 +33,7 @@ class Note:
         return self.what.KIND
 
 
-@dataclass(frozen=True, slots=True)
-class Transmit:
+class Transmit(Struct, frozen=True, gc=False):
     """Send the stored bytes of this message over this transport."""
 
     message_id: str
@@ -44,8 +41,7 @@ class Transmit:
     transport: str
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(Struct, frozen=True, gc=False):
     """Tell the From Party how its message ended (ERR-9: Error never sent, Warning unacked), or
     that one sent with best effort was refused (ERR-2)."""
 
@@ -54,8 +50,7 @@ class Notify:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Raise:
+class Raise(Struct, frozen=True, gc=False):
     """Open an incident that an operator must resolve."""
 
     reason: str
@@ -63,24 +58,21 @@ class Raise:
     channel: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolve:
+class Resolve(Struct, frozen=True, gc=False):
     """The incident of this message or channel is over."""
 
     message_id: str | None = None
     channel: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(Struct, frozen=True, gc=False):
     """The window has places again: bring in the next waiting messages of the channel."""
 
     channel: str
     places: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True, gc=False):
     """Send nothing more to the receiver of this message before then (RTY-8)."""
 
     until: Instant
@@ -88,16 +80,14 @@ class Pause:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True, gc=False):
     """Let messages that begin now take another transport to this receiver, until a probe of this
     one gets through (RTY-15)."""
 
     transport: str
 
 
-@dataclass(frozen=True, slots=True)
-class AskStatus:
+class AskStatus(Struct, frozen=True, gc=False):
     """Ask the receiver what became of a message that must not be resent (C37)."""
 
     message_id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest
@@ -48,8 +49,7 @@ def awaits_onward(message: Message, duty: HopDuty, plan: SyncPlan) -> bool:
     return plan.response or message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class HopAnswer:
+class HopAnswer(Struct, frozen=True, gc=False):
     """What the previous sender is told: an acknowledgement, or to come back later."""
 
     acknowledge: bool

@@ -9,14 +9,16 @@ kind fills besides, `kinds` says.
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
+from functools import cache
 from json.encoder import encode_basestring
 from typing import Any, ClassVar, TypeVar
 
+from msgspec import NODEFAULT, MsgspecError, Struct
+from msgspec.json import Decoder
+
 from oncewire.errors import JournalProblem, OncewireError
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 from oncewire.protocol.terms import Terms
 
 # The kinds of journal rows: everything that can happen to a message, a channel or a node.
@@ -99,7 +101,8 @@ class Kind(StrEnum):
 D = TypeVar("D", bound="Detail")
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-_decode = json.JSONDecoder().decode
+_decoder = cache(Decoder)
+_decode_terms = Decoder(dict[str, Any]).decode
 TEXT_MAX = 300
 """Characters of a sentence that a row keeps: enough to know what was meant."""
 
@@ -107,8 +110,7 @@ _SENTENCES = frozenset({"problem", "reason", "description", "location"})
 _REMEDY = "read the journal with the version of Oncewire that wrote it"
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
+class Detail(Struct, frozen=True, gc=False):
     """What all details share: written as JSON without defaults, read with checked types."""
 
     KIND: ClassVar[Kind]
@@ -116,7 +118,7 @@ class Detail:
     def write(self) -> str | None:
         """The text for the column, or None when every field has its default."""
         said = []
-        for name, default, _ in _shape(type(self)):
+        for name, default in _defaults(type(self)):
             value = getattr(self, name)
             if value != default:
                 said.append(f'"{name}":{_value(value[:TEXT_MAX] if name in _SENTENCES else value)}')
@@ -125,17 +127,22 @@ class Detail:
     @classmethod
     def read(cls: type[D], text: str | None) -> D:
         """The value that `write` was called on; anything else is a JournalProblem."""
-        values = _object(text, cls.KIND)
-        known: dict[str, Any] = {}
-        for name, default, allowed in _shape(cls):
-            value = values.get(name, default)
-            if value is MISSING or (value is not default and type(value) not in allowed):
-                raise JournalProblem(
-                    f"the detail of a {cls.KIND.value!r} row says {name}={values.get(name)!r}",
-                    remedy=_REMEDY,
-                )
-            known[name] = tuple(value) if type(value) is list else value
-        return cls(**known)
+        try:
+            read: D = _decoder(cls).decode("{}" if text is None else text)
+            return read
+        except (MsgspecError, UnicodeError) as error:
+            raise JournalProblem(
+                f"the detail of a {cls.KIND.value!r} row cannot be read ({error}): {text!r:.80}",
+                remedy=_REMEDY,
+            ) from None
+
+
+@cache
+def _defaults(cls: type[Detail]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class in order, each with its default or NODEFAULT."""
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    needed = (NODEFAULT,) * (len(names) - len(defaults))
+    return tuple(zip(names, (*needed, *defaults), strict=True))
 
 
 def _value(value: Any) -> str:
@@ -150,59 +157,16 @@ def write_terms(terms: Terms) -> str:
 
 def read_terms(text: str | None) -> Terms:
     """The terms of a TERMS row."""
-    values = _object(text, Kind.TERMS)
     try:
-        return Terms.from_dict(values)
-    except (OncewireError, TypeError) as error:
+        return Terms.from_dict(_decode_terms("{}" if text is None else text))
+    except (OncewireError, MsgspecError, UnicodeError) as error:
         raise JournalProblem(f"a terms row cannot be read: {error}", remedy=_REMEDY) from None
-
-
-def _object(text: str | None, kind: Kind) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        value = _decode(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise JournalProblem(
-            f"the detail of a {kind.value!r} row is not a JSON object: {text[:80]!r}",
-            remedy=_REMEDY,
-        )
-    return value
-
-
-# What JSON gives for each annotation that the classes of `notes` use.
-_JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str, type(None)),
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "Instant": (int,),
-    "Instant | None": (int, type(None)),
-    "bool": (bool,),
-    "tuple[str, ...]": (list,),
-}
-
-
-_shapes: dict[type[Detail], tuple[tuple[str, Any, tuple[type, ...]], ...]] = {}
-
-
-def _shape(cls: type[Detail]) -> tuple[tuple[str, Any, tuple[type, ...]], ...]:
-    """(name, default or MISSING, JSON types) of each field, worked out once per class."""
-    shape = _shapes.get(cls)
-    if shape is None:
-        shape = _shapes[cls] = tuple(
-            (field.name, field.default, _JSON_TYPES[str(field.type)]) for field in fields(cls)
-        )
-    return shape
 
 
 # --- the node -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Started(Detail):
+class Started(Detail, frozen=True, gc=False):
     """A handler begins, in a process of its own."""
 
     KIND: ClassVar[Kind] = Kind.STARTED
@@ -215,8 +179,7 @@ class Started(Detail):
     the checker whose journals it has before it, so that it does not miss what it cannot see."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped(Detail):
+class Stopped(Detail, frozen=True, gc=False):
     """It ends in good order; a crash leaves no such row."""
 
     KIND: ClassVar[Kind] = Kind.STOPPED
@@ -228,8 +191,7 @@ CLOCK_VERDICTS = ("in doubt", "agreed", "accepted", "corrected")
 """What may come of a clock that was set."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockSet(Detail):
+class ClockSet(Detail, frozen=True, gc=False):
     """Somebody set the machine's clock."""
 
     KIND: ClassVar[Kind] = Kind.CLOCK_SET
@@ -241,9 +203,7 @@ class ClockSet(Detail):
     With the last three `at` moves by that much from this row on, `mono` does not."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Submitted(Detail):
+class Submitted(Detail, frozen=True, gc=False):
     """An application handed a message in, and it is stored."""
 
     KIND: ClassVar[Kind] = Kind.SUBMITTED
@@ -272,8 +232,7 @@ class Submitted(Detail):
         return self.split_number is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered(Detail):
+class Numbered(Detail, frozen=True, gc=False):
     """A message entered the window of its channel and has its number."""
 
     KIND: ClassVar[Kind] = Kind.NUMBERED
@@ -281,15 +240,13 @@ class Numbered(Detail):
     """Reset or Continue; `silent` where the dialect has no status."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent(Detail):
+class Sent(Detail, frozen=True, gc=False):
     """An attempt begins; noted before the first byte leaves."""
 
     KIND: ClassVar[Kind] = Kind.SENT
 
 
-@dataclass(frozen=True, slots=True)
-class SendFailed(Detail):
+class SendFailed(Detail, frozen=True, gc=False):
     """An attempt ended without an answer that settles the message."""
 
     KIND: ClassVar[Kind] = Kind.SEND_FAILED
@@ -299,9 +256,7 @@ class SendFailed(Detail):
     reason: str | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Acknowledged(Detail):
+class Acknowledged(Detail, frozen=True, gc=False):
     """Somebody said that the message is there."""
 
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
@@ -324,8 +279,7 @@ class Acknowledged(Detail):
         return not self.hop and self.by != "transport"
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected(Detail):
+class Rejected(Detail, frozen=True, gc=False):
     """An error of the partner settled the message: it was not accepted. A best-effort message is
     settled when it is sent; of that one the row tells who refused it, and why."""
 
@@ -344,8 +298,7 @@ class Rejected(Detail):
         return f"{self.code}{place}" + (f" ({self.description})" if self.description else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Warned(Detail):
+class Warned(Detail, frozen=True, gc=False):
     """The partner warns about a message. After a warning of a failed delivery no acknowledgement of
     a hub counts."""
 
@@ -355,8 +308,7 @@ class Warned(Detail):
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored(Detail):
+class Ignored(Detail, frozen=True, gc=False):
     """A signal about a message was not believed, so it changes nothing."""
 
     KIND: ClassVar[Kind] = Kind.IGNORED
@@ -370,8 +322,7 @@ class Ignored(Detail):
     the second, the fourth and so on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transient(Detail):
+class Transient(Detail, frozen=True, gc=False):
     """The receiver cannot take anything now, and says until when."""
 
     KIND: ClassVar[Kind] = Kind.TRANSIENT
@@ -379,15 +330,13 @@ class Transient(Detail):
     """Nothing goes to that receiver before this UTC instant (RTY-8)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exhausted(Detail):
+class Exhausted(Detail, frozen=True, gc=False):
     """The last retry over a transport went unanswered."""
 
     KIND: ClassVar[Kind] = Kind.EXHAUSTED
 
 
-@dataclass(frozen=True, slots=True)
-class Expired(Detail):
+class Expired(Detail, frozen=True, gc=False):
     """The message's time is over."""
 
     KIND: ClassVar[Kind] = Kind.EXPIRED
@@ -395,8 +344,7 @@ class Expired(Detail):
     """TimeToLive or persistDuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed(Detail):
+class Failed(Detail, frozen=True, gc=False):
     """The message has its outcome, and that is not delivery."""
 
     KIND: ClassVar[Kind] = Kind.FAILED
@@ -407,8 +355,7 @@ class Failed(Detail):
     another word where none of them fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notified(Detail):
+class Notified(Detail, frozen=True, gc=False):
     """The From Party knows that its message failed."""
 
     KIND: ClassVar[Kind] = Kind.NOTIFIED
@@ -416,24 +363,21 @@ class Notified(Detail):
     """Error: certainly not delivered. Warning: sent, but never acknowledged (ERR-9)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suspended(Detail):
+class Suspended(Detail, frozen=True, gc=False):
     """Sending stops, on a channel or of a message, until somebody resumes it."""
 
     KIND: ClassVar[Kind] = Kind.SUSPENDED
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed(Detail):
+class Resumed(Detail, frozen=True, gc=False):
     """It goes on, with fresh counters of retries."""
 
     KIND: ClassVar[Kind] = Kind.RESUMED
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Abandoned(Detail):
+class Abandoned(Detail, frozen=True, gc=False):
     """A message was given up, and with it its number: by its sender, or by its receiver, who has
     acknowledged it and hands it to nobody."""
 
@@ -443,8 +387,7 @@ class Abandoned(Detail):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnded(Detail):
+class EpochEnded(Detail, frozen=True, gc=False):
     """The numbering of a channel ends; the next number begins a new one."""
 
     KIND: ClassVar[Kind] = Kind.EPOCH_ENDED
@@ -454,9 +397,7 @@ class EpochEnded(Detail):
 # --- the receiving side -------------------------------------------------------------------
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Received(Detail):
+class Received(Detail, frozen=True, gc=False):
     """The first copy of a message is stored."""
 
     KIND: ClassVar[Kind] = Kind.RECEIVED
@@ -479,8 +420,7 @@ class Received(Detail):
     split_total: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate(Detail):
+class Duplicate(Detail, frozen=True, gc=False):
     """A further copy came; nobody is handed it."""
 
     KIND: ClassVar[Kind] = Kind.DUPLICATE
@@ -488,8 +428,7 @@ class Duplicate(Detail):
     """Which stored answer went back: original, most_recent, fresh_ack, ack, error or none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused(Detail):
+class Refused(Detail, frozen=True, gc=False):
     """A message was not accepted."""
 
     KIND: ClassVar[Kind] = Kind.REFUSED
@@ -504,23 +443,20 @@ class Refused(Detail):
     on. Nobody waits for it to be delivered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped(Detail):
+class Skipped(Detail, frozen=True, gc=False):
     """A number will not be handed over any more, and the stream goes on without it."""
 
     KIND: ClassVar[Kind] = Kind.SKIPPED
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpochBegan(Detail):
+class EpochBegan(Detail, frozen=True, gc=False):
     """The sender began its numbering anew."""
 
     KIND: ClassVar[Kind] = Kind.EPOCH_BEGAN
 
 
-@dataclass(frozen=True, slots=True)
-class WarningSent(Detail):
+class WarningSent(Detail, frozen=True, gc=False):
     """A message was accepted, and its sender is warned."""
 
     KIND: ClassVar[Kind] = Kind.WARNING_SENT
@@ -529,8 +465,7 @@ class WarningSent(Detail):
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AckSent(Detail):
+class AckSent(Detail, frozen=True, gc=False):
     """An acknowledgement may leave, for what it says is committed."""
 
     KIND: ClassVar[Kind] = Kind.ACK_SENT
@@ -538,8 +473,7 @@ class AckSent(Detail):
     hop: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver(Detail):
+class HandedOver(Detail, frozen=True, gc=False):
     """The application was given a message."""
 
     KIND: ClassVar[Kind] = Kind.HANDED_OVER
@@ -557,8 +491,7 @@ class HandedOver(Detail):
     """On a fragment that came before the message which names it: the ordinal that it has there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed(Detail):
+class Confirmed(Detail, frozen=True, gc=False):
     """The application has it, or a person says so in its place."""
 
     KIND: ClassVar[Kind] = Kind.CONFIRMED
@@ -566,8 +499,7 @@ class Confirmed(Detail):
     """The person who confirmed it by hand; None: the application itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Joined(Detail):
+class Joined(Detail, frozen=True, gc=False):
     """All parts of a document are here, and it is whole."""
 
     KIND: ClassVar[Kind] = Kind.JOINED
@@ -578,8 +510,7 @@ class Joined(Detail):
 # --- an intermediary ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarded(Detail):
+class Forwarded(Detail, frozen=True, gc=False):
     """A hub has taken a message, and answers for its next hop."""
 
     KIND: ClassVar[Kind] = Kind.FORWARDED
@@ -591,8 +522,7 @@ class Forwarded(Detail):
     message came on: forwarding uses its number up there (S7)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PassedOn(Detail):
+class PassedOn(Detail, frozen=True, gc=False):
     """A hub sent a message on and promised nothing."""
 
     KIND: ClassVar[Kind] = Kind.PASSED_ON
@@ -601,8 +531,7 @@ class PassedOn(Detail):
 # --- operation ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Incident(Detail):
+class Incident(Detail, frozen=True, gc=False):
     """Something waits for an operator's decision."""
 
     KIND: ClassVar[Kind] = Kind.INCIDENT
@@ -611,8 +540,7 @@ class Incident(Detail):
     remedy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved(Detail):
+class Resolved(Detail, frozen=True, gc=False):
     """It was decided, or settled itself."""
 
     KIND: ClassVar[Kind] = Kind.RESOLVED
@@ -631,5 +559,5 @@ NOTES: dict[Kind, type[Detail]] = {
 }  # fmt: skip
 """Every kind but TERMS, whose detail is the terms themselves."""
 
-DETAILS = {kind: cls for kind, cls in NOTES.items() if fields(cls)}
+DETAILS = {kind: cls for kind, cls in NOTES.items() if cls.__struct_fields__}
 """Those that tell more than their columns."""

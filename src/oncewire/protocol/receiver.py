@@ -8,9 +8,10 @@ answer in one transaction; only then does the answer leave.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias, overload
+
+from msgspec import Struct
 
 from oncewire.errors import (
     DeliveryFailure,
@@ -22,7 +23,6 @@ from oncewire.errors import (
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, ReliableMessagingMethod, SequenceNumber
 from oncewire.message.instant import Duration, Instant
-from oncewire.message.quick import quick
 from oncewire.message.signals import Actor, Error
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Effect, Note, Raise
@@ -39,9 +39,7 @@ from oncewire.protocol.terms import (
 SEQUENCE_LOCATION = "//SequenceNumber"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True, gc=False):
     """What the judgement needs to know of a message that arrived."""
 
     message_id: str
@@ -53,17 +51,14 @@ class Arrival:
     expires_at: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True, gc=False):
     """What the store remembers of an earlier arrival with the same id from the same party."""
 
     message_id: str
     digest: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class First:
+class First(Struct, frozen=True, gc=False):
     """Never seen before: store it, answer it, and hand it over when its turn comes."""
 
     channel: ReceivingChannel | None
@@ -76,15 +71,13 @@ class First:
     terms: Terms | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(Struct, frozen=True, gc=False):
     """Known: answer it again, and hand over nothing."""
 
     channel: ReceivingChannel | None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True, gc=False):
     """Answered with an error that is remembered, so that a copy gets the same. Its number, if it
     fits, is settled, and what waited for it goes on (gap 14)."""
 
@@ -96,8 +89,7 @@ class Refused:
     remembered: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
-class TurnedAway:
+class TurnedAway(Struct, frozen=True, gc=False):
     """Answered with an error, and forgotten: the next copy is judged anew, and may fit (SEQ-9)."""
 
     error: Error
@@ -238,8 +230,7 @@ def _turn_away(number: int, fit: Fit, channel: ReceivingChannel, terms: Terms) -
     return TurnedAway(Error.of(fault), channel, effects)
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(Struct, frozen=True, gc=False):
     """The channel after numbers were passed, and what may be handed over, in order."""
 
     channel: ReceivingChannel
@@ -331,8 +322,7 @@ def _skip(key: str, epoch: int, number: int, message_id: str | None, reason: str
 # signed (C11).
 
 
-@dataclass(frozen=True, slots=True)
-class AckOwed:
+class AckOwed(Struct, frozen=True, gc=False):
     """What the acknowledgement of one message must contain."""
 
     owed: bool

@@ -35,13 +35,14 @@ and its window does not shrink; what is agreed today holds from the next epoch o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import SequenceNumber, SequenceStatus
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 from oncewire.protocol.sequence import DuplicationWindow, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 
@@ -77,8 +78,7 @@ class Place(Enum):
     TOO_FAR = auto()  # further ahead than anything that may come now
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True, gc=False):
     """A number that came before an earlier one, and the stored message that waits with it."""
 
     number: int
@@ -89,9 +89,7 @@ class Held:
     handed: bool = False
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ReceivingChannel:
+class ReceivingChannel(Struct, frozen=True, gc=False):
     """State of one stream; `held` never grows beyond W entries (SW-9)."""
 
     key: str

@@ -8,12 +8,13 @@ state and the effects to perform once that state is saved.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from shlex import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant, format_instant, seconds
-from oncewire.message.quick import variant
 from oncewire.message.signals import Error, ErrorClass, Severity
 from oncewire.protocol import notes
 from oncewire.protocol.effects import (
@@ -52,8 +53,7 @@ from oncewire.protocol.terms import OnExhausted, RetryCount, Terms
 # when its retries or its time are used up.
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True, gc=False):
     """What lies between the sender and the receiver of a message now."""
 
     # A Transient Error stopped everything that goes to this receiver until then (RTY-8).
@@ -490,7 +490,7 @@ def _reported(outgoing: Outgoing, error: Error) -> Outgoing:
     the report that it could not be delivered."""
     if error.code != "DeliveryFailure" or outgoing.proved_by is Proof.TO_PARTY:
         return outgoing
-    return variant(outgoing, taken_back=True)
+    return replace(outgoing, taken_back=True)
 
 
 def _only_warns(outgoing: Outgoing, terms: Terms, error: Error) -> bool:

@@ -17,13 +17,14 @@ message of the new range waits until all of the old one are settled and begins a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import SequenceNumber, SequenceStatus
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick, variant
 from oncewire.message.signals import Severity
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Admit, Effect, Note, Notify, Raise, Resolve
@@ -41,9 +42,7 @@ from oncewire.protocol.states import (
 from oncewire.protocol.terms import OnExhausted, ResetRule, Terms
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class SendingChannel:
+class SendingChannel(Struct, frozen=True, gc=False):
     """State of one stream; `settled` holds numbers beyond the first unsettled one only."""
 
     key: str
@@ -113,7 +112,7 @@ class SendingChannel:
     def stamp(self, now: Instant) -> tuple[SendingChannel, Instant]:
         """A timestamp for a new message that is later than any given before."""
         stamp = max(now, self.last_stamp + 1)
-        return variant(self, last_stamp=stamp), stamp
+        return replace(self, last_stamp=stamp), stamp
 
     def enter(self, terms: Terms) -> tuple[SendingChannel, SequenceNumber]:
         """Give the next number; the caller has made sure that there is a place."""
@@ -127,7 +126,7 @@ class SendingChannel:
         number = channel.next_number
         opens = begins and terms.numbered
         event = ChannelEvent.OPENER_ENTERED if opens else ChannelEvent.MESSAGE_ENTERED
-        entered = variant(
+        entered = replace(
             channel,
             next_number=terms.numbers.after(number),
             used=channel.used + 1,
@@ -138,7 +137,7 @@ class SendingChannel:
 
     def _next_epoch(self, terms: Terms) -> SendingChannel:
         first = terms.numbers.first
-        return variant(
+        return replace(
             self,
             epoch=self.epoch + 1,
             next_number=first,
@@ -169,7 +168,7 @@ class SendingChannel:
             settled.discard(first)
             first = self._numbers(terms).after(first)
         phase = move(CHANNEL, self.phase, ChannelEvent.NUMBER_SETTLED)
-        return variant(self, first_unsettled=first, settled=frozenset(settled), phase=phase)
+        return replace(self, first_unsettled=first, settled=frozenset(settled), phase=phase)
 
     def abandon(self, number: int, terms: Terms) -> SendingChannel:
         """Give the number up: settled here, unknown at the receiver, so the epoch ends."""
@@ -177,7 +176,7 @@ class SendingChannel:
 
     def end_epoch(self) -> SendingChannel:
         """Begin another epoch with the next message, once every number is settled."""
-        return variant(self, phase=move(CHANNEL, self.phase, ChannelEvent.EPOCH_ENDED))
+        return replace(self, phase=move(CHANNEL, self.phase, ChannelEvent.EPOCH_ENDED))
 
     def restart(self, terms: Terms) -> SendingChannel:
         """Restart the numbering on purpose (SEQ-4); refused where it would confuse (gap 15)."""
@@ -195,17 +194,17 @@ class SendingChannel:
 
     def suspend(self, reason: str, by: str | None = None) -> SendingChannel:
         """Stop sending on this channel until somebody resumes it (RTY-12)."""
-        return variant(self, suspended=True, suspended_reason=reason, suspended_by=by)
+        return replace(self, suspended=True, suspended_reason=reason, suspended_by=by)
 
     def resume(self) -> SendingChannel:
         """Send again."""
-        return variant(
+        return replace(
             self, suspended=False, suspended_reason="", suspended_by=None, paused_until=0
         )
 
     def pause(self, until: Instant) -> SendingChannel:
         """Send nothing before `until`; a shorter pause does not cut a longer one short."""
-        return variant(self, paused_until=max(self.paused_until, until))
+        return replace(self, paused_until=max(self.paused_until, until))
 
 
 # Settling: what every end of an outgoing message has in common.
@@ -224,8 +223,7 @@ class SendingChannel:
 # | resumed | kept | goes on |
 
 
-@dataclass(frozen=True, slots=True)
-class SenderStep:
+class SenderStep(Struct, frozen=True, gc=False):
     """One step of the sender."""
 
     outgoing: Outgoing

@@ -8,13 +8,13 @@ number comes the first again, and 0 may well lie after 99,999,999.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from oncewire.errors import InvalidValue
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceRange:
+class SequenceRange(Struct, frozen=True, gc=False, array_like=True):
     """The numbers a stream may use, first to last, both included."""
 
     first: int
@@ -75,8 +75,7 @@ def check_window(window: int, numbers: SequenceRange) -> int:
     return window
 
 
-@dataclass(frozen=True, slots=True)
-class SendingWindow:
+class SendingWindow(Struct, frozen=True, gc=False):
     """The numbers that may be under way at once (slides, 'Sending Window')."""
 
     numbers: SequenceRange
@@ -100,8 +99,7 @@ class SendingWindow:
         return _walk(self.numbers, self.start, self.window)
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicationWindow:
+class DuplicationWindow(Struct, frozen=True, gc=False):
     """The numbers an arrival is tested against (slides, 'Duplication Check Window').
 
     EDW is the furthest number received, in window order, not the latest arrival:

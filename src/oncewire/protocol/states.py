@@ -6,14 +6,15 @@ other step), and `docs/` draws its diagrams from them, so picture and code canno
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
 from oncewire.message.header import SequenceStatus
 from oncewire.message.instant import Duration, Instant
-from oncewire.message.quick import quick, variant
 from oncewire.protocol.terms import Terms
 
 
@@ -218,9 +219,7 @@ def move(table: dict[tuple[S, E], frozenset[S]], state: S, event: E, to: S | Non
 # Outgoing: one message at its sender, as far as the protocol must remember it.
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True, gc=False):
     """Everything the retry law looks at; timers are columns, so a restart finds them."""
 
     message_id: str
@@ -288,7 +287,7 @@ class Outgoing:
         self, event: OutgoingEvent, to: OutgoingState | None = None, **changes: object
     ) -> Outgoing:
         """The message after one step of the state table; `to` where the table leaves a choice."""
-        return variant(self, state=move(OUTGOING, self.state, event, to), **changes)
+        return replace(self, state=move(OUTGOING, self.state, event, to), **changes)
 
     def failed(self, event: OutgoingEvent, to: OutgoingState, reason: str) -> Outgoing:
         """The message after a step that its From Party is to be told of."""
@@ -305,7 +304,7 @@ class Outgoing:
     def repeated(self) -> Outgoing:
         """The message after a copy of its request was given it once more: no attempt of its own,
         for nothing waits for what comes of it."""
-        return variant(self, repeats=self.repeats + 1)
+        return replace(self, repeats=self.repeats + 1)
 
     def deadline(self, terms: Terms) -> Instant | None:
         """When the message must not be sent any more: TimeToLive or persistDuration."""
@@ -324,9 +323,7 @@ class Outgoing:
 # Incoming: one message at its receiver, as far as the protocol must remember it.
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Struct, frozen=True, gc=False):
     """The duplicate record and the way to the application in one.
 
     The key is (sender, message_id): `sender` is the authenticated From Party, so that no
@@ -352,7 +349,7 @@ class Incoming:
         self, event: IncomingEvent, to: IncomingState | None = None, **changes: object
     ) -> Incoming:
         """The message after one step of the state table; `to` where the table leaves a choice."""
-        return variant(self, state=move(INCOMING, self.state, event, to), **changes)
+        return replace(self, state=move(INCOMING, self.state, event, to), **changes)
 
     def handed_over(self, lease_until: Instant | None) -> Incoming:
         """Given to the application."""

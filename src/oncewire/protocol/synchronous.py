@@ -7,7 +7,7 @@ answer, and honoured by every intermediary whatever the end parties agreed (SYNC
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from oncewire.errors import Inconsistent
 from oncewire.message.envelope import Message
@@ -22,8 +22,7 @@ TIMEOUT_MESSAGE = "communication protocol time-out"
 _WITH_RESPONSE = (SyncReplyMode.RESPONSE_ONLY, SyncReplyMode.SIGNALS_AND_RESPONSE)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPlan:
+class SyncPlan(Struct, frozen=True, gc=False):
     """What this connection carries back."""
 
     mode: SyncReplyMode = SyncReplyMode.NONE

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message.header import AckRequest, ReliableMessagingMethod, SyncReplyMode
@@ -131,8 +132,7 @@ class ReceiptProvided(StrEnum):
 STOP_AND_WAIT_WINDOW = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """What the two handlers of one hop do with one message."""
 
     # Reliability
@@ -247,69 +247,25 @@ class Terms:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as the journal keeps terms and `agreement show` prints them."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        plain: dict[str, Any] = to_builtins(self)
+        return plain
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Terms:
-        """The terms that `as_dict` was made from; unknown names are refused."""
-        known = {field.name: field for field in fields(cls)}
-        unknown = sorted(set(values) - set(known))
-        if unknown:
+        """The terms that `as_dict` was made from; unknown names and values are refused."""
+        try:
+            return convert(values, cls)
+        except ValidationError as error:
             raise InvalidValue(
-                f"terms have unknown names: {', '.join(unknown)}",
+                f"terms cannot be read: {error}",
                 remedy="read them with the version of Oncewire that wrote them",
-            )
-        return cls(**{name: _restore(name, value) for name, value in values.items()})
+            ) from None
 
 
 def terms_id_of(values: dict[str, Any]) -> str:
     """The id of terms with these plain values, whichever version wrote them."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-_ENUMS: dict[str, type[Enum]] = {
-    "method": ReliableMessagingMethod,
-    "ack_requested": AckRequest,
-    "hop_ack_requested": AckRequest,
-    "receipt_provided": ReceiptProvided,
-    "ack_bundling": AckBundling,
-    "flow": FlowMode,
-    "scope": Scope,
-    "on_gap": OnGap,
-    "reset": ResetRule,
-    "duplicate_answer": DuplicateAnswer,
-    "duplicate_no_response": NoResponse,
-    "retries_counted": RetryCount,
-    "on_exhausted": OnExhausted,
-    "header_conflict": HeaderConflict,
-    "hop_mode": HopMode,
-    "sync_mode": SyncReplyMode,
-    "sync_retries": SyncRetries,
-    "sync_bundle": SyncBundle,
-}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, SequenceRange):
-        return [value.first, value.last]
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _restore(name: str, value: Any) -> Any:
-    if name in _ENUMS:
-        try:
-            return _ENUMS[name](value)
-        except ValueError:
-            choices = ", ".join(str(choice.value) for choice in _ENUMS[name])
-            raise InvalidValue(
-                f"{name} cannot be {value!r}", remedy=f"choose one of {choices}"
-            ) from None
-    if name == "numbers":
-        return SequenceRange(*value)
-    return tuple(value) if name == "transports" else value
 
 
 _DURATIONS = (

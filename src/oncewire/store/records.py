@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import SECOND, Duration, Instant
-from oncewire.message.quick import quick
 from oncewire.protocol.states import Incoming, IncomingState, Outgoing
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMark:
+class StoreMark(Struct, frozen=True, gc=False):
     """Which store it is, and how far it has come; enough to know it again."""
 
     # Given once, when the store is made; empty: that there was a store is all that is known.
@@ -22,8 +21,7 @@ class StoreMark:
     head: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolSlice:
+class SpoolSlice(Struct, frozen=True, gc=False):
     """Part of a file in the spool; a large payload is never copied into a row."""
 
     name: str
@@ -31,8 +29,7 @@ class SpoolSlice:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredParcel:
+class StoredParcel(Struct, frozen=True, gc=False):
     """The exact bytes of a message: sent, resent and verified from here and nowhere else."""
 
     content_type: str
@@ -52,9 +49,7 @@ class StoredParcel:
         return tuple([part.name for part in self.body if isinstance(part, SpoolSlice)])
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class MessageFacts:
+class MessageFacts(Struct, frozen=True, gc=False):
     """What listings and queries show of a message without parsing its bytes."""
 
     cpa_id: str
@@ -74,9 +69,7 @@ class MessageFacts:
     split_total: int | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class StoredOutgoing:
+class StoredOutgoing(Struct, frozen=True, gc=False):
     """One outgoing message. Its bytes come separately: most steps do not need them.
 
     While it waits for a place in the window it has a draft (its values, from which the
@@ -98,9 +91,7 @@ class StoredOutgoing:
     damage: str = ""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredAnswer(Struct, frozen=True, gc=False):
     """The answer first given to a message; a duplicate gets these bytes again."""
 
     answer_id: str
@@ -114,8 +105,7 @@ class StoredAnswer:
         return replace(self, owed=False)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReceipt:
+class StoredReceipt(Struct, frozen=True, gc=False):
     """The signed acknowledgement that proved the receipt of a message of ours, as it came."""
 
     # MessageId of the acknowledgement.
@@ -124,9 +114,7 @@ class StoredReceipt:
     parcel: StoredParcel
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class StoredIncoming:
+class StoredIncoming(Struct, frozen=True, gc=False):
     """One incoming message and the answer it got, in one row."""
 
     incoming: Incoming
@@ -145,7 +133,7 @@ class StoredIncoming:
     # What was accepted of its bytes, as the handler wrote it down; None: they must be read.
     view: bytes | None = None
     # Whether it has an answer, also where it is listed without its bytes.
-    answered: bool = field(default=False, compare=False)
+    answered: bool = False
 
     @property
     def stands_behind(self) -> bool:
@@ -160,8 +148,7 @@ class StoredIncoming:
         return self.incoming.state is IncomingState.FORWARDED and self.parcel is None
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True, gc=False):
     """What is remembered of a message that the retention sweep removed."""
 
     message_id: str
@@ -183,8 +170,7 @@ REFUSALS_KEPT: Duration = 30 * 24 * 3600 * SECOND
 """How long a refusal is remembered after the last of its kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True, gc=False):
     """Messages of strangers that nobody took, of one kind and from one address ('': from many)."""
 
     code: str
@@ -209,8 +195,7 @@ class Refusal:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(Struct, frozen=True, gc=False):
     """Something an operator must resolve."""
 
     id: int
@@ -221,8 +206,7 @@ class Incident:
     resolved_at: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True, gc=False):
     """A stored message that no list can find, or that has lost its bytes."""
 
     problem: str

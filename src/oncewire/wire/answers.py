@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import (
@@ -37,7 +39,6 @@ from oncewire.message import (
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant
-from oncewire.message.quick import quick
 from oncewire.wire.drafts import blocks as draft_names
 from oncewire.wire.ebms2 import blocks as ebms2_names
 from oncewire.wire.refusal import PartialHeader
@@ -46,9 +47,7 @@ UNKNOWN_CPA = "unknown"
 """Stands for a CPAId that could not be read; Norway's handlers answer with the same word."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True, gc=False):
     """What every signal needs beside the message it answers."""
 
     message_id: str

@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Validation
 from oncewire.message.ids import ID_LENGTH_MAX
-from oncewire.message.quick import quick
 from oncewire.wire import dialect as dialects
 from oncewire.wire import schema
 from oncewire.wire.limits import Limits, beyond
@@ -17,9 +16,7 @@ from oncewire.wire.soap import fault_of
 from oncewire.wire.xml.tree import Element, parse
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class HeaderReading:
+class HeaderReading(Struct, frozen=True, gc=False):
     """What a header says, and what is odd about it."""
 
     message: Message

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from oncewire.message import Dialect, Message
-from oncewire.message.quick import quick
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(Struct, frozen=True):
     """What a POST, a mail or a file holds: a Content-Type, a body, and other headers.
 
     `headers` are the transport's own (SOAPAction, MIME-Version, Subject). Content-Type is
@@ -43,9 +41,7 @@ class PartPlace(NamedTuple):
     encoding: str = ""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """What a reader hands over. Signatures are checked, and hops spliced, over `envelope`."""
 
     message: Message
@@ -69,10 +65,10 @@ class Received:
     odd_base64: bool = False
     # Content-ID, algorithm and digest of parts that passed by, where a signature names an
     # algorithm other than SHA-256.
-    extra_digests: tuple[tuple[str, str, bytes], ...] = field(default=(), repr=False)
+    extra_digests: tuple[tuple[str, str, bytes], ...] = ()
     # Where each payload as it came lies in the parcel's body, in their order; None where it is
     # nowhere in one piece (a part of a container that is itself encoded).
-    places: tuple[PartPlace | None, ...] = field(default=(), repr=False)
+    places: tuple[PartPlace | None, ...] = ()
     # Whether its header was read by what was learned of earlier ones (`differential`); it says
     # the same either way.
-    moulded: bool = field(default=False, repr=False, compare=False)
+    moulded: bool = False

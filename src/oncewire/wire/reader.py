@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
+from msgspec import structs
+
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
 from oncewire.message import Message, Payload
 from oncewire.message.form import Validation
@@ -401,9 +403,9 @@ class Reader:
         if self.work.foreign:
             self._notes.append("characters that do not belong into base64 were skipped")
         resolve_references(received.message, self._content_ids, self._notes)
-        return replace(
+        return structs.replace(
             received,
-            message=replace(received.message, payloads=tuple(self._payloads)),
+            message=structs.replace(received.message, payloads=tuple(self._payloads)),
             notes=tuple(self._notes),
             complete=True,
             closed=closed,

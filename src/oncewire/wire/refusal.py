@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OncewireError, SoapFault
 from oncewire.message import (
     ANSWERS,
@@ -20,7 +22,6 @@ from oncewire.message import (
     RoutingHeader,
     Service,
 )
-from oncewire.message.quick import quick
 
 # Fault: what a received SOAP Fault says.
 
@@ -46,9 +47,7 @@ class Fault:
     details: tuple[FaultDetail, ...] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class PartialHeader:
+class PartialHeader(Struct, frozen=True, gc=False):
     """The facts an answer is built from; None where they could not be read."""
 
     dialect: Dialect | None = None

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lxml import etree
+from msgspec import structs
 
 from oncewire.agreement import PROFILES, Agreement, Direction, read_cpa, read_toml, read_views
 from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE
@@ -69,8 +70,8 @@ def sample(profile: str, actions: str = "", top: str = "") -> Agreement:
     own, partner = agreement.own, agreement.partner
     return replace(
         agreement,
-        own=replace(own, party=replace(own.party, role="Seller")),
-        partner=replace(partner, party=replace(partner.party, role="Buyer")),
+        own=replace(own, party=structs.replace(own.party, role="Seller")),
+        partner=replace(partner, party=structs.replace(partner.party, role="Buyer")),
     )
 
 

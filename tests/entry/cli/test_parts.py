@@ -6,12 +6,12 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values

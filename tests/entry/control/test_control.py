@@ -5,11 +5,11 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.entry.control import client, values
 from oncewire.entry.control import language as control

@@ -437,7 +437,12 @@ def test_a_large_document_is_read_as_it_is_posted(monkeypatch: pytest.MonkeyPatc
     posted: dict[str, Any] = {}
     content = LongContent(2 * MEGABYTE + 1)
     large = DistantPayload(
-        "doc@x", "text/plain", content, content.size, content.digest(), disposition("a.txt")
+        "doc@x",
+        "text/plain",
+        content.size,
+        content.digest(),
+        content=content,
+        mime_headers=disposition("a.txt"),
     )
     message = replace(MESSAGE, payloads=(large, *MESSAGE.payloads))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from oncewire.entry.cli import history
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of
@@ -141,7 +142,7 @@ def test_a_message_that_nobody_signed_is_signed_for_all_the_same(tmp_path: Path)
 def damaged(parcel: Parcel, old: bytes, new: bytes) -> Parcel:
     """The parcel after somebody wrote to the store: not even the digest beside it tells."""
     assert old in parcel.body
-    return with_digest(replace(parcel, body=parcel.body.replace(old, new)))
+    return with_digest(structs.replace(parcel, body=parcel.body.replace(old, new)))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_what_is_kept_is_checked_before_anything_is_said_of_it(
 def test_a_stored_byte_that_no_signature_covers_is_missed_too() -> None:
     pair = signed_pair(signed_acks=True, sign=False)
     held = held_by_sender(pair, pair.send().message_id)
-    changed = replace(held.message, body=held.message.body.replace(b">talk<", b">walk<"))
+    changed = structs.replace(held.message, body=held.message.body.replace(b">talk<", b">walk<"))
     assert "its digest is another one" in evidence_of(replace(held, message=changed)).proves
     # And where the digest was written anew, the acknowledgement knows.
     forged = evidence_of(replace(held, message=with_digest(changed)))
@@ -191,7 +192,7 @@ def test_what_cannot_be_read_any_more_is_said_to_be_damaged() -> None:
     pair = signed_pair(signed_acks=True)
     held = held_by_sender(pair, pair.send().message_id)
     with pytest.raises(StoreDamaged, match="the message that is kept cannot be read any more"):
-        evidence_of(replace(held, message=replace(held.message, body=b"nothing")))
+        evidence_of(replace(held, message=structs.replace(held.message, body=b"nothing")))
 
 
 def test_without_a_signature_of_the_receiver_the_page_promises_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -653,7 +654,7 @@ def order(text: bytes = b"pay 100 EUR to Anna", **changes: object) -> Submission
         conversation_id="talk",
         message_id="order-1@alpha",
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return structs.replace(plain, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("profile", ["ebms2", "window", "rm-0.78"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa.reader import read_cpa

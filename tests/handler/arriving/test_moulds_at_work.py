@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.handler.actions import Source
 from oncewire.lab.wild.draw import draw

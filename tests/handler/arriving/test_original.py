@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import StoreFull
@@ -248,7 +249,7 @@ def test_a_response_that_waits_for_a_pause_leaves_the_acknowledgement_behind() -
     parcel = asking.order()
     asking.arrive(parcel)
     asking.take()
-    asking.beta.submit(replace(response(9), ref_to_message_id=None))
+    asking.beta.submit(structs.replace(response(9), ref_to_message_id=None))
     asking.commit()
     busy = Transmission("response-9@beta", 1, sent=False, certain=True, retry_after=600)
     asking.beta.transmission_over(busy, None)
@@ -381,7 +382,7 @@ def test_what_is_sent_to_somebody_else_answers_no_request() -> None:
     (own,) = node.agreements
     gamma = replace(own.partner, party=Party.of("urn:test:gamma"))
     node.agreements = Agreements([own, replace(own, cpa_id="beta-gamma", partner=gamma)])
-    asking.confirm(1, replace(response(1), cpa_id="beta-gamma"))
+    asking.confirm(1, structs.replace(response(1), cpa_id="beta-gamma"))
     said = codec.read(asking.reply(awaited)).message
     assert said.kind is MessageKind.ACKNOWLEDGMENT
     assert [one.header.to_party.ids[0].value for one in asking.left()] == ["urn:test:gamma"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
@@ -53,8 +54,8 @@ def part(number: int, total: int = 10) -> str:
 
 
 def with_split(number: int, total: int, split_id: str = "doc@alpha") -> Change:
-    return lambda message: replace(
-        message, header=replace(message.header, split=Split(split_id, number, total))
+    return lambda message: structs.replace(
+        message, header=structs.replace(message.header, split=Split(split_id, number, total))
     )
 
 
@@ -62,8 +63,8 @@ def with_data(data: bytes) -> Change:
     def change(message: Message) -> Message:
         (payload,) = message.payloads
         made = Payload.of(payload.content_id, payload.media_type, data)
-        kept = replace(payload, size=made.size, digest=made.digest, data=data)
-        return replace(message, payloads=(kept,))
+        kept = structs.replace(payload, size=made.size, digest=made.digest, data=data)
+        return structs.replace(message, payloads=(kept,))
 
     return change
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
@@ -47,7 +48,7 @@ class Posting(Pair):
     ) -> str:
         """Have beta take a message; the errors that it answers with, in words."""
         (plain, *_), self._stamp = self._kept, self._stamp + 1
-        made = replace(
+        made = structs.replace(
             plain.header,
             message_id=message_id,
             timestamp=plain.header.timestamp + self._stamp,
@@ -55,7 +56,7 @@ class Posting(Pair):
             **header,  # type: ignore[arg-type]
         )
         (deal,) = self.alpha.context.agreements
-        message = replace(plain, header=made)
+        message = structs.replace(plain, header=made)
         before = len(self.answers)
         answer = self.deliver("beta", codec.write(message, deal.form))
         said = self.answers[before:]
@@ -113,10 +114,10 @@ def test_a_document_whose_id_was_taken_meanwhile_fails_and_says_so(pair: Posting
         # As a version left it that did not look.
         first = tx.incoming("urn:test:alpha", "p1@alpha")
         assert first is not None
-        facts = replace(first.facts, split_id=None, split_number=None, split_total=None)
+        facts = structs.replace(first.facts, split_id=None, split_number=None, split_total=None)
         other = Incoming("urn:test:alpha", DOC, "another", first.incoming.terms_id, 1)
         ready = other.moved(IncomingEvent.ARRIVED, IncomingState.REFUSED)
-        tx.add_incoming(replace(first, incoming=ready, facts=facts))
+        tx.add_incoming(structs.replace(first, incoming=ready, facts=facts))
     assert pair.post("p2@alpha", (DOC, 2, 2)) == "Inconsistent"
     assert pair.state() is DocumentState.FAILED
     assert "is the id of another message" in refusals(pair)

@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Post
@@ -235,8 +236,8 @@ class Spine(Pair):
         manifest: tuple[Reference, ...],
         payloads: tuple[Payload, ...],
     ) -> str:
-        header = replace(self.plain.header, message_id=name, action=action)
-        message = replace(self.plain, header=header, manifest=manifest, payloads=payloads)
+        header = structs.replace(self.plain.header, message_id=name, action=action)
+        message = structs.replace(self.plain, header=header, manifest=manifest, payloads=payloads)
         (deal,) = self.alpha.context.agreements
         before = len(self.answers)
         answer = self.deliver("beta", codec.write(message, deal.form))

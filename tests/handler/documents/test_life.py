@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Post

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post, PostAnswer
@@ -273,14 +274,14 @@ def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
     assert parcel is not None
     asked = codec.read(whole_parcel(node, parcel)).message
     (onward,) = node.agreements.by_cpa_id("hub1-hub2")
-    own = replace(
+    own = structs.replace(
         asked.header,
         from_party=onward.own.party,
         to_party=onward.partner.party,
         cpa_id=onward.cpa_id,
     )
     envelope = envelope_for(node, signal_route(onward, MessageKind.STATUS_REQUEST))
-    question = answers.ask_status(replace(asked, header=own), envelope)
+    question = answers.ask_status(structs.replace(asked, header=own), envelope)
     before = len(chain.carried)
     chain.deliver("hub2", codec.write(question, onward.form))
     ((name, to, answer),) = chain.carried[before:]
@@ -329,14 +330,14 @@ def test_nothing_answers_an_answer_that_has_no_place_here(profile: str, kind: Me
     (agreement,) = node.agreements
     order = codec.read(chain.carried[0][2]).message
     envelope = envelope_for(node, signal_route(agreement, kind))
-    question = answers.ask_status(order, replace(envelope, message_id="asked@buyer"))
+    question = answers.ask_status(order, structs.replace(envelope, message_id="asked@buyer"))
     if kind is MessageKind.STATUS_RESPONSE:
         answer = answers.status_response_for(question, MessageStatus.RECEIVED, envelope)
     else:
-        answer = answers.pong_for(replace(question, status_request=None), envelope)
+        answer = answers.pong_for(structs.replace(question, status_request=None), envelope)
     nobody = Party((PartyId("urn:sim:nobody"),))
-    header = replace(answer.header, cpa_id="nobody-agreed", to_party=nobody)
-    stray = replace(answer, header=header)
+    header = structs.replace(answer.header, cpa_id="nobody-agreed", to_party=nobody)
+    stray = structs.replace(answer, header=header)
     before = len(chain.carried)
     said = chain.deliver("hub1", codec.write(stray, agreement.form))
     assert (said.parcel, chain.carried[before:]) == (None, [])

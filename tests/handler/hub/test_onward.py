@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post, PostAnswer, Source
@@ -37,7 +38,7 @@ def test_headers_of_the_connection_stay_behind() -> None:
         ("Authorization", "Basic c2VjcmV0"),
         ("SOAPAction", '"ebXML"'),
     )
-    hub.receive(replace(parcel, headers=came_with), Source("http", can_answer=True))
+    hub.receive(structs.replace(parcel, headers=came_with), Source("http", can_answer=True))
     (onward,) = posts(hub)
     assert len(whole_parcel(hub.context, onward.parcel).body) > len(parcel.body)
     names = [name for name, _ in onward.parcel.headers]
@@ -50,7 +51,7 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
     chain.send(0)
     hub, seller = chain.engines["hub1"], chain.engines["seller"]
     before, after = hub.context.agreements
-    terms = replace(after.sending.terms, window=1)
+    terms = structs.replace(after.sending.terms, window=1)
     narrow = replace(after, sending=replace(after.sending, terms=terms))
     hub.context.agreements = Agreements([before, narrow])
     chain.carrying = False

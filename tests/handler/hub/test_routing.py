@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
@@ -132,11 +133,13 @@ def test_too_many_hops_are_refused() -> None:
     ][:1]
     message = codec.read(first).message
     hops = tuple(
-        replace(message.routing[0], sender_uri=f"http://h{number}/", receiver_uri="http://hub1/msh")
+        structs.replace(
+            message.routing[0], sender_uri=f"http://h{number}/", receiver_uri="http://hub1/msh"
+        )
         for number in range(HOPS_MAX + 1)
     )
-    header = replace(message.header, message_id="travelled@buyer")
-    travelled = replace(message, header=header, routing=hops)
+    header = structs.replace(message.header, message_id="travelled@buyer")
+    travelled = structs.replace(message, header=header, routing=hops)
     hub = chain.engines["hub1"]
     form = next(iter(hub.context.agreements)).form
     hub.receive(codec.write(travelled, form), AT_WEB)

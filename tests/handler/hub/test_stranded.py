@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed
@@ -237,9 +238,9 @@ def test_what_is_for_us_is_never_sent_on() -> None:
         channel = tx.receiving_channel(held.incoming.channel)
         assert channel is not None
         # Its turn has come, and it could not be read: it is on no list of its stream any more.
-        tx.save_receiving_channel(replace(channel, held=()))
-        others = replace(held.facts, to_party="urn:test:gamma")
-        assert is_stranded(beta.context, tx, replace(held, facts=others))
+        tx.save_receiving_channel(structs.replace(channel, held=()))
+        others = structs.replace(held.facts, to_party="urn:test:gamma")
+        assert is_stranded(beta.context, tx, structs.replace(held, facts=others))
         assert not is_stranded(beta.context, tx, held)
         assert not abandon_stranded(beta.context, tx, held.incoming.message_id)
         # The agreement that it was accepted under is enough.

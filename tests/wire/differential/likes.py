@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError
 from oncewire.message import (

@@ -2,12 +2,12 @@
 
 import base64
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncewire.message import Dialect, SequenceNumber, SequenceStatus
 from oncewire.message.form import Validation
@@ -135,7 +135,7 @@ def test_the_usual_fields_may_differ(dialect: Dialect) -> None:
     parcel = codec.write(changed, samples.form(dialect))
     found = codec.read(parcel, moulds=moulds)
     assert found.moulded
-    assert found == codec.read(parcel)
+    assert replace(found, moulded=False) == codec.read(parcel)
     assert moulds.hits == 1
 
 

@@ -1,9 +1,8 @@
 """The drafts of 2000 and 2001: their own words written, every spelling read
 (docs/decisions.md#drafts-on-the-wire)."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError
 from oncewire.message import (

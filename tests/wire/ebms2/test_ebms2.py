@@ -1,8 +1,7 @@
 """ebMS 2.0 read tolerantly and judged strictly: each fault has its code and its place."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue, SoapFault
 from oncewire.message import (

@@ -7,11 +7,12 @@ as it was (a comment, a part more); then what is read must be what was read befo
 import base64
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
 from cryptography.hazmat.primitives import serialization
+from msgspec.structs import replace
 
 from oncewire.message import Dialect, Party, PartyId, Payload
 from oncewire.message.form import Form

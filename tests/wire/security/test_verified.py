@@ -1,8 +1,7 @@
 """After verification a message is read from what was signed and from nothing else."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from oncewire.message import Actor, Dialect, Message, Payload
 from oncewire.wire import answers, codec, splice

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from oncewire.agreement.agreement import (
     ActionBinding,
     Agreement,
@@ -98,7 +100,7 @@ class Remainder:
 def _of_side(side: PartyTerms, said: Mapping[str, Any]) -> PartyTerms:
     facts = dict(said)
     if "role" in facts:
-        facts["party"] = replace(side.party, role=facts.pop("role"))
+        facts["party"] = structs.replace(side.party, role=facts.pop("role"))
     return replace(side, **facts)
 
 

@@ -216,7 +216,7 @@ def _part_of(payload: Payload) -> Part:
     return payload if isinstance(payload, DistantPayload) else content(payload)
 
 
-_SUBMISSION = {each.name for each in fields(Submission)} | {"service_type"}
+_SUBMISSION = {*Submission.__struct_fields__} | {"service_type"}
 
 
 def _read_submission(facts: Any, parts: Parts) -> Submission:
@@ -251,7 +251,9 @@ def _read_payload(named: Any, parts: Parts) -> Payload:
     part = parts.pop(0)
     if isinstance(part, bytes):
         return Payload.of(content_id, media_type, part, called)
-    return DistantPayload(content_id, media_type, part, mime_headers=disposition(called))
+    return DistantPayload(
+        content_id, media_type, 0, "", content=part, mime_headers=disposition(called)
+    )
 
 
 def _list(value: Any) -> list[Any]:

@@ -141,8 +141,9 @@ def _payload_from(facts: Mapping[str, Any], data: bytes | Content) -> Payload:
     called = facts.get("file_name", "")
     if isinstance(data, bytes):
         return Payload.of(name, media_type, data, called)
+    headers = disposition(called)
     return DistantPayload(
-        name, media_type, data, facts["size"], facts["sha256"], disposition(called)
+        name, media_type, facts["size"], facts["sha256"], content=data, mime_headers=headers
     )
 
 

@@ -15,6 +15,8 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.entry.party.agreements import Kept
@@ -293,8 +295,8 @@ def _ping_message(node: HandlerContext, agreement: Agreement) -> Message:
     about = Message(agreement.form.dialect, MessageKind.NORMAL, like)
     asked = answers.ping_like(about, envelope_for(node, route))
     agreed, named = route.terms.synchronous, f"{PROBE_MARK}{asked.header.message_id}"
-    header = replace(asked.header, message_id=named, sync_reply_as_agreed=agreed)
-    return replace(asked, header=header)
+    header = structs.replace(asked.header, message_id=named, sync_reply_as_agreed=agreed)
+    return structs.replace(asked, header=header)
 
 
 def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:

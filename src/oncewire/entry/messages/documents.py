@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from msgspec.structs import replace
+
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.message.payload import Content, DistantPayload, Payload, as_file, disposition
@@ -74,15 +76,7 @@ def counted(payload: Payload, heard: Callable[[int], object]) -> Payload:
     if not isinstance(payload, DistantPayload):
         heard(payload.size)
         return payload
-    return DistantPayload(
-        payload.content_id,
-        payload.media_type,
-        _Counted(payload.content, heard),
-        payload.size,
-        payload.digest,
-        payload.mime_headers,
-        payload.content_encoding,
-    )
+    return replace(payload, content=_Counted(payload.content, heard))
 
 
 def _payload(document: Document, media_type: str, number: int) -> Payload:
@@ -120,7 +114,9 @@ def _name_of(document: object) -> str:
 
 def _numbered(number: int, media_type: str, name: str, content: Content, size: int) -> Payload:
     headers = disposition(name) if name else ()
-    return DistantPayload(_id(number), _kind(media_type, name), content, size, mime_headers=headers)
+    return DistantPayload(
+        _id(number), _kind(media_type, name), size, "", content=content, mime_headers=headers
+    )
 
 
 def _kind(media_type: str, name: str) -> str:

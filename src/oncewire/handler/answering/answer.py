@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from msgspec import Struct, structs
+
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.agreements import CPA_ID
 from oncewire.agreement.rules import Remembered, replies_unasked
@@ -27,7 +29,6 @@ from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration, Instant
-from oncewire.message.quick import quick, variant
 from oncewire.message.signals import Actor, Error, ErrorList, SignedDigest
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Refused, WarningSent
@@ -140,9 +141,7 @@ class Awaited:
     patience: Duration
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What goes back on the connection once the commit is done; no parcel: an empty body."""
 
     status: int = 204
@@ -211,7 +210,7 @@ def _acknowledgment(
     if for_end and asked_here and message.ack_requested:
         # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
         second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
-        ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))
+        ack = structs.replace(ack, acknowledgments=(*ack.acknowledgments, second))
     return ack
 
 
@@ -236,7 +235,7 @@ def acknowledge(
         )
     ack = acknowledgment_for(context, message, route, owed, received, final=final)
     if warnings:
-        ack = replace(ack, error_list=ErrorList(warnings))
+        ack = structs.replace(ack, error_list=ErrorList(warnings))
     parcel = seal(context, ack, route, sign=owed.signed)
     return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
 
@@ -252,13 +251,13 @@ def _plain(
     header, agreement = message.header, route.agreement
 
     def written(blanks: AckFields) -> Parcel:
-        about = variant(
+        about = structs.replace(
             header,
             message_id=blanks.ref_to_message_id,
             conversation_id=blanks.conversation_id,
         )
         envelope = _envelope(route, blanks.message_id, blanks.now)
-        asking = variant(message, header=about)
+        asking = structs.replace(message, header=about)
         return closed(context, _acknowledgment(asking, envelope, owed, (), final=final), route)
 
     blanks = AckFields(
@@ -348,7 +347,7 @@ def _apart(context: HandlerContext, answer: StoredAnswer) -> list[StoredAnswer]:
     if not is_bundle(answer):
         return [answer]
     parts = codec.unbundle(whole_parcel(context, answer.parcel), context.limits)
-    return [replace(answer, parcel=stored_parcel(part)) for part in parts]
+    return [structs.replace(answer, parcel=stored_parcel(part)) for part in parts]
 
 
 def signal_ways(
@@ -419,11 +418,11 @@ def answer_unread(
     route = signal_route(agreement, MessageKind.ERROR)
     if known.dialect is not None:
         # Who did not send the agreed format is told so in the one he speaks.
-        route = replace(route, form=replace(route.form, dialect=known.dialect))
-    envelope = replace(envelope_for(context, route), peer=agreement.partner.party)
+        route = replace(route, form=structs.replace(route.form, dialect=known.dialect))
+    envelope = structs.replace(envelope_for(context, route), peer=agreement.partner.party)
     if known.to_party is not None and not agreement.own.is_named_by(known.to_party):
         # Whoever it was meant for, we are the ones who answer.
-        known = replace(known, to_party=agreement.own.party)
+        known = structs.replace(known, to_party=agreement.own.party)
     report = answers.error_message_for(known, fault.ebxml_errors, envelope)
     answer = StoredAnswer(envelope.message_id, report.kind, seal(context, report, route))
     waits = known.sync_reply or replies_unasked(agreement.receiving)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import AgreementProblem, InvalidValue

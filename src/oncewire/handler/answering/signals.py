@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding

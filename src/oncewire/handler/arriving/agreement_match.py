@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import SERVICE, Resolution, resolve, resolve_under

@@ -8,7 +8,9 @@ bound for the next hop, stored in that same transition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, sender_name
 from oncewire.agreement.resolve import Resolution

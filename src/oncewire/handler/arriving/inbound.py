@@ -195,7 +195,7 @@ class Intake:
         self._name, size = self._file.finish()
         self._file = None
         stored = StoredParcel(head.content_type, head.headers, (SpoolSlice(self._name, 0, size),))
-        parcel = SpooledParcel(stored, self._spool)
+        parcel = SpooledParcel.of(stored, self._spool)
         return stored, Reading(parcel.carrying(received)), parcel
 
     def _made(self) -> bytes:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent
 from oncewire.handler.actions import PostReply, Ready
 from oncewire.handler.answering.answer import answer_error, post_signal
@@ -169,7 +171,7 @@ def _pieces(document: SplitDocument, group: list[PartRead], agreed: str | None) 
     ours = told_so or first.stretch is not None or encoding == agreed
     undone = encoding if ours else None
     kept = None if undone else first.payload.content_encoding
-    payload = replace(first.payload, data=None, content_encoding=kept, mime_headers=headers)
+    payload = structs.replace(first.payload, data=None, content_encoding=kept, mime_headers=headers)
     whole = first.stretch
     return Pieces(
         payload,
@@ -251,7 +253,7 @@ def _named_once(payload: Payload, names: set[str]) -> Payload:
         count += 1
         name = f"{count}.{payload.content_id}"[:255]
     names.add(name)
-    return payload if name == payload.content_id else replace(payload, content_id=name)
+    return payload if name == payload.content_id else structs.replace(payload, content_id=name)
 
 
 logger = logging.getLogger("oncewire.handler")
@@ -317,7 +319,7 @@ def finish_join(
     if plan.named:
         # The message that named the parts has its own row, by which its copies are known.
         key = f"{document.sender} {context.world.new_id()}"
-        row = replace(row, incoming=replace(row.incoming, sender=key))
+        row = structs.replace(row, incoming=structs.replace(row.incoming, sender=key))
     last = tx.incoming(document.sender, document.last_part) if document.last_part else None
     request = None if last is None else Request.read(context, tx, last)
     _hand_over(
@@ -373,10 +375,10 @@ def _end(
 
 
 def _whole(plan: JoinPlan, joined: tuple[Joined, ...]) -> Message:
-    header = replace(plan.first.header, message_id=plan.document.split_id, split=None)
+    header = structs.replace(plan.first.header, message_id=plan.document.split_id, split=None)
     payloads = tuple(whole.payload for whole in joined)
     references = tuple(Reference(reference_to(payload.content_id)) for payload in payloads)
-    return replace(plan.first, header=header, manifest=references, payloads=payloads)
+    return structs.replace(plan.first, header=header, manifest=references, payloads=payloads)
 
 
 def _row(
@@ -399,7 +401,7 @@ def _row(
         context.now(),
         channel=document.channel,
     ).moved(IncomingEvent.ARRIVED, IncomingState.READY)
-    facts = replace(
+    facts = structs.replace(
         part.facts,
         timestamp=message.header.timestamp,
         digest=digest,
@@ -484,7 +486,7 @@ def _answer(
     """Refuse the part that made the document complete; its copies get the same answer."""
     incoming, errors = request.stored.incoming, (Error.of(error),)
     note = Note(
-        replace(refused, split_id=None),
+        structs.replace(refused, split_id=None),
         incoming.message_id,
         channel=incoming.channel,
         epoch=incoming.epoch,

@@ -7,7 +7,8 @@ cause, and harms nothing else.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import (
@@ -71,7 +72,6 @@ from oncewire.handler.sealing.seal import stored_parcel
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.spool_reading import Reading, RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.quick import variant
 from oncewire.message.signals import Actor
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
@@ -180,7 +180,7 @@ def _of_partner(
     if before is None:
         return taken
     after = standing(context, tx, message)
-    return variant(taken, partner_is_there=is_news(before, after))
+    return replace(taken, partner_is_there=is_news(before, after))
 
 
 def _placed(

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding

@@ -10,7 +10,7 @@ Of a notice, an error or an acknowledgement that failed nobody is told but the o
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from msgspec import structs
+
 from oncewire.errors import (
     DeliveryFailure,
     EbxmlError,
@@ -242,7 +244,9 @@ def claim(
             document.sender, note_key(name), 2, document.terms_id, context.now()
         )
         about = (document.split_id, str(number), total)
-        claimed = replace(note, size=0, about=about, latest_at=until, state=DocumentState.WHOLE)
+        claimed = structs.replace(
+            note, size=0, about=about, latest_at=until, state=DocumentState.WHOLE
+        )
         tx.save_document(claimed)
         stored = tx.incoming(document.sender, name) if number in here else None
         if stored is not None:
@@ -256,7 +260,7 @@ def settle_claims(tx: Transaction, document: SplitDocument, index: Message | Non
     for name in () if index is None else named_in(index):
         note = tx.document(document.sender, note_key(name))
         if note is not None:
-            tx.save_document(replace(note, latest_at=document.latest_at))
+            tx.save_document(structs.replace(note, latest_at=document.latest_at))
 
 
 def latest_of(early_ones: Iterable[SplitDocument]) -> dict[tuple[str, ...], Instant]:
@@ -274,7 +278,7 @@ def hand_to_document(
 ) -> None:
     """A part is its document's: that is its hand-over, and its confirmation too. `split`: which
     part of which, where it was not known when it came."""
-    incoming = replace(stored.incoming, hand_overs=1)
+    incoming = structs.replace(stored.incoming, hand_overs=1)
     tx.save_incoming(incoming)
     what = HandedOver(split_id=stored.facts.split_id)
     if split is not None:
@@ -425,7 +429,7 @@ def in_spool(context: HandlerContext, parcel: StoredParcel) -> StoredParcel:
         return parcel
     name, length = context.store.spool.put((body,))
     context.spooled.append(name)
-    return replace(parcel, body=(SpoolSlice(name, 0, length),))
+    return structs.replace(parcel, body=(SpoolSlice(name, 0, length),))
 
 
 def gather(
@@ -449,7 +453,7 @@ def gather(
         about=about_document(message.header, stored.facts),
     )
     document = claim(context, tx, document, message)
-    document = replace(
+    document = structs.replace(
         document.add(split.number, stored.facts.size),
         latest_at=context.now(),
         last_part=incoming.message_id if last else "",
@@ -477,7 +481,7 @@ def gathered(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -
         return
     parts = tx.parts(incoming.sender, split_id)
     if all(part.incoming.state is not IncomingState.HELD for part in parts):
-        joining = replace(document.moved(DocumentState.JOINING), position=tx.take_place())
+        joining = structs.replace(document.moved(DocumentState.JOINING), position=tx.take_place())
         tx.save_document(joining)
         begin(context, joining)
 

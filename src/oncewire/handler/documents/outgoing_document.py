@@ -8,7 +8,9 @@ of its own around a range of such a file, so the document is there once, however
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+
+from msgspec.structs import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.context import HandlerContext

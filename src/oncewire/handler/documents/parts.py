@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.context import HandlerContext

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from msgspec import structs
+
 from oncewire.errors import InvalidValue
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.documents.gathering import Bounds, check_to_send
@@ -204,7 +206,7 @@ def store_document(
     header, terms, now = message.header, route.terms, context.now()
     message_id = header.message_id
     context.spooled += [content.name for content in contents]
-    bare = replace(message, payloads=(), manifest=())
+    bare = structs.replace(message, payloads=(), manifest=())
     draft, _ = draft_of(bare, route.form)
     mid = route.form.parts is PartsForm.MID
     original = Original(draft, contents, route.form.fragment_action if mid else None)
@@ -214,7 +216,7 @@ def store_document(
     outgoing = Outgoing(message_id, terms_id, now, key, expires_at=header.time_to_live)
     stored = StoredOutgoing(
         outgoing,
-        replace(facts, split_id=message_id, split_total=total),
+        structs.replace(facts, split_id=message_id, split_total=total),
         route.peer,
         hop=len(message.routing),
         agreement_id=context.keep_agreement(tx, route.agreement),
@@ -224,12 +226,14 @@ def store_document(
     if key is None:
         # There is no window that its parts could wait for.
         moved = outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None)
-        tx.add_outgoing(replace(stored, outgoing=moved), parcel=original.stored(), draft=None)
+        tx.add_outgoing(
+            structs.replace(stored, outgoing=moved), parcel=original.stored(), draft=None
+        )
         context.releasing[message_id] = None
         return
     channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
     # Its parts are later than it, and what follows it is later than they.
-    tx.save_sending_channel(replace(channel, last_stamp=channel.last_stamp + total))
+    tx.save_sending_channel(structs.replace(channel, last_stamp=channel.last_stamp + total))
     tx.add_outgoing(stored, parcel=original.stored(), draft=None)
     context.admissions[key] = None
 

@@ -7,7 +7,9 @@ connection waits for that (SYNC-11); until then a hub may have nothing to say it
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, PartyTerms
 from oncewire.agreement.resolve import Resolution

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.rules import notice_terms
 from oncewire.errors import (
@@ -69,10 +71,10 @@ def send_onward(
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
     # Where no connection waits this hop is no synchronous exchange, and is repeated (SYNC-18).
-    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE)
+    terms = structs.replace(route.terms, sync_mode=SyncReplyMode.NONE)
     if outer is not None:
         timeout = onward_patience(outer, route.terms)
-        terms = replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
+        terms = structs.replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
     route = replace(route, terms=terms)
     key = route.channel(message)
     outgoing = Outgoing(
@@ -121,7 +123,7 @@ def _begin(
     parcel = onward_parcel(
         context, received.parcel, received.envelope, route, sequence, stamp, kept=True
     )
-    fresh = replace(copy, outgoing=step.outgoing)
+    fresh = structs.replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     perform(context, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
 
@@ -184,13 +186,13 @@ def tell_from_party(
             remedy="add an agreement with the From Party, or with a hub that reaches it",
         )
     route = route_under(back, back.sending)
-    envelope = replace(envelope_for(context, route), hop=route.hop(context.now()))
+    envelope = structs.replace(envelope_for(context, route), hop=route.hop(context.now()))
     notice = answers.delivery_failure_for(
         failed, envelope, transmitted=transmitted, description=reason[:300]
     )
     # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
     asked = notice.asks_ack_of(Actor.TO_PARTY_MSH)
-    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
+    terms = structs.replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
     if not notice.reliable:
         terms = notice_terms(terms)
     route = replace(route, terms=terms)
@@ -354,7 +356,7 @@ def _forward(
     incoming = _forwarded(stored.incoming)
     tx.save_incoming(incoming)
     resolve_incidents(context, tx, Resolve(incoming.message_id), incoming.channel)
-    send_onward(context, tx, replace(stored, incoming=incoming), ahead)
+    send_onward(context, tx, structs.replace(stored, incoming=incoming), ahead)
 
 
 def _forwarded(incoming: Incoming) -> Incoming:

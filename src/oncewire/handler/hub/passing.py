@@ -10,7 +10,9 @@ goes back is stored until somebody took it: nobody repeats it if it is lost here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.resolve import Resolution

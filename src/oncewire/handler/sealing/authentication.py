@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from cryptography import x509
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.agreements import Withdrawn

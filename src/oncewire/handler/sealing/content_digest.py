@@ -14,10 +14,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.errors import StoreDamaged
-from oncewire.message.quick import variant
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel
 
@@ -29,7 +29,7 @@ _SHA256 = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 def with_digest(parcel: Parcel) -> Parcel:
     """The parcel with the digest of its body beside it."""
     stated = _sha256(hashlib.sha256(parcel.body).digest())
-    return variant(parcel, headers=(*_others(parcel), (NAME, stated)))
+    return replace(parcel, headers=(*_others(parcel), (NAME, stated)))
 
 
 def with_pieces_digest(parcel: StoredParcel) -> StoredParcel:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
 
 from oncewire.errors import AgreementProblem, InvalidValue, SecurityFailure
 from oncewire.handler.context import HandlerContext
@@ -52,28 +52,21 @@ PIECE = 64 * 1024
 """Bytes that are fetched at once where only the beginning of a body is asked for."""
 
 
-class SpooledParcel(Parcel):
-    """A Parcel to whoever has one; most look at its headers alone."""
+class SpooledParcel(Parcel, frozen=True, kw_only=True):
+    """A parcel whose body lies in the spool; most readers need only its headers."""
 
-    __slots__ = ("_spool", "_stored")
-    _spool: Spool
-    _stored: StoredParcel
+    lies: StoredParcel
+    spool: Spool
 
-    def __init__(self, stored: StoredParcel, spool: Spool) -> None:
-        object.__setattr__(self, "content_type", stored.content_type)
-        object.__setattr__(self, "headers", stored.headers)
-        object.__setattr__(self, "_stored", stored)
-        object.__setattr__(self, "_spool", spool)
+    @classmethod
+    def of(cls, stored: StoredParcel, spool: Spool) -> SpooledParcel:
+        """The parcel that is stored there."""
+        return cls(stored.content_type, b"", stored.headers, lies=stored, spool=spool)
 
-    @property
+    @property  # type: ignore[misc]  # a field in Parcel, read on demand here
     def body(self) -> bytes:
         """All of it, in memory: for a hub that passes it on, and for what is encrypted."""
-        return whole_body(self._spool, self._stored)
-
-    @property
-    def lies(self) -> StoredParcel:
-        """Where its body lies."""
-        return self._stored
+        return whole_body(self.spool, self.lies)
 
     def carrying(self, received: Received) -> Received:
         """A message that was read while its body passed by, with this for its parcel."""
@@ -111,7 +104,7 @@ def read_head(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:
     found = head_of(spool, stored, limits) if stored.spooled else None
     if found is None:
         return read_stored(spool, stored, limits)
-    return SpooledParcel(stored, spool).carrying(found)
+    return SpooledParcel.of(stored, spool).carrying(found)
 
 
 def read_stored(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:
@@ -123,7 +116,7 @@ def read_stored(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:
     reader = codec.Reader(stored.content_type, stored.headers, limits)
     for piece in pieces_of(spool, stored):
         reader.feed(piece)
-    return SpooledParcel(stored, spool).carrying(reader.finish()[1])
+    return SpooledParcel.of(stored, spool).carrying(reader.finish()[1])
 
 
 def pieces_of(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:

@@ -8,7 +8,8 @@ as a draft, which is the same message without its number.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import find_binding

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.errors import InvalidValue, OncewireError

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
@@ -39,7 +42,6 @@ from oncewire.message.header import (
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
-from oncewire.message.quick import quick, variant
 from oncewire.message.signals import Acknowledgment, Error, ErrorList
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
@@ -104,9 +106,7 @@ LIFETIME_MAX: Duration = 100 * 366 * DAY
 """A message that may take longer may take for ever: it needs no TimeToLive."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """What an application hands in: documents, and under which agreement and for what.
 
     `cpa_id`: the agreement, as `oncewire agreement show` names it.
@@ -469,7 +469,7 @@ def _send_now(
     addresses = addresses_for(context, tx, stored, terms.transports)
     step = first_attempt(context, tx, stored, entered, terms, now, addresses)
     parcel = seal(context, message, route)
-    fresh = variant(stored, outgoing=step.outgoing)
+    fresh = replace(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     perform(context, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
 

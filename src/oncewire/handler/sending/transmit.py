@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import OncewireError, StoreDamaged
 from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, HandlerContext
@@ -27,7 +30,6 @@ from oncewire.handler.sealing.encryption import read_head
 from oncewire.handler.sealing.seal import build_numbered
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.message.quick import quick
 from oncewire.message.signals import Error, Severity
 from oncewire.protocol.effects import Raise, Resolve, Transmit
 from oncewire.protocol.sender import (
@@ -234,9 +236,7 @@ BATCH = 256
 """How many due messages one turn looks at: enough to fill a commit, few enough to stay fair."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Transmission:
+class Transmission(Struct, frozen=True, gc=False):
     """How one attempt ended, as far as the transport can tell."""
 
     message_id: str

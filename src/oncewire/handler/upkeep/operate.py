@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from shlex import quote
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of

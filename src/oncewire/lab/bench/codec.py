@@ -9,9 +9,9 @@ reads it, builds its acknowledgement and reads that; its limit is to parse the t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from lxml import etree
+from msgspec.structs import replace
 
 from oncewire.lab.bench.child import by_turns
 from oncewire.lab.bench.figures import Figure, Outcome, Plan

@@ -15,11 +15,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
+from msgspec.structs import replace
 
 from oncewire.errors import StoreProblem
 from oncewire.journal.row import Row

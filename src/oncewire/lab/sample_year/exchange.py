@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from oncewire.lab.sample_year.plan import Plan, submissions
 from oncewire.lab.sample_year.receiving_side import ReceivingSide

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from oncewire.lab.sample_year.world import PLAIN, Handler, Letter, Trouble, World
 from oncewire.message.header import AckRequest, SequenceNumber
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.message.quick import variant
 from oncewire.message.signals import Error, Severity
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Admit, Effect, Note, Notify, Pause, Raise, Resolve, Transmit
@@ -120,13 +121,13 @@ class SendingSide:
         """The protocol is asked once what it notes of such a message when it is sent, and when it
         is acknowledged; most of a year are these."""
         for note in self._course[0]:
-            self.write(when, variant(note, message_id=letter.message_id))
+            self.write(when, replace(note, message_id=letter.message_id))
 
     def acknowledge_plainly(self, when: Instant, letter: Letter) -> None:
         """The same when its acknowledgement comes."""
         ack_id = ack_of(letter.message_id, self._to)
         for note in self._course[1]:
-            self.write(when, variant(note, message_id=letter.message_id, ref_to=ack_id))
+            self.write(when, replace(note, message_id=letter.message_id, ref_to=ack_id))
 
     @cached_property
     def _course(self) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
@@ -151,7 +152,7 @@ class SendingSide:
         self._perform(when, journey, step)
         if journey.letter.does("taken_back"):
             # Its sender believes a stranger more than the receiver.
-            journey.outgoing = variant(journey.outgoing, proved_by=Proof.HOP)
+            journey.outgoing = replace(journey.outgoing, proved_by=Proof.HOP)
             report = Error("DeliveryFailure", Severity.WARNING, "", "it did not get through")
             self._world.at(when + SECOND, self.refused, journey, report)
 
@@ -203,13 +204,13 @@ class SendingSide:
         """The stream as a sender has it that counts wrongly here."""
         after, following = self.terms.numbers.after, channel.next_number
         if letter.does("number_left_out"):
-            return variant(channel, next_number=after(following), first_unsettled=after(following))
+            return replace(channel, next_number=after(following), first_unsettled=after(following))
         if letter.does("number_again"):
-            return variant(channel, next_number=after(following, -1))
+            return replace(channel, next_number=after(following, -1))
         if letter.does("early_reset"):
             settled: frozenset[int] = frozenset()
             ending = Phase.ENDING
-            return variant(channel, phase=ending, first_unsettled=following, settled=settled)
+            return replace(channel, phase=ending, first_unsettled=following, settled=settled)
         return channel
 
     def _enter(self, when: Instant, journey: Journey) -> None:

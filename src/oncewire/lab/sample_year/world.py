@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from oncewire.journal.row import Row
 from oncewire.message.header import SequenceNumber, SequenceStatus

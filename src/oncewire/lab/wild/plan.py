@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from functools import cache
@@ -474,7 +474,7 @@ RARE = frozenset(
 SIGNED = frozenset({("ack.signature", "always"), ("ack.hop_request", "Signed")})
 """Values that need keys: signatures are slow, and most worlds have none."""
 
-_FIELDS = tuple(field.name for field in fields(Terms))
+_FIELDS = Terms.__struct_fields__
 
 Held = frozenset[str]
 """The values that the terms of one agreement hold, one for each term."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import astuple
 
 from oncewire.errors import StoreProblem
 from oncewire.journal.identity import START, Head, links

@@ -14,10 +14,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged, UnknownMessage
 from oncewire.journal.row import Row

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
 from oncewire.message import (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lxml import etree
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, SoapFault
 from oncewire.message import (

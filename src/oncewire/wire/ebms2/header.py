@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, ValueNotRecognized
 from oncewire.message import (

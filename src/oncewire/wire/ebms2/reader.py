@@ -7,6 +7,8 @@ XPath does. A fault never stops it: see `refusal`. Rules between elements are in
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncewire.errors import EbxmlError, Inconsistent, SoapFault
 from oncewire.message import (
     Acknowledgment,
@@ -24,7 +26,6 @@ from oncewire.message import (
     StatusResponse,
 )
 from oncewire.message.form import Form
-from oncewire.message.quick import variant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import header as signals
@@ -306,7 +307,7 @@ def as_stated(message: Message) -> Message:
     )
     if stated is header.semantics:
         return message
-    return variant(message, header=variant(header, semantics=stated))
+    return replace(message, header=replace(header, semantics=stated))
 
 
 def write(message: Message, form: Form) -> bytes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Payload
-from oncewire.message.quick import quick
 from oncewire.wire.mime.multipart import BASE64_LINE, base64_lines, base64_size
 
 _READ = 65_536
@@ -33,9 +34,7 @@ Source: TypeAlias = bytes | Readable | Iterable[bytes]
 """Where a payload's bytes come from."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Packaging:
+class Packaging(Struct, frozen=True, gc=False):
     """How the parts are put together; `type` and `start` are those of RFC 2387 §3."""
 
     # application/vnd.eb+xml in the drafts, text/xml in ebMS 2.0.

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from lxml import etree
+from msgspec.structs import replace
 
 from oncewire.errors import SecurityFailure
 from oncewire.message import Acknowledgment, Actor, Message, Payload, SignedDigest
 from oncewire.message.form import Validation
-from oncewire.message.quick import variant
 from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.parcel import Received
@@ -386,8 +386,8 @@ def read_verified(
     message = reading.message
     backed = _backed(message, verified)
     if backed is not message.acknowledgments:
-        message = variant(message, acknowledgments=backed)
-    return variant(received, message=message, notes=(*received.notes, *left_out))
+        message = replace(message, acknowledgments=backed)
+    return replace(received, message=message, notes=(*received.notes, *left_out))
 
 
 def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
@@ -396,7 +396,7 @@ def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
     return tuple(
         # Whoever turns on a Content-Encoding changes what the application gets, and no digest shows
         # it.
-        variant(
+        replace(
             parts[reference.content_id],
             content_encoding=None,
             mime_headers=_name_only(parts[reference.content_id]),
@@ -422,7 +422,7 @@ def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
     # §6.3.2.3 and MessageData name the same message; only the second is signed.
     meant = message.header.ref_to_message_id
     return tuple(
-        variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
+        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
         for ack in message.acknowledgments
         if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant
     )
