@@ -2,7 +2,8 @@
 
 A folder's rooms are its files and its sub-folders, each sub-folder taken as one; an arrow leads
 from one room to another. `--rooms FOLDER` lists the arrows of one folder, `--walks` adds how many
-files and calls a send and an arrival take. Ends with status 1 when there is a circle.
+files and calls a send and an arrival take. `--map` writes the list of modules into ARCHITECTURE.md.
+Ends with status 1 when there is a circle.
 """
 
 import argparse
@@ -13,8 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.house_figures import figures_of  # noqa: E402
+from tests.house_figures import figures_of, module_list  # noqa: E402
 from tests.house_map import read_house  # noqa: E402
+
+LIST_BEGINS, LIST_ENDS = "<!-- modules -->", "<!-- end of modules -->"
 
 
 def main() -> int:
@@ -23,7 +26,15 @@ def main() -> int:
     parser.add_argument("--rooms", metavar="FOLDER", help="a folder, as `oncewire.wire`")
     parser.add_argument("--walks", action="store_true", help="send and receive one message")
     parser.add_argument("--source", type=Path, default=ROOT / "src", help="another source tree")
+    parser.add_argument("--map", action="store_true", help="renew the list of modules")
     asked = parser.parse_args()
+    if asked.map:
+        page = ROOT / "ARCHITECTURE.md"
+        before, mark, after = page.read_text(encoding="utf-8").partition(LIST_BEGINS)
+        _, end, rest = after.partition(LIST_ENDS)
+        listed = f"\n\n{module_list(asked.source)}\n"
+        page.write_text(before + mark + listed + end + rest, encoding="utf-8")
+        return 0
     house = read_house(asked.source, sorted((asked.source / "oncewire").rglob("*.py")))
     if asked.rooms:
         for room, targets in sorted(house.rooms(asked.rooms).items()):

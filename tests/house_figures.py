@@ -120,6 +120,23 @@ def used_once(source: str) -> int:
     )
 
 
+def module_list(source_root: Path) -> str:
+    """A line for each module, folder by folder: its name and the first sentence of its docstring,
+    as ARCHITECTURE.md has them."""
+    home = source_root / "oncewire"
+    lines: list[str] = []
+    for folder in sorted({path.parent for path in home.rglob("*.py")}):
+        lines.append(f"\n**{folder.relative_to(source_root).as_posix()}/**")
+        for path in sorted(folder.glob("*.py")):
+            told = ast.get_docstring(tree_of(path.read_text(encoding="utf-8"))) or ""
+            sentence = " ".join(told.split("\n\n")[0].split())
+            if path.name == "__init__.py":
+                lines[-1] += f": {sentence}\n"
+            else:
+                lines.append(f"- `{path.name}`: {sentence}")
+    return "\n".join(lines).strip() + "\n"
+
+
 def depth(graph: Graph) -> int:
     """How many modules stand on the longest chain of arrows; circles are entered once."""
     known: dict[str, int] = {}

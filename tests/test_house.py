@@ -53,6 +53,12 @@ def test_the_architecture_page_names_every_folder_and_every_module_beside_them()
     assert [room for room in rooms if f"`{room}`" not in page] == []
 
 
+def test_the_architecture_page_has_a_line_for_every_module() -> None:
+    """`python scripts/house.py --map` writes them."""
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert house_figures.module_list(SOURCE_ROOT) in page
+
+
 def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rows = [

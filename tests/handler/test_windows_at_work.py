@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oncewire.errors import NotAllowed
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message import MessageKind
 from oncewire.message.instant import HOUR, MINUTE, SECOND
@@ -123,3 +124,24 @@ def test_a_refused_number_lets_go_what_waited_for_it() -> None:
     assert "refused" in pair.kinds("beta")
     assert pair.take() == ["order-2@alpha"]
     assert pair.verify(healed=False).clean
+
+
+@pytest.mark.requirement("SEQ-2")
+def test_a_number_that_another_message_has_by_now_is_not_sent_again() -> None:
+    """Stop-and-wait without numbers on the wire counts, too, and in a small range wraps around."""
+    lost = ["order-1@alpha"]
+    extra = (
+        "[sequence]\nnumbered = false\nordered = false\nrange = [1, 4]\n"
+        '[delivery]\nretries = 0\non_exhausted = "fail_message"\n'
+    )
+    pair = Pair("ms-0.9x", f'[flow]\nmode = "stop-and-wait"\n{extra}')
+    pair.lose_request = lambda attempt: bool(lost)
+    pair.send(1)
+    pair.pass_time(10 * MINUTE)
+    lost.clear()
+    for number in range(2, 5):
+        pair.send(number)
+    lost.append("order-5@alpha")
+    pair.send(5)
+    with pytest.raises(NotAllowed, match="its number 1 belongs to order-5@alpha by now"):
+        pair.alpha.resume(message_id="order-1@alpha")

@@ -270,4 +270,12 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         "numbers = terms.numbers",
         tests=(f"{_CHANGED}::test_a_range_that_changes_while_messages_are_under_way",),
     ),
+    Mutant(
+        "a message is resumed under a number that another has by now",
+        "oncewire.handler.upkeep.operate:resume_message",
+        "_check_number(tx, stored.outgoing)",
+        "None",
+        requirement="SEQ-2",
+        tests=(f"{_WINDOWS}::test_a_number_that_another_message_has_by_now_is_not_sent_again",),
+    ),
 )

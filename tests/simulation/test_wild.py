@@ -120,6 +120,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         4004197,
         4006589,
         4007922,
+        4009699,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

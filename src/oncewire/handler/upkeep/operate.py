@@ -40,7 +40,7 @@ from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import EpochEnded, Resumed, Suspended
 from oncewire.protocol.sender import abandon, check_resendable, resume
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Outgoing, OutgoingState, Phase
 from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Reader, Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
@@ -207,10 +207,26 @@ def resume_message(context: HandlerContext, tx: Transaction, message_id: str) ->
     if is_whole(stored):
         _resume_parts(context, tx, stored)
         return
+    _check_number(tx, stored.outgoing)
     _lift_pause(context, tx, stored.peer, {message_id})
     terms = context.terms_of(tx, stored.outgoing.terms_id)
     step = resume(stored.outgoing, channel, terms, context.now())
     perform(context, tx, stored, channel, step, terms)
+
+
+def _check_number(tx: Transaction, outgoing: Outgoing) -> None:
+    """Raise NotAllowed where a later message has the number: in a small range they wrap around."""
+    if outgoing.channel is None or outgoing.number is None:
+        return
+    place = (outgoing.epoch, outgoing.number)
+    for other in (stored.outgoing for stored in tx.live(outgoing.channel)):
+        if (other.epoch, other.number) == place and other.message_id != outgoing.message_id:
+            raise NotAllowed(
+                f"message {outgoing.message_id} cannot be resent: its number {outgoing.number} "
+                f"belongs to {other.message_id} by now",
+                remedy="send its content as a new message; `oncewire abandon "
+                f"{quote(outgoing.message_id)}` closes its incident",
+            )
 
 
 def _resume_parts(context: HandlerContext, tx: Transaction, whole: StoredOutgoing) -> None:
