@@ -31,7 +31,7 @@ from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Source
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.transport.http.transport import HttpTransport

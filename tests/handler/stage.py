@@ -17,11 +17,11 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostAnswer, Source
-from oncewire.handler.answering.answer import Answer
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Payload, Service

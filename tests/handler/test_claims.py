@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import Post, PostAnswer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import (
     Acknowledgment,

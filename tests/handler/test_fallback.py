@@ -12,8 +12,8 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.handler.world import RealWorld

@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message import (
     AckRequested,
     DeliverySemantics,

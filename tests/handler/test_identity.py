@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.handler.actions import Post
 from oncewire.handler.context import Keys
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.row import Row
 from oncewire.message import Dialect, Message, Party, PartyId
 from oncewire.message.form import Form

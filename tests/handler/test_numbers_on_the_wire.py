@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message import Message, MessageKind, SequenceNumber, SequenceStatus
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.answering.answer import Answer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.lab.simulation.actor import Actor
 from oncewire.lab.simulation.network import Options

@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.errors import InvalidValue, NotHere, UnknownMessage
 from oncewire.handler.actions import Ponged, PostAnswer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY
 from oncewire.message.signals import MessageStatus

@@ -18,13 +18,13 @@ from typing import BinaryIO
 import pytest
 
 from oncewire.errors import InvalidValue, StoreDamaged
-from oncewire.handler.arriving.inbound import PASSED_BYTES_MAX, _max_size
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop.carrier import check_files
-from oncewire.handler.sealing.content_digest import check_kept, with_pieces_digest
-from oncewire.handler.sealing.encryption import ENCRYPTED_BYTES_MAX
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.content_digest import check_kept, with_pieces_digest
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
+from oncewire.handler.receiving.inbound import PASSED_BYTES_MAX, _max_size
+from oncewire.handler.runtime.carrier import check_files
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.handing_in import HandedIn
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.form import Security

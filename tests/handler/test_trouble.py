@@ -13,7 +13,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, StoreProblem
 from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import transmit
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from oncewire.handler.context import Tried
-from oncewire.handler.trying import Trying
+from oncewire.handler.runtime.trying import Trying
 
 COPY = Tried("a copy", False, "it is not answered: a sender that lost the answer waits")
 

@@ -18,9 +18,9 @@ from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from tests.handler.arriving.test_reply import Clerk
 from tests.handler.asking import Asking, response
 from tests.handler.pair import Pair
+from tests.handler.receiving.test_reply import Clerk
 from tests.handler.serving import free_port, journal, order, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'

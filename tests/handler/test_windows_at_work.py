@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message import MessageKind
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from tests.handler.pair import Pair

@@ -8,7 +8,7 @@ _RULES = "oncewire.agreement.rules"
 _SUBMIT = "oncewire.handler.sending.submit"
 
 _TESTS = "tests/handler/test_agreement_at_work.py"
-_ACCEPTED = "tests/handler/arriving/test_accepted_under.py"
+_ACCEPTED = "tests/handler/receiving/test_accepted_under.py"
 _NAMES = "tests/handler/test_addresses_and_roles.py"
 _EXPORT = "tests/agreement/cppa/test_export.py"
 _WRITTEN = "tests/entry/party/test_other_transports.py"
@@ -106,7 +106,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy is judged by today's agreement",
-        "oncewire.handler.arriving.receive:receive_message",
+        "oncewire.handler.receiving.receive:receive_message",
         "original = copied(context, tx, message) if _is_for_application(message) else None",
         "original = None",
         requirement="RM-17",
@@ -114,7 +114,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "after the end nothing that answers is believed",
-        "oncewire.handler.arriving.agreement_match:place",
+        "oncewire.handler.receiving.agreement_match:place",
         "if received.message.kind is not MessageKind.NORMAL:\n"
         "    earlier = place_as_answer(context, tx, received, source)\n"
         "    if earlier is not None:\n"
@@ -129,7 +129,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a known id needs no proof",
-        "oncewire.handler.sealing.authentication:_verified",
+        "oncewire.handler.authentication:_verified",
         "if security.require_signature:\n"
         "    raise SecurityFailure('the agreement asks for a signature, the message has none', location='//Header/Signature')",
         "if security.require_signature and accepted_at is None:\n"
@@ -138,7 +138,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who cannot prove that he repeats a message is told what is wrong",
-        "oncewire.handler.arriving.receive:receive_message",
+        "oncewire.handler.receiving.receive:receive_message",
         "if original is not None:\n"
         "    _journal_refused(context, tx, PartialHeader.of(message), error, source)\n"
         "    told = NOTHING\n"
@@ -157,7 +157,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a revoked certificate is good for what is under way",
-        "oncewire.handler.sealing.authentication:_verified",
+        "oncewire.handler.authentication:_verified",
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"

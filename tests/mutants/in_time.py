@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CLOCK = "tests/handler/upkeep/test_clock.py"
-_RETAIN = "tests/handler/upkeep/test_retain.py"
+_CLOCK = "tests/handler/runtime/test_clock.py"
+_RETAIN = "tests/handler/runtime/test_retain.py"
 _PAUSE = "tests/handler/test_pause.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 
@@ -39,7 +39,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "retention goes on although the time is in doubt",
-        "oncewire.handler.engine:Engine._retain",
+        "oncewire.handler.runtime.engine:Engine._retain",
         "if not context.in_doubt and context.now() >= context.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
@@ -51,7 +51,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a start gives answers up although the time is in doubt",
-        "oncewire.handler.upkeep.retention:end_all_answers",
+        "oncewire.handler.runtime.retention:end_all_answers",
         "while not context.in_doubt and end_answers(context, tx) == BATCH:\n    pass",
         "while end_answers(context, tx) == BATCH:\n    pass",
         requirement="STO-7",
@@ -59,7 +59,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a gap is given up although the time is in doubt",
-        "oncewire.handler.arriving.release:give_up_gaps",
+        "oncewire.handler.receiving.release:give_up_gaps",
         "if context.in_doubt:\n    return",
         "pass",
         requirement="SW-10",
@@ -67,7 +67,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a document is given up although the time is in doubt",
-        "oncewire.handler.engine:Engine.tick",
+        "oncewire.handler.runtime.engine:Engine.tick",
         "if looks_at_gaps and (not context.in_doubt):\n    give_up_incomplete(context)",
         "if looks_at_gaps:\n    give_up_incomplete(context)",
         requirement="BIG-6",
@@ -93,7 +93,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any incident of a stream is the clock's",
-        "oncewire.handler.upkeep.retention:begin_clock",
+        "oncewire.handler.runtime.retention:begin_clock",
         "told = any((incident.message_id is None and incident.channel is None for incident in reader.incidents()))",
         "told = any((incident.message_id is None for incident in reader.incidents()))",
         tests=(f"{_CLOCK}::test_an_incident_of_something_else_is_not_taken_for_the_clocks",),

@@ -225,7 +225,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a restart forgets what the broker was trusted with",
-        "oncewire.handler.engine:Engine.start",
+        "oncewire.handler.runtime.engine:Engine.start",
         "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         requirement="RM-7",
@@ -266,7 +266,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an envelope of S/MIME is opened whatever its part says",
-        "oncewire.handler.sealing.encryption:_opened",
+        "oncewire.handler.encryption:_opened",
         "closed = smime.is_enveloped(payload.media_type) if enveloped else _MARK in data[:_HEAD]",
         "closed, enveloped = (True, smime.is_enveloped(payload.media_type))",
         requirement="TRN-3",

@@ -340,7 +340,7 @@ class HandlerContext:
     @cached_property
     def compressed(self) -> dict[tuple[object, ...], list[Any]]:
         """Documents that were compressed in a thread and wait for the turn that takes them, by
-        `documents.splitting.compressed_key`."""
+        `sending.splitting.compressed_key`."""
         return {}
 
     @cached_property

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
+from oncewire.handler.content_digest import check_kept
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import addresses_for
-from oncewire.handler.sealing.content_digest import check_kept
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import (
     Admit,

@@ -12,7 +12,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import store_path
-from oncewire.handler.upkeep import retention
+from oncewire.handler.runtime import retention
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json

@@ -12,10 +12,10 @@ import pytest
 
 from oncewire.errors import NotAllowed
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop import offers
-from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.upkeep.retention import sweep
+from oncewire.handler.runtime import offers
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.runtime.retention import sweep
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.outcome import fold_outcome
@@ -26,9 +26,9 @@ from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.loop.test_hand_over import Fussy, handler_of, incidents, rows, until
 from tests.handler.memory_wire import Wire, delivery_of, order
 from tests.handler.pair import Pair
+from tests.handler.runtime.test_hand_over import Fussy, handler_of, incidents, rows, until
 from tests.handler.serving import free_port, serving
 from tests.handler.serving import order as order_of
 

@@ -14,10 +14,10 @@ from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop import offers
 from oncewire.handler.perform import load_channel, perform
+from oncewire.handler.runtime import offers
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.network import Options
@@ -30,9 +30,9 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.loop.test_shell import failed_at_a_hub, told_of
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair, agreement_text
+from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
 
 FAILS = """[delivery]
 timeout = "PT1S"

@@ -19,9 +19,9 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.control.client import LocalHandler, OfflineStore
-from oncewire.handler.documents import splitting
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.sending import splitting
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
 from oncewire.protocol.states import OutgoingState

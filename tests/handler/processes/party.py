@@ -25,8 +25,8 @@ from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service

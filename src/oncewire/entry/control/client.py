@@ -20,11 +20,11 @@ from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.errors import HandlerFailed, NotAllowed, TransportProblem
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import LEASE, Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import LEASE, Handler
+from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.handing_in import submitted
 from oncewire.handler.sending.submit import Accepted, Submission
-from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
 from oncewire.store.contract import Store

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from oncewire.handler.actions import Notice
     from oncewire.handler.context import Tried
     from oncewire.handler.delivering.deliver import GivenMessage
-    from oncewire.handler.engine import Engine
-    from oncewire.handler.handler import Handler
+    from oncewire.handler.runtime.engine import Engine
+    from oncewire.handler.runtime.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
@@ -254,7 +254,7 @@ class PartyVerbs:
 
         What is sent has a service of its own: it reaches no application, and no count.
         """
-        from oncewire.handler.trying import Trying
+        from oncewire.handler.runtime.trying import Trying
 
         return await Trying(self.here.handler, cpa_id, timeout).run()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload

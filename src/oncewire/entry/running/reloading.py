@@ -19,13 +19,13 @@ from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, Sta
 from oncewire.entry.running.assemble import in_force, keys_of
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.engine import Engine
 from oncewire.handler.perform import HANDLER
+from oncewire.handler.runtime.engine import Engine
 from oncewire.transport.http.transport import HttpTransport
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.handler import Handler
+    from oncewire.handler.runtime.handler import Handler
 
 logger = logging.getLogger("oncewire.serve")
 

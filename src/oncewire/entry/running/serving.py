@@ -32,16 +32,16 @@ from oncewire.errors import (
     StoreDamaged,
     TransportProblem,
 )
-from oncewire.handler.loop.joining import OutageIncident
 from oncewire.handler.perform import HANDLER
+from oncewire.handler.runtime.joining import OutageIncident
 from oncewire.message.instant import DAY, Instant, format_instant
 from oncewire.transport.budget import TurnsAway
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.handler.delivering.deliver import Application
-    from oncewire.handler.handler import Handler
-    from oncewire.handler.loop.commit_loop import Supervisor
+    from oncewire.handler.runtime.commit_loop import Supervisor
+    from oncewire.handler.runtime.handler import Handler
 
 
 # Our own certificate: whoever runs a handler hears that it has run out, or soon will.

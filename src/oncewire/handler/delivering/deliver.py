@@ -20,7 +20,7 @@ from oncewire.handler.actions import Decided, Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
 from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.spool_reading import NotProved
 from oncewire.journal.identity import identity_digest

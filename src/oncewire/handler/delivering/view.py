@@ -28,9 +28,9 @@ from oncewire.errors import (
     StoreProblem,
 )
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import Opening, body_slice, slices_of
 from oncewire.handler.route import agreement_for
-from oncewire.handler.sealing.encryption import Opening, body_slice, slices_of
-from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.form import Security

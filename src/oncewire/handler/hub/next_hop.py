@@ -19,14 +19,14 @@ from oncewire.errors import (
     StoreGone,
     UnknownMessage,
 )
-from oncewire.handler.answering.answer import envelope_for
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.notices import write_notified
+from oncewire.handler.encryption import read_head, read_stored
 from oncewire.handler.perform import first_attempt, open_incident, perform, resolve_incidents
 from oncewire.handler.route import Route, addresses_for, route_under
-from oncewire.handler.sealing.encryption import read_head, read_stored
-from oncewire.handler.sealing.seal import (
+from oncewire.handler.sending.answer import envelope_for
+from oncewire.handler.sending.seal import (
     onward_parcel,
     relayed,
     relayed_draft,

@@ -17,16 +17,10 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import notice_terms
 from oncewire.errors import InvalidValue, ValueNotRecognized
 from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
-from oncewire.handler.answering.answer import (
-    NOTHING,
-    Answer,
-    Awaited,
-    acknowledge,
-    answer_error,
-    write_answer,
-)
 from oncewire.handler.arrival import facts_under
+from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import read_stored
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import (
     Route,
@@ -37,9 +31,15 @@ from oncewire.handler.route import (
     peer_label,
     route_under,
 )
-from oncewire.handler.sealing.authentication import check_connection
-from oncewire.handler.sealing.encryption import read_stored
-from oncewire.handler.sealing.seal import onward_parcel, sealed, stored_parcel, whole_parcel
+from oncewire.handler.sending.answer import (
+    NOTHING,
+    Answer,
+    Awaited,
+    acknowledge,
+    answer_error,
+    write_answer,
+)
+from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import facts_of
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import ANSWERS, Message, MessageKind

@@ -16,14 +16,14 @@ from typing import BinaryIO
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.context import NOWHERE, HandlerContext, KillPoints
-from oncewire.handler.documents.splitting import (
+from oncewire.handler.route import Route, route_under
+from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.sending.splitting import (
     check_splittable,
     compressed_key,
     needs_compressing,
     write_contents,
 )
-from oncewire.handler.route import Route, route_under
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
 from oncewire.handler.spool_reading import LONG_PIECE
 from oncewire.message.payload import DistantPayload, Payload

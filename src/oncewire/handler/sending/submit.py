@@ -12,17 +12,17 @@ from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.context import BODY_MAX, HandlerContext, trial_terms
-from oncewire.handler.documents.outgoing_document import Original, is_whole
-from oncewire.handler.documents.splitting import (
+from oncewire.handler.encryption import check_closable
+from oncewire.handler.perform import first_attempt, perform
+from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
+from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.seal import draft_of, seal, unpack_draft, whole_parcel
+from oncewire.handler.sending.splitting import (
     check_splittable,
     needs_parts,
     put_into_spool,
     store_document,
 )
-from oncewire.handler.perform import first_attempt, perform
-from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
-from oncewire.handler.sealing.encryption import check_closable
-from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import (

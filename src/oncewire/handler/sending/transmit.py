@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.errors import OncewireError, StoreDamaged
 from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, HandlerContext
-from oncewire.handler.documents.outgoing_document import is_whole
-from oncewire.handler.documents.parts import enter_next, may_go_on
+from oncewire.handler.encryption import read_head
 from oncewire.handler.perform import (
     WAY,
     first_attempt,
@@ -23,8 +22,9 @@ from oncewire.handler.perform import (
     way_to,
 )
 from oncewire.handler.route import addresses_for, peer_label, route_under, stamps_at_entry
-from oncewire.handler.sealing.encryption import read_head
-from oncewire.handler.sealing.seal import build_numbered
+from oncewire.handler.sending.outgoing_document import is_whole
+from oncewire.handler.sending.parts import enter_next, may_go_on
+from oncewire.handler.sending.seal import build_numbered
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.message.quick import quick
