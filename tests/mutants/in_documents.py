@@ -192,4 +192,14 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         "(ids, route.terms.max_size, route.form.parts)",
         tests=(f"{_BESIDE}::test_what_was_compressed_for_one_partner_is_not_taken_for_another",),
     ),
+    Mutant(
+        "parts whose numbers wrap around are ordered by them",
+        "oncewire.handler.arriving.joined:_place_in_stream",
+        "-channel.numbers.distance(number, channel.expected)",
+        "number",
+        requirement="SEQ-2",
+        tests=(
+            "tests/handler/documents/test_life.py::test_parts_whose_numbers_wrap_around_keep_their_order",
+        ),
+    ),
 )

@@ -116,6 +116,9 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         18200,
         991003,
         4001751,
+        4002732,
+        4002859,
+        4004197,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -345,9 +345,18 @@ def finish_join(
 def _hand_over(context: HandlerContext, tx: Transaction, parts: Sequence[StoredIncoming]) -> None:
     """Give the document those that are not its own yet, in the order of their stream."""
     waiting = [part for part in parts if not part.incoming.hand_overs]
-    waiting.sort(key=lambda part: (part.incoming.epoch or 0, part.incoming.number or 0))
+    waiting.sort(key=lambda part: _place_in_stream(tx, part.incoming))
     for part in waiting:
         hand_to_document(context, tx, part)
+
+
+def _place_in_stream(tx: Transaction, incoming: Incoming) -> tuple[int, int]:
+    epoch, number = incoming.epoch or 0, incoming.number or 0
+    channel = tx.receiving_channel(incoming.channel) if incoming.channel else None
+    if channel is None or channel.numbers is None or channel.epoch != epoch:
+        return epoch, number
+    # Numbers wrap around: the one that is furthest behind the next expected one came first.
+    return epoch, -channel.numbers.distance(number, channel.expected)
 
 
 def _end(

@@ -26,6 +26,7 @@ from oncewire.journal.trace import (
     HANDED_OVER,
     IGNORED,
     INCIDENT,
+    JOINED,
     NOTIFIED,
     RECEIVED,
     RESOLVED,
@@ -180,11 +181,12 @@ class History:
         # Called about a part is called about its document.
         self.called |= {whole for part, whole in self.parts.items() if part in self.called}
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
+        # What an operator of its receiver gave up, be it one message or a document in parts.
         self.given_up = {
             message_id
             for node, message_id in world.ledger.abandoned
-            if {ABANDONED, RECEIVED}
-            <= {row.kind for row in self.traces.get((node, message_id), ())}
+            if ABANDONED in (kinds := {row.kind for row in self.traces.get((node, message_id), ())})
+            and kinds & {RECEIVED, JOINED}
         }
         self.standstills = Standstills(rows, self.at)
 
