@@ -194,7 +194,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "parts whose numbers wrap around are ordered by them",
-        "oncewire.handler.arriving.joined:_place_in_stream",
+        "oncewire.handler.receiving.joined:_place_in_stream",
         "-channel.numbers.distance(number, channel.expected)",
         "number",
         requirement="SEQ-2",
