@@ -69,7 +69,7 @@ class Asking:
         answer = self.beta.receive(parcel, source)
         if answer.awaited is not None:
             key = answer.awaited.sender, answer.awaited.message_id
-            self.beta.context.replying = {*self.beta.context.replying, key}
+            self.beta.context.state.replying = {*self.beta.context.state.replying, key}
         self.commit()
         return answer
 

@@ -176,7 +176,7 @@ class Desk:
     @property
     def refused(self) -> int:
         """How many messages were refused, with a row of the journal or only counted."""
-        counted = sum(one.count for one in self.engine.context.refusals.counted)
+        counted = sum(one.count for one in self.engine.context.state.refusals.counted)
         return max(counted, len(self.journal("refused")))
 
     def journal(self, kind: str) -> list[Row]:

@@ -167,10 +167,10 @@ class Stage:
         awaited = answer.awaited
         if awaited is not None:
             self.note(name, "lets a connection wait for", awaited.patience)
-            engine.context.replying = {(awaited.sender, awaited.message_id)}
+            engine.context.state.replying = {(awaited.sender, awaited.message_id)}
             self.take(name)
             answer = engine.reply_to(awaited) or engine.overdue(awaited)
-            engine.context.replying = ()
+            engine.context.state.replying = ()
             self.settle(name)
         if answer.parcel is None:
             self.note(name, "answers", answer.status, answer.retry_after)

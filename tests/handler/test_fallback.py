@@ -136,12 +136,12 @@ def test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_throu
             rows = of(alpha, second.message_id)
             assert [row.transport for row in rows if row.kind == Kind.SENT] == ["smtp"]
             assert "because nothing got across over http" in explain(rows)
-            assert alpha.engine.context.left
+            assert alpha.engine.context.state.left
             with alpha.engine.context.store.reader() as reader:
                 assert any("another way" in each.reason for each in reader.incidents())
 
             lines["alpha"].before = False
-            await until(lambda: not alpha.engine.context.left)
+            await until(lambda: not alpha.engine.context.state.left)
             assert lines["alpha"].probes[-1] is OutcomeKind.SENT
             third = await alpha.send(document(3))
             assert await alpha.wait(third.message_id, 30) is OutgoingState.DELIVERED

@@ -101,7 +101,8 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
             got, _, answer = await post(ports["beta"], body, content_type)
             assert (got, word.encode() in answer) == (status, True), (name, got, answer[:400])
         assert (
-            sum(one.count for one in beta.engine.context.refusals.counted) == len(bad_inputs()) - 1
+            sum(one.count for one in beta.engine.context.state.refusals.counted)
+            == len(bad_inputs()) - 1
         )
         # Only what names an agreement of ours has a row; whoever else it was has none.
         refused = [row for row in journal(beta) if row.kind == "refused"]

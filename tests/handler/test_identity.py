@@ -140,7 +140,7 @@ def test_a_known_type_with_another_value_is_another_party() -> None:
     assert desk.take() == []
     # Whoever else it is, he is not told who the parties are.
     assert reply.error[0] == "ValueNotRecognized"
-    assert [one.code for one in desk.engine.context.refusals.counted] == ["Inconsistent"]
+    assert [one.code for one in desk.engine.context.state.refusals.counted] == ["Inconsistent"]
 
 
 def test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy() -> None:

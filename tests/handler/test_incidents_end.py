@@ -132,7 +132,7 @@ def test_answers_that_have_an_address_again_need_nobody() -> None:
 def test_a_way_that_is_not_agreed_any_more_is_nobodys_trouble() -> None:
     pair = Pair("ebms2")
     node = pair.alpha.context
-    node.left |= {("urn:test:beta", "smtp"), ("urn:test:beta", "http")}
+    node.state.left |= {("urn:test:beta", "smtp"), ("urn:test:beta", "http")}
     for transport in ("smtp", "http"):
         with node.transition() as tx:
             key = way_key("urn:test:beta", transport)
@@ -140,7 +140,7 @@ def test_a_way_that_is_not_agreed_any_more_is_nobodys_trouble() -> None:
     pair.settle("alpha")
     pair.pass_time(2 * MINUTE)
     assert incidents(pair) == [(None, "handler way http to urn:test:beta")]
-    assert node.left == {("urn:test:beta", "http")}
+    assert node.state.left == {("urn:test:beta", "http")}
 
 
 WHERE = [

@@ -105,7 +105,7 @@ async def test_a_large_body_goes_to_the_disk_and_none_of_it_stays_in_memory(
     assert payload.data is None
     assert payload.digest == hashlib.sha256(sending.filler * (48 * 16)).hexdigest()
     assert taken.stored.size == sending.given
-    node.reading_room.close()
+    node.state.reading_room.close()
     node.store.close()
 
 

@@ -261,7 +261,7 @@ async def test_a_file_that_has_changed_is_given_to_nobody(
     ):
         sent = await alpha.send(submission(LongContent(2 * MEGABYTE)))
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-        monkeypatch.setattr(beta.engine.context.proofs, "_fresh", {})
+        monkeypatch.setattr(beta.engine.context.state.proofs, "_fresh", {})
         (file,) = (tmp_path / "beta.db.spool").iterdir()
         with file.open("r+b") as changed:
             changed.seek(MEGABYTE)

@@ -61,8 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "act although the commit failed",
         f"{_ENGINE}:Engine.commit",
-        "context.actions = []\nraise",
-        "actions, context.actions = (context.actions, [])\nreturn actions",
+        "state.actions = []\nraise",
+        "actions, state.actions = (state.actions, [])\nreturn actions",
         ("S1", "S2", "S3", "S4"),
         "messages=60,disk_full=0.1",
         "RM-13",
@@ -266,11 +266,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "call a failure told before the application took the notice",
         f"{_FAILURES}:tell_failures",
         "if stored.relayed_from is None:\n"
-        "    context.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    context.state.actions.append(notices.notice_of(stored.outgoing))\n"
         "else:\n"
         "    _report(context, stored)",
         "if stored.relayed_from is None:\n"
-        "    context.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    context.state.actions.append(notices.notice_of(stored.outgoing))\n"
         "    with context.transition() as tx:\n"
         "        notices.take(context, tx, notices.notice_of(stored.outgoing).notice_id)\n"
         "else:\n"

@@ -161,12 +161,12 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = context.learned.verify(partner, *asked)\n"
+        "    verified = context.caches.signatures.verify(partner, *asked)\n"
         "_check_withdrawn(context, verified.certificate)",
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = context.learned.verify(partner, *asked)",
+        "    verified = context.caches.signatures.verify(partner, *asked)",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
     ),
     Mutant(

@@ -30,8 +30,8 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "look for nothing that no list can find",
         "oncewire.handler.runtime.engine:Engine.start",
-        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
-        "(lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         tests=(f"{_POISON}::test_a_state_that_no_list_can_find_is_found_at_the_start",),
     ),
     Mutant(
@@ -93,12 +93,12 @@ DAMAGE: tuple[Mutant, ...] = (
         "for agreement in self.agreements:\n"
         "    text = write_whole(agreement)\n"
         "    if _agreement_id(text) == agreement_id:\n"
-        "        self._kept[agreement_id] = agreement\n"
+        "        self.caches.kept[agreement_id] = agreement\n"
         "        return agreement",
         "for agreement in ():\n"
         "    text = write_whole(agreement)\n"
         "    if _agreement_id(text) == agreement_id:\n"
-        "        self._kept[agreement_id] = agreement\n"
+        "        self.caches.kept[agreement_id] = agreement\n"
         "        return agreement",
         tests=(
             f"{_POISON}::test_a_kept_agreement_that_is_damaged_is_the_one_of_today_if_that_is_the_same",
@@ -114,8 +114,8 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "post every answer that is owed at once",
         "oncewire.handler.receiving.receive:repost_answers",
-        "context.repost_after = owed[-1].row if len(owed) == REPOSTED else None",
-        "context.repost_after = None",
+        "context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None",
+        "context.state.repost_after = None",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
 )

@@ -282,7 +282,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is counted has no bound",
-        "oncewire.handler.context:Tally.count",
+        "oncewire.handler.state:Tally.count",
         "name = ''",
         "pass",
         tests=("tests/handler/test_tally.py::test_there_is_a_bound",),

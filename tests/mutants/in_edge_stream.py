@@ -283,8 +283,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "whom no agreement names is journaled",
         f"{_RECEIVE}:_journal_refused",
-        "if not _names_agreement(context, known) or not context.refusals.may_journal(now):\n    return",
-        "if not context.refusals.may_journal(now):\n    return",
+        "if not _names_agreement(context, known) or not context.state.refusals.may_journal(now):\n    return",
+        "if not context.state.refusals.may_journal(now):\n    return",
         tests=(
             "tests/handler/receiving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
@@ -293,7 +293,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
         "refusals of strangers are counted nowhere",
         f"{_RECEIVE}:_journal_refused",
         "now = context.now()\n"
-        "context.refusals.count(code, source.address, error.problem, known.message_id, now)",
+        "context.state.refusals.count(code, source.address, error.problem, known.message_id, now)",
         "now = context.now()",
         tests=(
             "tests/handler/receiving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
@@ -363,8 +363,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "read a long reply in the loop",
         "oncewire.handler.receiving.inbound:hear",
-        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.moulds)",
-        "if parcel.body:\n    return heard(parcel, context.limits, context.moulds)",
+        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.caches.envelopes)",
+        "if parcel.body:\n    return heard(parcel, context.limits, context.caches.envelopes)",
         tests=(
             "tests/handler/receiving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",
         ),

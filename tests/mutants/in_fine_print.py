@@ -39,8 +39,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what was let go on in a commit that failed waits for ever",
         "oncewire.handler.runtime.engine:Engine.commit",
-        "context.timeline.undo()\nrecheck_waiting(context)",
-        "context.timeline.undo()\nnode.troubled |= dict.fromkeys(context.relieved, 0)",
+        "state.timeline.undo()\nrecheck_waiting(context)",
+        "state.timeline.undo()\nnode.troubled |= dict.fromkeys(state.relieved, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
     ),
     Mutant(
@@ -55,7 +55,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what waited while a channel was paused waits on",
         "oncewire.handler.runtime.operate:resume_channel",
-        "context.admissions[key] = None",
+        "context.state.admissions[key] = None",
         "pass",
         requirement="RTY-13",
         tests=(f"{_OPERATE}::test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed",),
@@ -212,14 +212,14 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "    with context.transition() as tx:\n"
         "        stored = tx.outgoing(message_id)\n"
         "except StoreDamaged:\n"
-        "    context.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    context.state.troubled[message_id] = now + LOOK_AGAIN\n"
         "    continue\n"
-        "context.stuck.discard(message_id)",
+        "context.state.stuck.discard(message_id)",
         "try:\n"
         "    with context.transition() as tx:\n"
         "        stored = tx.outgoing(message_id)\n"
         "except StoreDamaged:\n"
-        "    context.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    context.state.troubled[message_id] = now + LOOK_AGAIN\n"
         "    continue",
         tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
     ),
@@ -234,35 +234,35 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledgements that wait stay where they were when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "(due + by, sender, message_id)",
         "(due, sender, message_id)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the look at gaps stays where it was when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.gaps_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the sweep stays where it was when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.sweep_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "counts of refusals stay where they were when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.ticked_at += by\nself.refusals.shift(by)",
         "self.ticked_at += by",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
@@ -270,15 +270,15 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "nobody wakes to write down what was refused",
         "oncewire.handler.runtime.retention:next_wake",
-        "if context.refusals.due_at is not None:\n    looks = min(looks, context.refusals.due_at)",
+        "if context.state.refusals.due_at is not None:\n    looks = min(looks, context.state.refusals.due_at)",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the rest of the answers waits for something else to happen",
         "oncewire.handler.runtime.retention:next_wake",
-        "if context.timeline.restless or context.repost_after is not None:\n    return now",
-        "if context.timeline.restless:\n    return now",
+        "if context.state.timeline.restless or context.state.repost_after is not None:\n    return now",
+        "if context.state.timeline.restless:\n    return now",
         requirement="STO-3",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
@@ -377,7 +377,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "nobody wakes for an acknowledgement that found nothing to ride on",
         "oncewire.handler.runtime.retention:next_wake",
-        "if context.acks_waiting:\n    looks = min(looks, context.acks_waiting[0][0])",
+        "if context.state.acks_waiting:\n    looks = min(looks, context.state.acks_waiting[0][0])",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),

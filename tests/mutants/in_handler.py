@@ -44,7 +44,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "transmit first, save when there is time",
         "oncewire.handler.runtime.engine:Engine.commit",
         "if context.store.pending():\n    context.store.commit()",
-        "if context.store.pending() and (not context.actions):\n    context.store.commit()",
+        "if context.store.pending() and (not context.state.actions):\n    context.store.commit()",
         requirement="RM-11",
         tests=(f"{_EXCHANGE}::test_nothing_leaves_before_the_commit",),
     ),
@@ -53,7 +53,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "oncewire.handler.receiving.arrive:Arriving.take",
         "known = known_as(self.tx, sender, self.agreement, message.header.message_id)",
         "known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n"
-        "if known is not None and known.incoming.received_at <= self.context.timeline._state.origin:\n"
+        "if known is not None and known.incoming.received_at <= self.context.state.timeline._state.origin:\n"
         "    known = None",
         requirement="DUP-1",
         tests=(f"{_PROMISES}::test_the_id_of_every_reliable_message_outlives_the_process",),
@@ -89,7 +89,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "a copy is never answered",
         "oncewire.handler.receiving.arrive:Arriving._copy",
         "return self._duplicate(known, owed, plan)",
-        "self._duplicate(known, owed, plan)\nself.context.actions.clear()\nreturn NOTHING",
+        "self._duplicate(known, owed, plan)\nself.context.state.actions.clear()\nreturn NOTHING",
         requirement="DUP-10",
         tests=(f"{_EXCHANGE}::test_the_acknowledgement_lost_k_times",),
     ),
@@ -211,8 +211,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a retry overtakes its own slow attempt",
         "oncewire.handler.sending.transmit:transmit_due",
-        "free = [due_id for due_id in due if due_id not in context.in_flight and due_id not in context.stuck]",
-        "free = [due_id for due_id in due if due_id not in context.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.state.in_flight and due_id not in context.state.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.state.stuck]",
         requirement="RTY-1",
         tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
     ),
@@ -259,8 +259,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an attempt stays under way after its commit failed",
         "oncewire.handler.runtime.engine:Engine.commit",
-        "context.in_flight.discard",
-        "context.in_flight.add",
+        "state.in_flight.discard",
+        "state.in_flight.add",
         requirement="RTY-18",
         tests=(f"{_CLAIMS}::test_an_attempt_whose_commit_failed_was_never_begun",),
     ),
@@ -284,7 +284,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "nobody hears that a best-effort message was refused",
         "oncewire.handler.runtime.failures:tell_failures",
-        "context.actions.append(Refused(notices.refusal_of(stored.outgoing)))\ncontinue",
+        "context.state.actions.append(Refused(notices.refusal_of(stored.outgoing)))\ncontinue",
         "continue",
         requirement="ERR-2",
         tests=(f"{_BEST_EFFORT}::test_no_notice_is_owed_and_its_application_is_told_once",),

@@ -211,11 +211,11 @@ IN_HUBS: tuple[Mutant, ...] = (
         "if asked is not None and message.kind is MessageKind.ERROR:\n"
         "    _owe(context, tx, message, route, parcel)\n"
         "else:\n"
-        "    context.actions.append(post)",
+        "    context.state.actions.append(post)",
         "if False:\n"
         "    _owe(context, tx, message, route, parcel)\n"
         "else:\n"
-        "    context.actions.append(post)",
+        "    context.state.actions.append(post)",
         requirement="HOP-9",
         tests=(_MIDWAY + "test_a_hub_on_the_way_of_a_notice_owes_it_too",),
     ),

@@ -105,7 +105,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
         "oncewire.handler.receiving.receive:receive_message",
         "'Take one message that could be read.'\nmessage = received.message",
         "'Take one message that could be read.'\n"
-        "context.moulds.learn(received, 'anybody', context.limits)\n"
+        "context.caches.envelopes.learn(received, 'anybody', context.limits)\n"
         "message = received.message",
         tests=(f"{_AT_WORK}::test_a_stranger_teaches_nothing",),
     ),

@@ -24,7 +24,7 @@ IN_TIME: tuple[Mutant, ...] = (
         "timers stay where they were when the time moves",
         "oncewire.handler.context:HandlerContext.follow_clock",
         '"Take the machine\'s clock for the time from here on; returns by how much that moved it.\\n\\n        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are\\n        instants of UTC and stay where they are (DRV-8).\\n        "\n'
-        "tx.shift_timers(self.timeline.ahead)",
+        "tx.shift_timers(self.state.timeline.ahead)",
         '"Take the machine\'s clock for the time from here on; returns by how much that moved it.\\n\\n        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are\\n        instants of UTC and stay where they are (DRV-8).\\n        "',
         requirement="RTY-2",
         tests=(f"{_CLOCK}::test_a_small_step_is_followed",),
@@ -32,18 +32,18 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "what is due expires although the time is in doubt",
         "oncewire.handler.sending.transmit:expire_due",
-        "expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.stuck))",
-        "expired = tx.expired(context.now(), BATCH + len(context.stuck))",
+        "expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.state.stuck))",
+        "expired = tx.expired(context.now(), BATCH + len(context.state.stuck))",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_no_verdict_of_expiry_while_the_clock_is_in_doubt",),
     ),
     Mutant(
         "retention goes on although the time is in doubt",
         "oncewire.handler.runtime.engine:Engine._retain",
-        "if not context.in_doubt and context.now() >= context.sweep_due_at:\n"
+        "if not context.in_doubt and context.now() >= context.state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
-        "if context.now() >= context.sweep_due_at:\n"
+        "if context.now() >= context.state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
         requirement="STO-7",
@@ -156,7 +156,7 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "what an undone step decided leaves all the same",
         "oncewire.handler.context:HandlerContext.transition",
-        "del self.actions[kept:], self.status_questions[questions:]",
+        "del state.actions[kept:], state.status_questions[questions:]",
         "pass",
         requirement="RM-11",
         tests=(f"{_TROUBLE}::test_what_an_undone_step_decided_does_not_leave",),

@@ -32,8 +32,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a transport that is left for one partner is left for all",
         "oncewire.handler.perform:way_to",
-        "left = frozenset((name for name in terms.transports if (stored.peer, name) in context.left))",
-        "left = frozenset((name for name in terms.transports if any((name == left for _, left in context.left))))",
+        "left = frozenset((name for name in terms.transports if (stored.peer, name) in context.state.left))",
+        "left = frozenset((name for name in terms.transports if any((name == left for _, left in context.state.left))))",
         requirement="RTY-15",
         tests=(
             (
@@ -176,7 +176,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "a transport that was left is never taken again",
         "oncewire.handler.sending.transmit:take_again",
         "'A probe got through, or an operator says that it would.'\n"
-        "context.left.discard((way.peer, way.transport))",
+        "context.state.left.discard((way.peer, way.transport))",
         "'A probe got through, or an operator says that it would.'",
         requirement="RTY-15",
         tests=(_THERE_AND_BACK,),
@@ -226,8 +226,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a restart forgets what the broker was trusted with",
         "oncewire.handler.runtime.engine:Engine.start",
-        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
-        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         requirement="RM-7",
         tests=(_AWAY,),
     ),
@@ -327,7 +327,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "what was given to a broker before a restart is called not delivered",
         "oncewire.handler.sending.transmit:transmission_over",
-        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain and ended.message_id not in context.taken_up, reason=ended.reason)",
+        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain and ended.message_id not in context.state.taken_up, reason=ended.reason)",
         "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain, reason=ended.reason)",
         requirement="ERR-9",
         tests=(

@@ -105,7 +105,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "        _close(context, tx, stored, _GONE)\n"
         "    elif _ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
-        "        heapq.heappush(context.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
+        "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
         "for stored in tx.ready(FOR_EVER, limit):\n"
         "    try:\n"
         "        terms = context.terms_of(tx, stored.incoming.terms_id)\n"
@@ -116,7 +116,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "        _close(context, tx, stored, _GONE)\n"
         "    elif _ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
-        "        heapq.heappush(context.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
+        "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
     ),
     PutBack.change(
         "B11 a closed request leaves a gap",

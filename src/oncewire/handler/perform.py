@@ -69,7 +69,7 @@ def perform(
     for effect in step.effects:
         if isinstance(effect, Admit):
             # In a transition of its own: what is wrong with one that waits is not this one's.
-            context.admissions[effect.channel] = None
+            context.state.admissions[effect.channel] = None
 
 
 def _save(
@@ -94,12 +94,12 @@ def _save(
         tx.save_outgoing(step.outgoing, parcel=parcel)
     perform_effects(context, tx, stored, step.outgoing, step.effects, terms, parcel, addresses)
     if any(isinstance(effect, Notify) for effect in step.effects):
-        context.failed.append(step.outgoing.message_id)
+        context.state.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
-        context.in_flight.discard(step.outgoing.message_id)
+        context.state.in_flight.discard(step.outgoing.message_id)
         if stored.facts.split_number is not None and stored.relayed_from is None:
-            context.parts_ended.append(step.outgoing.message_id)
-        context.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
+            context.state.parts_ended.append(step.outgoing.message_id)
+        context.state.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
 
 
 def perform_effects(
@@ -130,7 +130,7 @@ def perform_effects(
         elif isinstance(effect, Leave):
             _leave(context, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
-            context.status_questions.append(effect.message_id)
+            context.state.status_questions.append(effect.message_id)
 
 
 def _post(
@@ -165,8 +165,8 @@ def _post(
         timeout += terms.persist_duration
         begin_within = _time_to_begin(context, outgoing, terms)
     else:
-        context.in_flight.add(effect.message_id)
-    context.actions.append(
+        context.state.in_flight.add(effect.message_id)
+    context.state.actions.append(
         Post(
             effect.message_id,
             effect.attempt,
@@ -192,9 +192,9 @@ def _time_to_begin(context: HandlerContext, outgoing: Outgoing, terms: Terms) ->
 
 def relieve(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """A message goes on: what held it up, if anything did, is over."""
-    if message_id in context.troubled:
-        del context.troubled[message_id]
-        context.relieved.append(message_id)
+    if message_id in context.state.troubled:
+        del context.state.troubled[message_id]
+        context.state.relieved.append(message_id)
         resolve_incidents(context, tx, Resolve(message_id))
 
 
@@ -208,13 +208,13 @@ def way_to(
     """What lies between us and the receiver of a message at this moment."""
     receiver = tx.sending_channel(receiver_key(stored.peer))
     closed = frozenset(terms.transports).difference(addresses)
-    left = frozenset(name for name in terms.transports if (stored.peer, name) in context.left)
+    left = frozenset(name for name in terms.transports if (stored.peer, name) in context.state.left)
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
 
 
 def _leave(context: HandlerContext, tx: Transaction, peer: str, effect: Leave) -> None:
     """Nothing got across: the operator hears of it once, and it is probed from now on."""
-    context.left.add((peer, effect.transport))
+    context.state.left.add((peer, effect.transport))
     reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
     open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
 

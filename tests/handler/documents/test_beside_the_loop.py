@@ -138,7 +138,7 @@ async def test_what_was_compressed_for_one_partner_is_not_taken_for_another(
         ]
         engine.commit()
         compressing.kept = True
-    assert node.compressed == {}
+    assert node.state.compressed == {}
     with node.store.reader() as reader:
         totals = [reader.document("", message_id).total for message_id in sent]  # type: ignore[union-attr]
     # Compressed it fits into fewer parts; the partner who did not agree on that gets all of it.

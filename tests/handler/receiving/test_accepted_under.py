@@ -222,7 +222,7 @@ def test_a_copy_of_what_retention_removed_is_known_after_the_end() -> None:
     copy = parcel_of(pair, sent.message_id)
     assert pair.take() == [sent.message_id]
     pair.pass_time(DAY)
-    pair.beta.context.sweep_due_at = 0
+    pair.beta.context.state.sweep_due_at = 0
     pair.pass_time(SECOND)
     with pair.beta.context.store.transition() as tx:
         assert [one.sender for one in tx.removed(sent.message_id)] == ["urn:test:alpha"]
@@ -395,7 +395,7 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
         ref_to_message_id=request.message_id,
         message_id="done-1@beta",
     )
-    pair.beta.context.replying = {(stored.incoming.sender, request.message_id)}
+    pair.beta.context.state.replying = {(stored.incoming.sender, request.message_id)}
     pair.beta.confirm(stored.incoming.sender, request.message_id, [answer])
     with pair.beta.context.store.transition() as tx:
         response = tx.outgoing_parcel("done-1@beta")

@@ -71,7 +71,7 @@ def test_one_word_for_all_reasons(case: str, source: Source) -> None:
     assert code == "SecurityFailure"
     assert "agreement binds" not in text
     # The reason is here, for whoever looks after the handler.
-    (counted,) = here.engine.context.refusals.counted
+    (counted,) = here.engine.context.state.refusals.counted
     assert counted.problem not in text
 
 
@@ -79,7 +79,7 @@ def test_one_word_for_all_reasons(case: str, source: Source) -> None:
 def test_the_partner_hears_the_reason(case: str) -> None:
     here = desk(case)
     reply = here.hand_in(sent(), PARTNER)
-    (counted,) = here.engine.context.refusals.counted
+    (counted,) = here.engine.context.state.refusals.counted
     assert counted.problem in words(reply)[2]
 
 

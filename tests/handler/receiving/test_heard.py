@@ -60,7 +60,7 @@ async def test_a_large_reply_is_read_beside_the_loop(
     agreement = read_toml(agreement_text("alpha", "beta", "ebms2"))
     node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
     if not in_time:
-        node.reading_room = ReadingRoom(deadline=0.05)
+        node.state.reading_room = ReadingRoom(deadline=0.05)
     async with Handler(node, {"http": Talkative(b"x" * size)}) as alpha:
         sent = await alpha.send(order(1))
         failures: list[str] = []

@@ -28,7 +28,7 @@ def test_messages_and_acknowledgements_are_read_by_what_was_learned(profile: str
     assert pair.take() == sent
     # The first of a stream resets its numbers and is of a kind of its own.
     for engine in (pair.alpha, pair.beta):
-        assert engine.context.moulds.hits >= COUNT - 4, profile
+        assert engine.context.caches.envelopes.hits >= COUNT - 4, profile
     assert pair.verify().clean
 
 
@@ -36,19 +36,19 @@ def test_replies_on_the_same_connection_are_read_so_too() -> None:
     pair = Pair("ebms2", SYNC)
     for number in range(1, COUNT + 1):
         pair.send(number)
-    assert pair.alpha.context.moulds.hits >= COUNT - 4
+    assert pair.alpha.context.caches.envelopes.hits >= COUNT - 4
 
 
 def test_a_stranger_teaches_nothing() -> None:
     pair = Pair()
     pair.send()
-    learned = len(pair.beta.context.moulds)
+    learned = len(pair.beta.context.caches.envelopes)
     strange = samples.order_message(Dialect.EBMS2)
     for number in range(COUNT):
         said = replace(strange.header, message_id=f"x-{number}", action=f"Action{number}")
         parcel = codec.write(replace(strange, header=said), samples.form(Dialect.EBMS2))
         assert pair.beta.receive(parcel, Source("http", can_answer=True)).refused
-    assert len(pair.beta.context.moulds) == learned
+    assert len(pair.beta.context.caches.envelopes) == learned
 
 
 @pytest.mark.long
@@ -63,6 +63,6 @@ def _history(seed: int) -> tuple[int, list[tuple[object, ...]]]:
     """How often moulds helped in a world, every row of its journals, and what was broken."""
     world = World(draw(seed))
     result = world.run()
-    hits = sum(machine.engine.context.moulds.hits for machine in world.machines)
+    hits = sum(machine.engine.context.caches.envelopes.hits for machine in world.machines)
     rows = [tuple(row) for machine in world.machines for row in machine.rows()]
     return hits, [(result.violations, result.delivered, result.notified), *rows]

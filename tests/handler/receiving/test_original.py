@@ -38,7 +38,7 @@ def test_a_copy_gets_the_response_first_sent_with_its_acknowledgement(bundle: st
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     first = asking.reply(awaited)
@@ -58,7 +58,7 @@ def test_most_recent_gives_the_latest_by_its_own_order_of_sending() -> None:
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     asking.reply(awaited)
@@ -211,7 +211,7 @@ def test_a_refused_response_is_not_brought_beside_its_acknowledgement_either() -
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     both = asking.reply(awaited)
@@ -229,7 +229,7 @@ def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     first = asking.reply(awaited)
@@ -280,7 +280,7 @@ def test_a_held_request_is_closed_with_its_connection(crash: bool) -> None:
     two_settled(asking)
     second, third = asking.order(2), asking.ask(3)
     assert asking.state(3) is IncomingState.HELD
-    asking.beta.context.replying = ()
+    asking.beta.context.state.replying = ()
     if crash:
         asking.pair.crash("beta")
     else:
@@ -304,7 +304,7 @@ def test_a_held_request_that_was_closed_is_not_handed_over_when_waiting_for_the_
     two_settled(asking)
     asking.order(2)
     third = asking.ask(3)
-    asking.beta.context.replying = ()
+    asking.beta.context.state.replying = ()
     asking.beta.overdue(third)
     asking.commit()
     asking.pair.crash("beta")
@@ -368,9 +368,9 @@ def test_a_reply_whose_commit_failed_is_not_under_way() -> None:
     store.fail_next_commit(StoreFull("full"))
     with pytest.raises(StoreFull):
         asking.confirm(1, response(1))
-    assert asking.beta.context.in_flight == set()
+    assert asking.beta.context.state.in_flight == set()
     asking.confirm(1, response(1))
-    assert asking.beta.context.in_flight == {"response-1@beta"}
+    assert asking.beta.context.state.in_flight == {"response-1@beta"}
 
 
 def test_what_is_sent_to_somebody_else_answers_no_request() -> None:

@@ -353,7 +353,7 @@ def crashed(profile: str) -> tuple[Pair, Parcel, Awaited, Engine]:
     awaited = pair.beta.receive(parcel, AT_WEB).awaited
     pair.beta.commit()
     assert awaited is not None
-    pair.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    pair.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     assert pair.beta.take(1, 60 * SECOND)
     pair.beta.commit()
     return pair, parcel, awaited, restarted(pair.beta)
@@ -412,7 +412,7 @@ def test_what_could_not_be_closed_in_time_is_closed_when_it_would_be_given() -> 
     gone, here = (pair.beta.receive(parcel, AT_WEB).awaited for parcel in parcels)
     assert gone is not None
     assert here is not None
-    pair.beta.context.replying = {(here.sender, here.message_id)}
+    pair.beta.context.state.replying = {(here.sender, here.message_id)}
     pair.beta.commit()
     assert [one.incoming.message_id for one in pair.beta.take(1, 60 * SECOND)] == [here.message_id]
     pair.beta.commit()
@@ -426,10 +426,10 @@ def test_what_the_application_refused_is_not_offered_again_when_its_connection_h
     pair, parcel = request("ms-0.9x", BOTH)
     awaited = pair.beta.receive(parcel, AT_WEB).awaited
     assert awaited is not None
-    pair.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    pair.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     assert len(pair.beta.take(1, 60 * SECOND)) == 1
     assert pair.beta.still_offered(awaited.sender, awaited.message_id)
-    pair.beta.context.replying = ()
+    pair.beta.context.state.replying = ()
     assert not pair.beta.still_offered(awaited.sender, awaited.message_id)
     pair.beta.commit()
     assert state(pair.beta, awaited) is IncomingState.CLOSED

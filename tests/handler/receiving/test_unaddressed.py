@@ -54,4 +54,4 @@ def test_who_asks_hears_at_once_that_nobody_can_be_asked() -> None:
         pair.beta.ping("alpha-beta")
     pair.settle("beta")
     assert incidents(pair) == []
-    assert not pair.beta.context.pings
+    assert not pair.beta.context.state.pings

@@ -260,24 +260,24 @@ def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
     pair = SetPair()
     node = pair.alpha.context
     now = node.now()
-    node.acks_waiting = [(now + 2 * MINUTE, "urn:test:beta", "m")]
-    node.troubled = {"m": now + 3 * MINUTE, "may go on": 0}
-    node.gaps_due_at, node.sweep_due_at, node.clean_due_at = (
+    node.state.acks_waiting = [(now + 2 * MINUTE, "urn:test:beta", "m")]
+    node.state.troubled = {"m": now + 3 * MINUTE, "may go on": 0}
+    node.state.gaps_due_at, node.state.sweep_due_at, node.state.clean_due_at = (
         now + minutes * MINUTE for minutes in (4, 5, 6)
     )
     assert pair.alpha.next_wake() == now + 2 * MINUTE
-    node.refusals.count("Inconsistent", "192.0.2.1", "odd", None, now)
-    counted = node.refusals.due_at
+    node.state.refusals.count("Inconsistent", "192.0.2.1", "odd", None, now)
+    counted = node.state.refusals.due_at
     assert counted is not None
     assert pair.alpha.next_wake() == min(counted, now + 2 * MINUTE)
     pair.set_clock(-HOUR)
     pair.alpha.context.now()
     pair.accept()
-    assert node.refusals.due_at == counted - HOUR
+    assert node.state.refusals.due_at == counted - HOUR
     assert node.now() == now - HOUR
-    assert node.acks_waiting == [(now - HOUR + 2 * MINUTE, "urn:test:beta", "m")]
-    assert node.troubled == {"m": now - HOUR + 3 * MINUTE, "may go on": 0}
-    dues = (node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
+    assert node.state.acks_waiting == [(now - HOUR + 2 * MINUTE, "urn:test:beta", "m")]
+    assert node.state.troubled == {"m": now - HOUR + 3 * MINUTE, "may go on": 0}
+    dues = (node.state.gaps_due_at, node.state.sweep_due_at, node.state.clean_due_at)
     assert dues == tuple(now - HOUR + minutes * MINUTE for minutes in (4, 5, 6))
 
 
@@ -359,7 +359,7 @@ def test_the_incident_is_told_once_and_the_handler_is_not_kept_busy() -> None:
     assert len(pair.rows("clock_set")) == 1
     assert len(pair.rows("incident")) == 1
     # Its time is over and nothing may be done about it now.
-    assert pair.alpha.next_wake() == pair.alpha.context.ticked_at + SECOND
+    assert pair.alpha.next_wake() == pair.alpha.context.state.ticked_at + SECOND
 
 
 def test_a_commit_that_fails_leaves_the_time_as_it_was() -> None:

@@ -42,7 +42,7 @@ def test_rows_for_refusals_are_given_by_the_steady_clock(by: Duration, accepted:
     assert refused(pair, 2000, JOURNALED_MAX + 50) >= JOURNALED_MAX - 2
     with pair.beta.context.store.reader() as reader:
         counted = sum(one.count for one in reader.refusals(100))
-    counted += sum(one.count for one in pair.beta.context.refusals.counted)
+    counted += sum(one.count for one in pair.beta.context.state.refusals.counted)
     assert counted == 2 * JOURNALED_MAX + 150
 
 
@@ -54,4 +54,4 @@ def test_counts_of_refusals_are_written_whatever_the_clock_says(by: Duration) ->
     pair.settle("beta")
     pair.pass_time()
     pair.settle("beta")
-    assert pair.beta.context.refusals.counted == ()
+    assert pair.beta.context.state.refusals.counted == ()

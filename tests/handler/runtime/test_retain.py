@@ -63,7 +63,7 @@ def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair
 
 def sweep(pair: Pair, name: str) -> None:
     """A turn in which the sweep is due, whatever the hour."""
-    pair.engines[name].context.sweep_due_at = 0
+    pair.engines[name].context.state.sweep_due_at = 0
     pair.engines[name].tick()
     pair.settle(name)
 
@@ -96,20 +96,20 @@ def test_a_sweep_comes_soon_after_the_start_and_then_every_hour(pair_of: MakePai
     pair = pair_of()
     node = pair.beta.context
     begun = node.now()
-    assert node.sweep_due_at == begun + retention.FIRST_SWEEP <= begun + 5 * MINUTE
-    node.gaps_due_at = begun + DAY
-    assert pair.beta.next_wake() == node.sweep_due_at
+    assert node.state.sweep_due_at == begun + retention.FIRST_SWEEP <= begun + 5 * MINUTE
+    node.state.gaps_due_at = begun + DAY
+    assert pair.beta.next_wake() == node.state.sweep_due_at
     wait(pair, retention.FIRST_SWEEP)
     pair.beta.tick()
-    assert node.sweep_due_at == node.now() + HOUR
-    node.gaps_due_at = begun + DAY
+    assert node.state.sweep_due_at == node.now() + HOUR
+    node.state.gaps_due_at = begun + DAY
     # Then the files, in a turn of their own.
     pair.settle("beta")
-    assert pair.beta.next_wake() == node.clean_due_at == node.now() + SECOND
+    assert pair.beta.next_wake() == node.state.clean_due_at == node.now() + SECOND
     wait(pair, SECOND)
     pair.beta.tick()
-    node.gaps_due_at = begun + DAY
-    assert pair.beta.next_wake() == node.sweep_due_at
+    node.state.gaps_due_at = begun + DAY
+    assert pair.beta.next_wake() == node.state.sweep_due_at
 
 
 def test_one_turn_removes_a_batch_and_the_next_goes_on(
@@ -122,7 +122,7 @@ def test_one_turn_removes_a_batch_and_the_next_goes_on(
     pair.take()
     wait(pair, KEPT)
     left = []
-    pair.beta.context.sweep_due_at = 0
+    pair.beta.context.state.sweep_due_at = 0
     for _ in range(3):
         assert pair.beta.next_wake() is not None
         assert (pair.beta.next_wake() or 0) <= pair.beta.context.now()
@@ -130,7 +130,7 @@ def test_one_turn_removes_a_batch_and_the_next_goes_on(
         pair.settle("beta")
         left.append(len(kept(pair.beta)))
     assert left == [6, 2, 0]
-    assert pair.beta.context.sweep_due_at == pair.beta.context.now() + HOUR
+    assert pair.beta.context.state.sweep_due_at == pair.beta.context.now() + HOUR
 
 
 def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
@@ -140,13 +140,13 @@ def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
     wait(pair, KEPT)
     store = pair.beta.context.store
     assert isinstance(store, MemoryStore)
-    pair.beta.context.sweep_due_at = 0
+    pair.beta.context.state.sweep_due_at = 0
     pair.beta.tick()
     store.fail_next_commit(StoreFull("full"))
     with pytest.raises(StoreFull):
         pair.beta.commit()
     assert kept(pair.beta) == {"order-1@alpha"}
-    assert pair.beta.context.sweep_due_at == pair.beta.context.now() + MINUTE
+    assert pair.beta.context.state.sweep_due_at == pair.beta.context.now() + MINUTE
     pair.pass_time(MINUTE)
     assert kept(pair.beta) == set()
 
@@ -167,18 +167,18 @@ def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
     node, world = pair.beta.context, SetWorld("beta")
     node.world = world
     pair.pass_time(MINUTE)
-    assert node.sweep_due_at == node.now() + HOUR
+    assert node.state.sweep_due_at == node.now() + HOUR
     # By mistake, and mended half an hour later: nothing was believed of it.
     world.set_by = 365 * DAY
     pair.pass_time(HOUR // 2)
     assert kept(pair.beta) == {"order-1@alpha"}
-    assert node.sweep_due_at == node.now() + HOUR // 2
+    assert node.state.sweep_due_at == node.now() + HOUR // 2
     world.set_by = 0
     pair.pass_time(HOUR // 2 - 1)
-    assert node.sweep_due_at == node.now() + 1
-    assert node.gaps_due_at <= node.now() + MINUTE
+    assert node.state.sweep_due_at == node.now() + 1
+    assert node.state.gaps_due_at <= node.now() + MINUTE
     pair.pass_time(1)
-    assert node.sweep_due_at == node.now() + HOUR
+    assert node.state.sweep_due_at == node.now() + HOUR
     pair.pass_time(KEPT)
     assert kept(pair.beta) == set()
 
@@ -196,7 +196,7 @@ def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
     # By the line of time that waits go by it is long due, and so is the sweep.
     pair.pass_time(KEPT + DAY)
     assert node.in_doubt
-    assert node.sweep_due_at < node.now()
+    assert node.state.sweep_due_at < node.now()
     assert kept(pair.beta) == {"order-1@alpha"}
     assert (pair.beta.next_wake() or 0) > node.now(), "what may not be done keeps nobody busy"
     world.set_by = 0
@@ -567,7 +567,7 @@ def test_a_sweep_that_dies_before_its_commit_never_happened(pair_of: MakePair) -
     copy = parcel_of(pair, sent.message_id)
     pair.take()
     wait(pair, KEPT)
-    pair.beta.context.sweep_due_at = 0
+    pair.beta.context.state.sweep_due_at = 0
     pair.beta.tick()
     pair.crash("beta")
     assert kept(pair.beta) == {sent.message_id}
@@ -592,7 +592,7 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clean(pair: Pair, name: str) -> None:
     """A turn in which the spool is looked at."""
-    pair.engines[name].context.clean_due_at = 0
+    pair.engines[name].context.state.clean_due_at = 0
     pair.engines[name].tick()
     pair.settle(name)
 
@@ -635,10 +635,10 @@ def test_a_file_outlives_a_sweep_that_was_undone(pair_of: MakePair) -> None:
     sent = pair.send()
     pair.take()
     wait(pair, KEPT)
-    pair.alpha.context.sweep_due_at = 0
+    pair.alpha.context.state.sweep_due_at = 0
     pair.alpha.tick()
     # The sweep is not committed; somebody cleans before it is, and then the process dies.
-    pair.alpha.context.clean_due_at = 0
+    pair.alpha.context.state.clean_due_at = 0
     pair.alpha.tick()
     pair.crash("alpha")
     assert kept(pair.alpha) == {sent.message_id}
@@ -653,7 +653,7 @@ def test_bytes_that_are_not_committed_yet_stay(pair_of: MakePair) -> None:
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", message_id="m@alpha")
     pair.alpha.submit(submission)
     # In the very turn of a submission the spool is looked at.
-    pair.alpha.context.clean_due_at = 0
+    pair.alpha.context.state.clean_due_at = 0
     pair.alpha.tick()
     pair.settle("alpha")
     assert len(files(pair.alpha)) == 1

@@ -283,9 +283,9 @@ def _give(
 def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a document comes before a message on its channel that is still put together."""
     channel, position = stored.incoming.channel, stored.position
-    if channel is None or not context.joining:
+    if channel is None or not context.state.joining:
         return False
-    before = any(on == channel and place < position for on, place in context.joining.values())
+    before = any(on == channel and place < position for on, place in context.state.joining.values())
     return before and _is_ordered(context, tx, stored)
 
 
@@ -342,7 +342,7 @@ def confirm(
     # It may have been refused until somebody was called.
     resolve_incidents(context, tx, Resolve(message_id), confirmed.channel)
     if by is not None:
-        context.actions.append(Decided(sender, message_id))
+        context.state.actions.append(Decided(sender, message_id))
     return True
 
 

@@ -435,7 +435,7 @@ def part_data(payload: Payload, place: PartPlace, travelled: bytes) -> bytes | N
 def _is_proved(context: HandlerContext, parcel: StoredParcel, *, at_once: bool) -> bool:
     """Whether the files of a parcel are what they were."""
     files = parcel.spooled
-    return not files or context.proofs.hold(files, context.now(), at_once=at_once)
+    return not files or context.state.proofs.hold(files, context.now(), at_once=at_once)
 
 
 def _part_content(spool: Spool, parcel: StoredParcel, place: PartPlace) -> Content | None:

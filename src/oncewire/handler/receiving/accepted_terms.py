@@ -212,7 +212,7 @@ def standing(context: HandlerContext, tx: Transaction, message: Message) -> Stan
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
     ours = tuple([None if stored is None else stored.outgoing.state for stored in found])
-    return Standing(accepted, ours, reference in context.pings)
+    return Standing(accepted, ours, reference in context.state.pings)
 
 
 def is_news(before: Standing, after: Standing) -> bool:

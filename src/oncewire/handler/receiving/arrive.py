@@ -461,7 +461,7 @@ class Arriving(Storing):
         # What it warns of may ride on it (ERR-10).
         signals.receive_errors(self.context, self.tx, self.message, agreement)
         if not held and self._split is None:
-            self.context.actions.append(Ready(1))
+            self.context.state.actions.append(Ready(1))
 
     def _waits_here(self, plan: SyncPlan) -> bool:
         """Whether its answer is to go back on the connection that it came on."""

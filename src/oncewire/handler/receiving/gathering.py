@@ -369,7 +369,7 @@ def in_spool(context: HandlerContext, parcel: StoredParcel) -> StoredParcel:
     if not isinstance(body, bytes) or len(body) <= INLINE:
         return parcel
     name, length = context.store.spool.put((body,))
-    context.spooled.append(name)
+    context.state.spooled.append(name)
     return replace(parcel, body=(SpoolSlice(name, 0, length),))
 
 
@@ -429,8 +429,8 @@ def gathered(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -
 
 def begin(context: HandlerContext, document: SplitDocument) -> None:
     """Have a document put together after the commit. What follows it in order waits meanwhile."""
-    context.joining[document.key] = (document.channel, document.position)
-    context.actions.append(Join(*document.key))
+    context.state.joining[document.key] = (document.channel, document.position)
+    context.state.actions.append(Join(*document.key))
 
 
 def begin_all(context: HandlerContext, tx: Transaction) -> None:

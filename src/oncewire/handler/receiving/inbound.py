@@ -296,7 +296,7 @@ async def take_in(
     stored = StoredParcel(parcel.content_type, headers, (body,))
     if size <= READ_AT_ONCE:
         return Inbound(parcel, stored)
-    reading, seconds = await context.reading_room.do(lambda: _read(context, parcel))
+    reading, seconds = await context.state.reading_room.do(lambda: _read(context, parcel))
     delivery.allowance.spend(seconds)
     return Inbound(parcel, stored, reading)
 
@@ -334,7 +334,7 @@ def _read(context: HandlerContext, parcel: Parcel) -> Reading:
     if not is_intact(parcel):
         return Reading(None, intact=False)
     try:
-        return Reading(codec.read(parcel, context.limits, moulds=context.moulds))
+        return Reading(codec.read(parcel, context.limits, moulds=context.caches.envelopes))
     except ReadFault as fault:
         fault.__traceback__ = None
         return Reading(fault)
@@ -367,7 +367,7 @@ class _Streaming:
             stored, reading, parcel = await self._do(intake.finish)
             self._wrote(0)
             context.kill.reach("spool after fsync")
-            context.proofs.fresh(stored.spooled, context.now())
+            context.state.proofs.fresh(stored.spooled, context.now())
         except BaseException:
             # It waits for what is on its way to the disk, and must not do so in the loop; whoever
             # is called off a second time does not wait for it either.
@@ -435,7 +435,7 @@ class _Streaming:
             done = work()
             return done, spool.worked() - began
 
-        (done, seconds), _ = await self._node.reading_room.do(measured)
+        (done, seconds), _ = await self._node.state.reading_room.do(measured)
         self._delivery.allowance.spend(seconds)
         return done
 
@@ -485,9 +485,11 @@ async def hear(context: HandlerContext, outcome: AttemptOutcome) -> Heard | None
         return None
     parcel = Parcel(reply.content_type, reply.body, reply.headers)
     if len(parcel.body) <= READ_AT_ONCE:
-        return heard(parcel, context.limits, context.moulds)
+        return heard(parcel, context.limits, context.caches.envelopes)
     try:
-        reading = context.reading_room.do(lambda: heard(parcel, context.limits, context.moulds))
+        reading = context.state.reading_room.do(
+            lambda: heard(parcel, context.limits, context.caches.envelopes)
+        )
         return (await reading)[0]
     except TooLong as problem:
         return Heard(parcel, ReadFault((MimeProblem(problem.problem),)))

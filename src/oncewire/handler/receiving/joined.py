@@ -112,7 +112,7 @@ def read_payloads(
     message = accepted(context, stored)
     for payload in message.payloads:
         name, length = context.store.spool.put((payload.data or b"",))
-        context.spooled.append(name)
+        context.state.spooled.append(name)
         body = (SpoolSlice(name, 0, length),)
         found.append(PartRead(message, payload, _said(message, payload), body))
     return found
@@ -335,11 +335,11 @@ def finish_join(
         size=row.facts.size,
     )
     tx.save_document(document.moved(DocumentState.WHOLE))
-    context.joining.pop(document.key, None)
-    context.actions.append(Ready(1))
+    context.state.joining.pop(document.key, None)
+    context.state.actions.append(Ready(1))
     if request is not None and request.owed.owed:
         request.save_ack()
-        context.actions.append(PostReply(document.sender, document.last_part))
+        context.state.actions.append(PostReply(document.sender, document.last_part))
 
 
 def _hand_over(context: HandlerContext, tx: Transaction, parts: Sequence[StoredIncoming]) -> None:
@@ -456,10 +456,10 @@ def _give_up(
     if request is not None:
         _answer(context, tx, request, error, refused)
     tx.save_document(document.moved(DocumentState.FAILED))
-    context.joining.pop(document.key, None)
-    context.refusals.count(code, peer or "", problem, document.split_id, context.now())
+    context.state.joining.pop(document.key, None)
+    context.state.refusals.count(code, peer or "", problem, document.split_id, context.now())
     # What it lay in goes as soon as that is durable.
-    context.clean_due_at = min(context.clean_due_at, context.now() + SECOND)
+    context.state.clean_due_at = min(context.state.clean_due_at, context.now() + SECOND)
     logger.warning(
         "a document is given up", extra={"message_id": document.split_id, "problem": problem}
     )
@@ -499,7 +499,7 @@ def _answer(
     if answer.owed:
         key = {"sender": incoming.sender, "message_id": incoming.message_id}
         post_signal(context, request.agreement, answer, **key)
-    context.actions.append(PostReply(incoming.sender, incoming.message_id))
+    context.state.actions.append(PostReply(incoming.sender, incoming.message_id))
 
 
 def give_up_incomplete(context: HandlerContext) -> None:

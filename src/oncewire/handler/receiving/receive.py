@@ -95,13 +95,13 @@ def receive(
     """Take one parcel from a transport; `reading` is what it says, if it was read already."""
     if not (is_intact(parcel) if reading is None else reading.intact):
         problem = "the body was damaged on its way"
-        context.refusals.count("damaged", source.address, problem, None, context.now())
+        context.state.refusals.count("damaged", source.address, problem, None, context.now())
         return replace(DAMAGED, refused=True)
     try:
         if reading is not None:
             received = reading.message()
         else:
-            received = codec.read(parcel, context.limits, moulds=context.moulds)
+            received = codec.read(parcel, context.limits, moulds=context.caches.envelopes)
     except ReadFault as lenient:
         # What was refused while it came is not there any more to be read again.
         whole = bool(parcel.body)
@@ -143,7 +143,7 @@ def receive_message(
             taken = _take_for_others(context, tx, received, kept, resolution, source, asked)
             return _of_partner(context, tx, received.message, before, taken)
         # Believed, so it may teach how the next ones of its sender are read.
-        context.moulds.learn(received, peer_label(resolution.agreement), context.limits)
+        context.caches.envelopes.learn(received, peer_label(resolution.agreement), context.limits)
     except (EbxmlError, SoapFault) as error:
         if original is not None:
             # Whoever says he repeats what we have and cannot prove it is told nothing: an
@@ -312,14 +312,14 @@ def _journal_refused(
     peer = str(known.from_party) if known.from_party is not None else source.address or None
     code = error.code if isinstance(error, EbxmlError) else f"SOAP {error.faultcode}"
     now = context.now()
-    context.refusals.count(code, source.address, error.problem, known.message_id, now)
+    context.state.refusals.count(code, source.address, error.problem, known.message_id, now)
     if about is not None and tx.outgoing(about) is not None:
         word = word_for(known.kind)
         claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)
         ignore(context, tx, claim, about)
         if known.kind is not MessageKind.NORMAL:
             return
-    if not _names_agreement(context, known) or not context.refusals.may_journal(now):
+    if not _names_agreement(context, known) or not context.state.refusals.may_journal(now):
         return
     word = word_for(known.kind)
     what = Refused(code, problem=error.problem, signal=None if word == MESSAGE else word)
@@ -349,7 +349,7 @@ def receive_reply(
     that is no message says that the attempt failed.
     """
     try:
-        together = heard(reply, context.limits, context.moulds).messages()
+        together = heard(reply, context.limits, context.caches.envelopes).messages()
     except ReadFault as fault:
         reason = f"the reply is no message: {fault.problem}"
         if fault.fault is not None:
@@ -369,7 +369,7 @@ def receive_reply(
 def receive_aside(context: HandlerContext, tx: Transaction, reply: Reply, address: str) -> None:
     """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
     try:
-        for received in heard(reply, context.limits, context.moulds).messages():
+        for received in heard(reply, context.limits, context.caches.envelopes).messages():
             receive_message(context, tx, received, replied(address))
     except ReadFault as fault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
@@ -384,7 +384,7 @@ def receive_onward(
     of its request waits."""
     fault = None
     if reply is not None:
-        said = heard(reply, context.limits, context.moulds)
+        said = heard(reply, context.limits, context.caches.envelopes)
         try:
             for received in said.messages():
                 receive_message(context, tx, received, replied(post.address))
@@ -405,8 +405,8 @@ REPOSTED = 256
 def repost_answers(context: HandlerContext, tx: Transaction) -> None:
     """After a restart: answers that were stored but may never have left are sent again, a
     number of them in each turn."""
-    owed = tx.answers_owed(REPOSTED, context.repost_after or 0)
-    context.repost_after = owed[-1].row if len(owed) == REPOSTED else None
+    owed = tx.answers_owed(REPOSTED, context.state.repost_after or 0)
+    context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None
     for stored in owed:
         try:
             _repost(context, tx, stored)

@@ -90,15 +90,15 @@ def _release_one(context: HandlerContext, tx: Transaction, held: StoredIncoming)
             take_it(context, tx, message, replace(held, incoming=ready))
         return
     tx.save_incoming(ready)
-    context.actions.append(Ready(1))
+    context.state.actions.append(Ready(1))
 
 
 def give_up_gaps(context: HandlerContext) -> None:
     """Hand over what has waited longer than its missing predecessors can still be sent."""
     now = context.now()
-    if now < context.gaps_due_at:
+    if now < context.state.gaps_due_at:
         return
-    context.gaps_due_at = now + LOOK_EVERY
+    context.state.gaps_due_at = now + LOOK_EVERY
     if context.in_doubt:
         return
     context.isolated_step(lambda tx: resume_stranded_hops(context, tx))
@@ -185,7 +185,7 @@ def survey(context: HandlerContext, tx: Transaction) -> None:
         open_incident(context, tx, Raise(reason, found.message_id, channel))
         if found.sent and found.message_id is not None:
             # Put back while we run, it is found with the next look.
-            context.troubled.setdefault(found.message_id, 1)
+            context.state.troubled.setdefault(found.message_id, 1)
 
 
 def call_operator(
@@ -262,7 +262,7 @@ def _close(
         settled, effects = close_number(before, channel, "damaged, and given up by the operator")
         follow(context, tx, settled, effects)
     resolve_incidents(context, tx, Resolve(incoming.message_id), incoming.channel)
-    context.actions += [Decided(incoming.sender, incoming.message_id), Ready(1)]
+    context.state.actions += [Decided(incoming.sender, incoming.message_id), Ready(1)]
 
 
 def last_terms(
@@ -297,7 +297,7 @@ def mend_channel(context: HandlerContext, tx: Transaction, key: str) -> bool:
     sending = tx.sending_channel(key)
     if sending is not None:
         tx.save_sending_channel(_counted(context, tx, sending))
-        context.admissions[key] = None
+        context.state.admissions[key] = None
     receiving = tx.receiving_channel(key)
     if receiving is not None:
         held = [

@@ -254,7 +254,7 @@ def await_rider(context: HandlerContext, stored: StoredIncoming, terms: Terms) -
     """The acknowledgement of a message waits for a response that it can ride on."""
     incoming = stored.incoming
     due = context.now() + ride_patience(terms)
-    heapq.heappush(context.acks_waiting, (due, incoming.sender, incoming.message_id))
+    heapq.heappush(context.state.acks_waiting, (due, incoming.sender, incoming.message_id))
 
 
 def is_awaited(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
@@ -395,7 +395,7 @@ def respond(
 def _is_here(request: Request) -> bool:
     """Whether a connection waits for the reply now."""
     incoming = request.stored.incoming
-    return (incoming.sender, incoming.message_id) in request.context.replying
+    return (incoming.sender, incoming.message_id) in request.context.state.replying
 
 
 def _may_answer(request: Request) -> bool:
@@ -408,7 +408,7 @@ def _may_answer(request: Request) -> bool:
 def _let_go(request: Request, post: Post | None) -> None:
     if request.synchronous:
         incoming = request.stored.incoming
-        request.context.actions.append(PostReply(incoming.sender, incoming.message_id, post))
+        request.context.state.actions.append(PostReply(incoming.sender, incoming.message_id, post))
 
 
 def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]:
@@ -447,7 +447,7 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
 
 def acknowledge_next(context: HandlerContext, tx: Transaction) -> None:
     """An acknowledgement that found no response to ride on in time leaves by itself."""
-    _, sender, message_id = heapq.heappop(context.acks_waiting)
+    _, sender, message_id = heapq.heappop(context.state.acks_waiting)
     stored = tx.incoming(sender, message_id)
     if stored is None or not _ack_waits(context, tx, stored):
         return
@@ -459,16 +459,17 @@ def acknowledge_next(context: HandlerContext, tx: Transaction) -> None:
 def _is_leaving(context: HandlerContext, message_id: str) -> bool:
     """Whether its first attempt is among what is to be done after this commit."""
     return any(
-        isinstance(action, Post) and action.message_id == message_id for action in context.actions
+        isinstance(action, Post) and action.message_id == message_id
+        for action in context.state.actions
     )
 
 
 def _take_back(context: HandlerContext, message_id: str) -> Post | None:
     """The attempt that was about to leave on a connection of its own; None: it waits for a
     place in its window, and leaves on its own when it has one."""
-    for post in context.actions:
+    for post in context.state.actions:
         if isinstance(post, Post) and post.message_id == message_id:
-            context.actions.remove(post)
+            context.state.actions.remove(post)
             return post
     return None
 
@@ -503,7 +504,7 @@ def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncom
     """Close a request that only its connection could answer when no connection waits for it:
     its initiator has given up, and must not hear of it from somebody else (SYNC-18)."""
     incoming = stored.incoming
-    if (incoming.sender, incoming.message_id) in context.replying:
+    if (incoming.sender, incoming.message_id) in context.state.replying:
         return False
     if not is_awaited(context, tx, stored):
         return False
@@ -535,7 +536,7 @@ def take_up_waiting(context: HandlerContext, tx: Transaction, limit: int = 10_00
         elif _ack_waits(context, tx, stored):
             incoming = stored.incoming
             heapq.heappush(
-                context.acks_waiting, (context.now(), incoming.sender, incoming.message_id)
+                context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id)
             )
 
 

@@ -90,9 +90,9 @@ def _ponged(
     context: HandlerContext, tx: Transaction, message: Message, agreement: Agreement
 ) -> None:
     ping_id = message.header.ref_to_message_id or ""
-    if ping_id in context.pings:
-        context.pings.remove(ping_id)
-        context.actions.append(Ponged(ping_id))
+    if ping_id in context.state.pings:
+        context.state.pings.remove(ping_id)
+        context.state.actions.append(Ponged(ping_id))
     else:
         unasked = "nobody here waits for it"
         claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
@@ -158,7 +158,7 @@ def _settle(
     kept: StoredParcel,
 ) -> None:
     reference = stored.outgoing.message_id
-    trial = context.trials.get(reference)
+    trial = context.state.trials.get(reference)
     if trial is not None and trial.overlooks(message):
         unheard = "a trial plays that it was lost"
         ignore(context, tx, Claim.of(message, agreement, "trial", unheard), reference)
@@ -281,7 +281,7 @@ def receive_fault(
         claim = Claim("fault", f"SOAP:{fault.code}", f"unproven: {words_of(fault)}", stored.peer)
         ignore(context, tx, claim, message_id)
         return False
-    context.in_flight.discard(message_id)
+    context.state.in_flight.discard(message_id)
     terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     error = Error(f"SOAP:{fault.code}", description=words_of(fault)[:1024])
@@ -356,7 +356,7 @@ def receive_errors(
                 by=peer_label(agreement),
             )
         if _is_warning(step):
-            context.actions.append(Warned(reference, error.code, error.description))
+            context.state.actions.append(Warned(reference, error.code, error.description))
         perform(context, tx, stored, channel, step, terms)
 
 
@@ -461,14 +461,14 @@ def _learn_status(
         return
     reference = response.ref_to_message_id
     stored = tx.outgoing(reference)
-    if (resolution.agreement.cpa_id, reference) in context.asked:
+    if (resolution.agreement.cpa_id, reference) in context.state.asked:
         # It is not of ours as far as is known here, so there is nothing to settle.
-        context.actions.append(StatusTold(response, resolution.agreement.cpa_id))
+        context.state.actions.append(StatusTold(response, resolution.agreement.cpa_id))
         return
     if stored is None or not is_receiver(resolution.agreement, stored):
         _ignore_stray(context, tx, message, resolution.agreement, reference, stored)
         return
-    context.actions.append(StatusTold(response))
+    context.state.actions.append(StatusTold(response))
     # A handler that forwarded it may have kept nothing, so that is no end of the matter.
     problem = ""
     if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):

@@ -103,7 +103,7 @@ class Relaying:
         self._shell, self._carry, self._perform, self._spawn = shell, carry, perform, spawn
         self._connections = Connections()
         self._under_way = asyncio.Semaphore(UNDER_WAY_MAX)
-        shell.engine.context.relaying = self._connections.requests
+        shell.engine.context.state.relaying = self._connections.requests
 
     async def receive(
         self, verb: Callable[[], Answer], *, names: Sequence[str] = (), aside: bool = False
@@ -233,7 +233,7 @@ class Door:
         self._kill = shell.engine.context.kill
         # Connections that wait for the response to their request, by its sender and MessageId.
         self._replying: dict[tuple[str, str], list[_Connection]] = {}
-        shell.engine.context.replying = self._replying.keys()
+        shell.engine.context.state.replying = self._replying.keys()
         self._stopping = False
 
     def stop(self) -> None:

@@ -110,7 +110,7 @@ class Engine:
         retention.begin_clock(context)
         with context.store.reader() as reader:
             # Somebody may have mended what held these up.
-            context.troubled = {
+            context.state.troubled = {
                 incident.message_id: 1 for incident in reader.incidents() if incident.message_id
             }
         with context.transition() as tx:
@@ -124,7 +124,7 @@ class Engine:
             lambda tx: release.survey(context, tx),
             lambda tx: deliver.recover_hand_overs(context, tx),
             lambda tx: take_up_waiting(context, tx),
-            lambda tx: context.failed.extend(left_untold(context, tx)),
+            lambda tx: context.state.failed.extend(left_untold(context, tx)),
             lambda tx: gathering.begin_all(context, tx),
             lambda tx: retention.end_all_answers(context, tx),
             lambda tx: repost_answers(context, tx),
@@ -140,7 +140,7 @@ class Engine:
     def stop(self) -> None:
         """Record a graceful end."""
         with self.context.transition() as tx:
-            self.context.refusals.write(tx, self.context.now())
+            self.context.state.refusals.write(tx, self.context.now())
             self.context.write(tx, [Note(Stopped())])
 
     def commit(self) -> list[Action]:
@@ -149,40 +149,40 @@ class Engine:
         When the store cannot, nothing happened: the error is raised, and every caller
         whose verb was in it must be told so.
         """
-        context = self.context
+        context, state = self.context, self.context.state
         try:
-            while context.admissions or context.failed or context.parts_ended or context.releasing:
+            while state.admissions or state.failed or state.parts_ended or state.releasing:
                 parts.follow(context)
                 admit_waiting(context)
                 for message_id, problem in parts.release(context):
                     set_aside(context, message_id, problem)
                 tell_failures(context)
-            if context.unaddressed:
+            if state.unaddressed:
                 unaddressed.call_operator(context)
             if context.store.pending():
                 context.store.commit()
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
-            context.sweep_due_at = min(context.sweep_due_at, context.now() + retention.FIRST_SWEEP)
-            context.timeline.undo()
+            state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
+            state.timeline.undo()
             recheck_waiting(context)
-            for action in context.actions:
+            for action in state.actions:
                 post: object = action
                 if isinstance(action, PostReply):
                     post = action.post
                 elif isinstance(action, Relay):
                     post = action.instead
                 if isinstance(post, Post):
-                    context.in_flight.discard(post.message_id)
-            context.actions = []
+                    state.in_flight.discard(post.message_id)
+            state.actions = []
             raise
         finally:
-            context.relieved = []
-            spooled, context.spooled = context.spooled, []
+            state.relieved = []
+            spooled, state.spooled = state.spooled, []
             for name in spooled:
                 context.store.spool.let_go(name)
-        context.timeline.keep()
-        actions, context.actions = context.actions, []
+        state.timeline.keep()
+        actions, state.actions = state.actions, []
         return actions
 
     def next_wake(self) -> Instant:
@@ -238,7 +238,7 @@ class Engine:
 
     def joined(self, plan: JoinPlan, joined: tuple[Joined, ...], made: Sequence[str]) -> None:
         """A document was put together; `made`: the files that came to be by that."""
-        self.context.spooled += made
+        self.context.state.spooled += made
         with self.context.transition() as tx:
             finish_join(self.context, tx, plan, joined)
             # There may have been no room for it until now.
@@ -252,7 +252,7 @@ class Engine:
     def transmission_over(self, ended: Transmission, reply: Reply | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""
         # It is over even when the store cannot take note of it: its timer brings it up again.
-        self.context.in_flight.discard(ended.message_id)
+        self.context.state.in_flight.discard(ended.message_id)
         with self.context.transition() as tx:
             if reply is not None:
                 receive_reply(self.context, tx, reply, ended)
@@ -288,13 +288,13 @@ class Engine:
 
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions, retention."""
-        context = self.context
+        context, state = self.context, self.context.state
         retention.watch(context)
-        context.ticked_at = context.now()
+        state.ticked_at = context.now()
         look_again(context)
         transmit.expire_due(context)
         transmit.transmit_due(context)
-        looks_at_gaps = context.ticked_at >= context.gaps_due_at
+        looks_at_gaps = state.ticked_at >= state.gaps_due_at
         give_up_gaps(context)
         if looks_at_gaps:
             # What could not be put together for want of room is tried again.
@@ -302,11 +302,11 @@ class Engine:
             close_what_is_over(context)
         if looks_at_gaps and not context.in_doubt:
             give_up_incomplete(context)
-        if context.repost_after is not None:
+        if state.repost_after is not None:
             context.isolated_step(lambda tx: repost_answers(context, tx))
-        while context.acks_waiting and context.acks_waiting[0][0] <= context.ticked_at:
+        while state.acks_waiting and state.acks_waiting[0][0] <= state.ticked_at:
             context.isolated_step(lambda tx: acknowledge_next(context, tx))
-        questions, context.status_questions = context.status_questions, []
+        questions, state.status_questions = state.status_questions, []
         for message_id in questions:
             # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
             with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
@@ -316,13 +316,13 @@ class Engine:
     def _retain(self) -> None:
         """Clear away what nobody needs any more, when it is time for that."""
         context = self.context
-        due = context.refusals.due_at
+        due = context.state.refusals.due_at
         if due is not None and context.now() >= due:
             with context.transition() as tx:
-                context.refusals.write(tx, context.now())
-        if context.now() >= context.clean_due_at:
+                context.state.refusals.write(tx, context.now())
+        if context.now() >= context.state.clean_due_at:
             retention.clean_spool(context)
-        if not context.in_doubt and context.now() >= context.sweep_due_at:
+        if not context.in_doubt and context.now() >= context.state.sweep_due_at:
             with context.transition() as tx:
                 retention.sweep(context, tx)
 

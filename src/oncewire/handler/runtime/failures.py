@@ -42,13 +42,13 @@ def _is_untold(context: HandlerContext, tx: Transaction, stored: StoredOutgoing)
 
 def tell_failures(context: HandlerContext) -> None:
     """Tell the From Parties of what failed."""
-    while context.failed:
-        message_id = context.failed.pop()
+    while context.state.failed:
+        message_id = context.state.failed.pop()
         try:
             with context.transition() as tx:
                 stored = tx.outgoing(message_id)
                 if stored is not None and notices.is_refused_best_effort(stored):
-                    context.actions.append(Refused(notices.refusal_of(stored.outgoing)))
+                    context.state.actions.append(Refused(notices.refusal_of(stored.outgoing)))
                     continue
                 if stored is None or not stored.outgoing.notice_owed:
                     # Undone, or overtaken by an acknowledgement.
@@ -61,7 +61,7 @@ def tell_failures(context: HandlerContext) -> None:
                 release.call_operator(context, tx, problem, message_id)
             continue
         if stored.relayed_from is None:
-            context.actions.append(notices.notice_of(stored.outgoing))
+            context.state.actions.append(notices.notice_of(stored.outgoing))
         else:
             _report(context, stored)
 

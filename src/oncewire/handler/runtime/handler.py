@@ -36,7 +36,7 @@ from oncewire.handler.actions import (
     StatusTold,
     Warned,
 )
-from oncewire.handler.context import IN_FLIGHT_MAX, HandlerContext, KillPoints
+from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.perform import STORE
 from oncewire.handler.receiving.inbound import hear
@@ -58,6 +58,7 @@ from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.handing_in import handed_in, submitted
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission, set_aside
+from oncewire.handler.state import IN_FLIGHT_MAX
 from oncewire.message.instant import SECOND, Duration
 from oncewire.message.signals import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
@@ -114,7 +115,7 @@ class Handler:
         self._kill = context.kill = kill or KillPoints()
         self._shell = CommitLoop(self.engine, self._perform, self._kill)
         context.application_called = application is not None
-        context.proofs.beside = True
+        context.state.proofs.beside = True
         self.supervisor = Supervisor(self._shell)
         self._spawn = self.supervisor.spawn
         # Reliable messages find a place here at once (see `HandlerContext.room`); of the others,
@@ -169,7 +170,7 @@ class Handler:
         with contextlib.suppress(HandlerFailed):
             await self._shell.do("stop", self.engine.stop)
         await self._shell.stop()
-        self.engine.context.reading_room.close()
+        self.engine.context.state.reading_room.close()
         self.engine.context.store.close()
 
     async def __aenter__(self) -> Handler:
@@ -197,7 +198,7 @@ class Handler:
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
         # What is under way has no outcome yet.
-        if message_id not in self.engine.context.in_flight:
+        if message_id not in self.engine.context.state.in_flight:
             state = self._shell.look(lambda: self._state(message_id))
             if state in FINAL_OUTGOING:
                 return state
@@ -237,7 +238,7 @@ class Handler:
         context = self.engine.context
         given = await self._shell.do("take", lambda: take(self.engine, limit))
         left = limit - len(given)
-        if left > 0 and await context.proofs.read(context.now()):
+        if left > 0 and await context.state.proofs.read(context.now()):
             given += await self._shell.do("take", lambda: take(self.engine, left))
         return given
 
@@ -276,7 +277,7 @@ class Handler:
             return False
         finally:
             self._pinged.pop(message_id, None)
-            self.engine.context.pings.discard(message_id)
+            self.engine.context.state.pings.discard(message_id)
         return True
 
     async def ask_status(
@@ -304,7 +305,7 @@ class Handler:
                 asking.remove(future)
             if not asking:
                 self._asking.pop(asked, None)
-                self.engine.context.asked.discard(asked)
+                self.engine.context.state.asked.discard(asked)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Do what an operator or a program decided, by a verb of the engine."""

@@ -107,7 +107,7 @@ class Probing:
         await self._shell.do("look", lambda: take_up(context))
         while True:
             await asyncio.sleep(self._every / SECOND)
-            if context.left:
+            if context.state.left:
                 ways = await self._shell.do("look", lambda: left_ways(context))
                 await asyncio.gather(*map(self._probe, ways))
 
@@ -130,7 +130,7 @@ class Probing:
         except OncewireError as problem:
             # The incident stays open; the next probe brings it up again.
             logger.warning("a step was not stored", extra={"problem": str(problem)})
-            context.left.add((way.peer, way.transport))
+            context.state.left.add((way.peer, way.transport))
 
 
 # Outages: what a handler cannot do for a while, told once, and that it is over.

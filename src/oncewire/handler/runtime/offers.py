@@ -207,14 +207,14 @@ class HandOver(Offers):
             return []
         engine = self._shell.engine
         taken = engine.hand_over(places, ENDLESS, one_by_one=True)
-        if engine.context.proofs.wanted:
+        if engine.context.state.proofs.wanted:
             self._spawn(self._prove())
         return taken
 
     async def _prove(self) -> None:
         """Read the files of what was passed over; then it is given."""
         context = self._shell.engine.context
-        await context.proofs.read(context.now())
+        await context.state.proofs.read(context.now())
         self._ready.set()
 
     def end(self, decided: Decided) -> None:

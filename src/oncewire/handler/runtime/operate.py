@@ -199,9 +199,9 @@ def resume_message(context: HandlerContext, tx: Transaction, message_id: str) ->
     if stored.outgoing.state is OutgoingState.WAITING:
         # Looked at with the next commit; if it still cannot go on, it has its incident again.
         resolve_incidents(context, tx, Resolve(message_id))
-        context.troubled.pop(message_id, None)
+        context.state.troubled.pop(message_id, None)
         if stored.outgoing.channel is not None:
-            context.admissions[stored.outgoing.channel] = None
+            context.state.admissions[stored.outgoing.channel] = None
         return
     if is_whole(stored):
         _resume_parts(context, tx, stored)
@@ -245,7 +245,7 @@ def resume_channel(context: HandlerContext, tx: Transaction, key: str) -> None:
     resolve_incidents(context, tx, Resolve(channel=key))
     context.write(tx, [Note(Resumed(), channel=key)])
     _resume_all(context, tx, live)
-    context.admissions[key] = None
+    context.state.admissions[key] = None
 
 
 def _resume_all(context: HandlerContext, tx: Transaction, found: Iterable[StoredOutgoing]) -> None:
@@ -417,7 +417,7 @@ def _is_over(context: HandlerContext, tx: Transaction, key: str) -> bool:
         transport, _, peer = key.removeprefix(WAY).partition(" to ")
         agreed = _is_agreed(context, peer, transport)
         if not agreed:
-            context.left.discard((peer, transport))
+            context.state.left.discard((peer, transport))
         return not agreed
     return False
 

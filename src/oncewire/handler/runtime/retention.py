@@ -18,8 +18,9 @@ from __future__ import annotations
 import logging
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.context import NEVER, HandlerContext
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.handler.state import NEVER
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet
@@ -42,7 +43,7 @@ FILES = 2_000
 
 def begin_retention(context: HandlerContext) -> None:
     """Plan the first sweep of this run."""
-    context.sweep_due_at = context.now() + FIRST_SWEEP
+    context.state.sweep_due_at = context.now() + FIRST_SWEEP
 
 
 def sweep(context: HandlerContext, tx: Transaction) -> None:
@@ -50,11 +51,11 @@ def sweep(context: HandlerContext, tx: Transaction) -> None:
     now = context.now()
     ended, gone = end_answers(context, tx), tx.sweep(now, BATCH)
     if BATCH in (ended, gone):
-        context.sweep_due_at = now
+        context.state.sweep_due_at = now
         return
-    context.sweep_due_at = now + SWEEP_EVERY
+    context.state.sweep_due_at = now + SWEEP_EVERY
     # Not in this turn: the files go when it is durable that nobody names them.
-    context.clean_due_at = now + SECOND
+    context.state.clean_due_at = now + SECOND
 
 
 def end_all_answers(context: HandlerContext, tx: Transaction) -> None:
@@ -81,12 +82,12 @@ def end_answers(context: HandlerContext, tx: Transaction) -> int:
 def clean_spool(context: HandlerContext) -> None:
     """Remove the files that no message is made of any more; those of refused bodies and
     of a process that died before its commit go with them."""
-    context.clean_due_at = NEVER
+    context.state.clean_due_at = NEVER
     with context.store.reader() as reader:
         named = reader.spooled()
     if context.store.spool.remove_unreferenced(named, FILES) > 0:
         # There may have been more than could go at once.
-        context.clean_due_at = context.now() + MINUTE
+        context.state.clean_due_at = context.now() + MINUTE
 
 
 # Clock: what a node does when somebody sets the machine's clock.
@@ -107,19 +108,19 @@ def begin_clock(context: HandlerContext) -> None:
             incident.message_id is None and incident.channel is None
             for incident in reader.incidents()
         )
-    context.timeline.begin(context.world, rows[-1] if rows else None, told)
+    context.state.timeline.begin(context.world, rows[-1] if rows else None, told)
 
 
 def watch(context: HandlerContext) -> None:
     """Write down what the clocks did since the last look, if anything."""
     context.now()
-    if not context.timeline.restless:
+    if not context.state.timeline.restless:
         return
     with context.transition() as tx:
         if context.in_doubt:
             _call_operator(context, tx)
             return
-        told = context.timeline.told
+        told = context.state.timeline.told
         by = context.follow_clock(tx)
         _write(context, tx, by, AGREED if told else CORRECTED)
         if told:
@@ -129,7 +130,7 @@ def watch(context: HandlerContext) -> None:
 def accept(context: HandlerContext, tx: Transaction) -> None:
     """The operator says that the machine's clock is right."""
     context.now()
-    if not context.in_doubt and not context.timeline.told:
+    if not context.in_doubt and not context.state.timeline.told:
         raise NotAllowed(
             "the clock is not in doubt",
             remedy="there is nothing to accept; `oncewire doctor` looks",
@@ -140,14 +141,14 @@ def accept(context: HandlerContext, tx: Transaction) -> None:
 
 
 def _call_operator(context: HandlerContext, tx: Transaction) -> None:
-    by = context.timeline.ahead
+    by = context.state.timeline.ahead
     _write(context, tx, by, IN_DOUBT)
     problem = (
         f"the clock was set by {_signed(by)}: nothing is declared expired or cleared away until it "
         "is set right, or until `oncewire clock accept` says that it is right"
     )
     open_incident(context, tx, Raise(problem))
-    context.timeline.doubt()
+    context.state.timeline.doubt()
 
 
 def _write(context: HandlerContext, tx: Transaction, by: Duration, verdict: str) -> None:
@@ -164,16 +165,16 @@ def _signed(by: Duration) -> str:
 def next_wake(context: HandlerContext, now: Instant) -> Instant:
     """When the earliest of them has; `now` where there is something already."""
     wake = context.store.next_wake()
-    looks = min(context.gaps_due_at, context.sweep_due_at, context.clean_due_at)
-    looks = min([looks, *filter(None, context.troubled.values())])
-    if context.acks_waiting:
-        looks = min(looks, context.acks_waiting[0][0])
-    if context.refusals.due_at is not None:
-        looks = min(looks, context.refusals.due_at)
+    looks = min(context.state.gaps_due_at, context.state.sweep_due_at, context.state.clean_due_at)
+    looks = min([looks, *filter(None, context.state.troubled.values())])
+    if context.state.acks_waiting:
+        looks = min(looks, context.state.acks_waiting[0][0])
+    if context.state.refusals.due_at is not None:
+        looks = min(looks, context.state.refusals.due_at)
     first = looks if wake is None else min(wake, looks)
-    if context.timeline.restless or context.repost_after is not None:
+    if context.state.timeline.restless or context.state.repost_after is not None:
         return now
-    if first <= now and (context.in_doubt or context.stuck):
+    if first <= now and (context.in_doubt or context.state.stuck):
         # What is due and may not be served now must not keep the handler busy.
-        return max(first, context.ticked_at + SECOND)
+        return max(first, context.state.ticked_at + SECOND)
     return first

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oncewire.errors import InvalidValue, OncewireError
-from oncewire.handler.context import Trial, Tried
 from oncewire.handler.sending.submit import Submission, agreement_called, send_copy
+from oncewire.handler.state import Trial
 from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
@@ -32,6 +32,20 @@ LARGE = 4 * 1024 * 1024
 LOOK_EVERY = 0.05
 _DONE, _BROKEN, _NOT_TRIED = True, False, None
 _NOBODY = "nobody is there, so nothing else was sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One thing that was tried with a partner, and how it went.
+
+    `what`: what was tried.
+    `works`: whether it works; None: it could not be tried.
+    `finding`: in words.
+    """
+
+    what: str
+    works: bool | None
+    finding: str
 
 
 @dataclass(slots=True)
@@ -93,7 +107,7 @@ class Trying:
 
     def _forget(self, engine: Engine) -> None:
         for message_id in self.made:
-            engine.context.trials.pop(message_id, None)
+            engine.context.state.trials.pop(message_id, None)
             # Of one that did not get through, an incident may be open that is nobody's concern.
             with suppress(OncewireError):
                 engine.abandon(message_id)
@@ -196,7 +210,7 @@ class Trying:
         )
 
         def submit(engine: Engine) -> None:
-            engine.context.trials[message_id] = trial
+            engine.context.state.trials[message_id] = trial
             engine.submit(submission)
 
         await self.handler.operate(submit, "submit")

@@ -18,11 +18,12 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.authentication import is_authentic, receipt_references
-from oncewire.handler.context import HandlerContext, is_told
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
 from oncewire.handler.sending.seal import closed, seal, sealed, stored_parcel, whole_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
+from oncewire.handler.state import is_told
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
@@ -96,7 +97,7 @@ def ignore(context: HandlerContext, tx: Transaction, claim: Claim, about: str | 
     known = about is not None and tx.outgoing(about) is not None
     # Names that a stranger may choose count for nothing here: he could choose many.
     name = f"about {about}" if known else f"{claim.kind} {claim.code}"
-    count = context.ignored.count(name, context.now())
+    count = context.state.ignored.count(name, context.now())
     if not is_told(count):
         return
     said = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:TEXT_MAX]}
@@ -360,7 +361,7 @@ def signal_ways(
     purpose = EndpointType.ERROR if kind is MessageKind.ERROR else EndpointType.RESPONSE
     found = [(name, route.address(name, purpose)) for name in route.terms.transports]
     ways = [(name, address) for name, address in found if address is not None]
-    return sorted(ways, key=lambda way: (route.peer, way[0]) in context.left)
+    return sorted(ways, key=lambda way: (route.peer, way[0]) in context.state.left)
 
 
 def post_signal(
@@ -374,11 +375,11 @@ def post_signal(
     """Send a signal to the partner's handler; where it has no address, somebody is told."""
     ways = signal_ways(context, agreement, answer.kind)
     if not ways:
-        context.unaddressed[peer_label(agreement)] = word_for(answer.kind)
+        context.state.unaddressed[peer_label(agreement)] = word_for(answer.kind)
         return
     first, *others = ways
     post = PostAnswer(*first, answer.parcel, sender, message_id, tuple(others))
-    context.actions.append(post)
+    context.state.actions.append(post)
 
 
 REFUSED = Answer(400)
@@ -518,8 +519,8 @@ ANSWER_CHANNEL = f"{HANDLER} answers to "
 
 def call_operator(context: HandlerContext) -> None:
     """Open an incident for each partner that could not be told something since the last look."""
-    found = dict(context.unaddressed)
-    context.unaddressed.clear()
+    found = dict(context.state.unaddressed)
+    context.state.unaddressed.clear()
     for peer, what in found.items():
         key = f"{ANSWER_CHANNEL}{peer}"
         logger.error("an answer has no address", extra={"peer": peer, "answer": what})

@@ -29,7 +29,7 @@ def ping(context: HandlerContext, agreement: Agreement) -> str:
     question = answers.ping_like(_ours(agreement, envelope, envelope.message_id), envelope)
     answer = StoredAnswer(envelope.message_id, question.kind, seal(context, question, route))
     post_signal(context, agreement, answer)
-    context.pings.add(envelope.message_id)
+    context.state.pings.add(envelope.message_id)
     return envelope.message_id
 
 
@@ -89,7 +89,7 @@ def ask_for_unknown(
     question = answers.ask_status(_ours(agreement, envelope, message_id), envelope)
     answer = StoredAnswer(question.header.message_id, question.kind, seal(context, question, route))
     post_signal(context, agreement, answer)
-    context.asked.add((agreement.cpa_id, message_id))
+    context.state.asked.add((agreement.cpa_id, message_id))
     return True
 
 

@@ -202,7 +202,7 @@ async def _compressed(context: HandlerContext, submission: Submission) -> AsyncI
     check_splittable(payloads, route.terms, route.form, route.security)
     contents = await asyncio.to_thread(write_contents, context, payloads, route)
     key = compressed_key(payloads, route)
-    waiting = context.compressed.setdefault(key, [])
+    waiting = context.state.compressed.setdefault(key, [])
     waiting.append(contents)
     try:
         yield
@@ -213,7 +213,7 @@ async def _compressed(context: HandlerContext, submission: Submission) -> AsyncI
             for content in contents:
                 context.store.spool.give_back(content.name)
         if not waiting:
-            context.compressed.pop(key, None)
+            context.state.compressed.pop(key, None)
 
 
 def _route_of(context: HandlerContext, submission: Submission) -> Route | None:

@@ -85,9 +85,9 @@ def may_go_on(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) 
 def release(context: HandlerContext) -> Iterator[tuple[str, Exception]]:
     """Send what there is room for of documents that no window holds back; gives those that cannot
     go on, with their trouble."""
-    while context.releasing:
-        message_id = next(iter(context.releasing))
-        del context.releasing[message_id]
+    while context.state.releasing:
+        message_id = next(iter(context.state.releasing))
+        del context.state.releasing[message_id]
         went = [True]
         while went.pop():
             trouble = context.isolated_step(partial(_release_one, context, message_id, went))
@@ -316,8 +316,8 @@ _FAILED = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
 
 def follow(context: HandlerContext) -> None:
     """Draw the consequences of every part that has ended since the last commit."""
-    while context.parts_ended:
-        message_id = context.parts_ended.pop(0)
+    while context.state.parts_ended:
+        message_id = context.state.parts_ended.pop(0)
         with context.transition() as tx:
             part = tx.outgoing(message_id)
             if part is not None and is_part(part):
@@ -343,9 +343,9 @@ def _part_ended(context: HandlerContext, tx: Transaction, part: StoredOutgoing) 
         if document.state is not DocumentState.FAILED:
             _failed(context, tx, document, whole, part)
     if document.channel is None:
-        context.releasing[split_id] = None
+        context.state.releasing[split_id] = None
     else:
-        context.admissions[document.channel] = None
+        context.state.admissions[document.channel] = None
 
 
 def _proof(
@@ -455,4 +455,4 @@ def abandon_document(
             )
             perform(context, tx, part, channel, abandon(part.outgoing, channel, terms, by), terms)
     if document.channel is not None:
-        context.admissions[document.channel] = None
+        context.state.admissions[document.channel] = None

@@ -127,7 +127,7 @@ def _encoded(
         }
         stream = codec.write_stream(message, form, sources, signer=signer, mail=True)
         name, length = spool.put(stream.chunks)
-    context.spooled.append(name)
+    context.state.spooled.append(name)
     slices = (SpoolSlice(name, 0, length),)
     # A file of the spool is named by its SHA-256.
     whole = StoredParcel(stream.content_type, stream.headers, slices)
@@ -149,7 +149,7 @@ def sealed(context: HandlerContext, parcel: Parcel) -> StoredParcel:
         return stored_parcel(whole)
     context.kill.reach("spool before fsync")
     name, length = context.store.spool.put((whole.body,))
-    context.spooled.append(name)
+    context.state.spooled.append(name)
     context.kill.reach("spool after fsync")
     return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
 

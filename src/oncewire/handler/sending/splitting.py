@@ -163,8 +163,8 @@ def put_into_spool(
     context: HandlerContext, payloads: tuple[Payload, ...], route: Route
 ) -> tuple[Content, ...]:
     """Write each payload as it will travel, or take what `handing_in` has written in a thread. The
-    files are in use: `context.spooled` gets them, or whoever asked for them gives them back."""
-    ready = context.compressed.get(compressed_key(payloads, route))
+    files are in use: `state.spooled` gets them, or the caller gives them back."""
+    ready = context.state.compressed.get(compressed_key(payloads, route))
     return ready.pop() if ready else write_contents(context, payloads, route)
 
 
@@ -257,7 +257,7 @@ def store_document(
     """
     header, terms, now = message.header, route.terms, context.now()
     message_id = header.message_id
-    context.spooled += [content.name for content in contents]
+    context.state.spooled += [content.name for content in contents]
     bare = replace(message, payloads=(), manifest=())
     draft, _ = draft_of(bare, route.form)
     mid = route.form.parts is PartsForm.MID
@@ -279,13 +279,13 @@ def store_document(
         # There is no window that its parts could wait for.
         moved = outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None)
         tx.add_outgoing(replace(stored, outgoing=moved), parcel=original.stored(), draft=None)
-        context.releasing[message_id] = None
+        context.state.releasing[message_id] = None
         return
     channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
     # Its parts are later than it, and what follows it is later than they.
     tx.save_sending_channel(replace(channel, last_stamp=channel.last_stamp + total))
     tx.add_outgoing(stored, parcel=original.stored(), draft=None)
-    context.admissions[key] = None
+    context.state.admissions[key] = None
 
 
 def _journal(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from oncewire.agreement.agreement import Agreement, Requested
+from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import PostAnswer
-from oncewire.handler.context import BODY_MAX, HandlerContext, trial_terms
+from oncewire.handler.context import BODY_MAX, HandlerContext
 from oncewire.handler.encryption import check_closable
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
@@ -37,7 +37,7 @@ from oncewire.message.header import (
     is_trial,
 )
 from oncewire.message.ids import Service, check_id
-from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
 from oncewire.message.quick import quick, variant
 from oncewire.message.signals import Acknowledgment, Error, ErrorList
@@ -46,16 +46,11 @@ from oncewire.protocol.notes import Submitted
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.terms import OnExhausted, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
-
-if TYPE_CHECKING:
-    from oncewire.agreement.agreement import ActionBinding, Agreement
-    from oncewire.protocol.terms import Terms
-
 
 # Fitting: the terms a submission runs under, and whether its documents fit what was agreed.
 #
@@ -64,6 +59,22 @@ if TYPE_CHECKING:
 
 PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
 """Bytes of all payloads of a message: with what is around them a body that a handler takes."""
+
+
+TRIAL_PAUSE: Duration = 3 * SECOND
+"""Between two attempts of a trial, since a person waits for it."""
+
+
+def _trial_terms(terms: Terms) -> Terms:
+    """Terms for a trial: repeated within seconds, and given up by itself."""
+    hasty = replace(
+        terms,
+        timeout=TRIAL_PAUSE,
+        retry_interval=TRIAL_PAUSE,
+        retries=4,
+        on_exhausted=OnExhausted.FAIL_MESSAGE,
+    )
+    return hasty if hasty.longest_retry < terms.persist_duration else terms
 
 
 def terms_to_send(submission: Submission, binding: ActionBinding) -> Terms:
@@ -305,7 +316,7 @@ def _compose(
     binding = binding_to_send(agreement, submission.service, submission.action)
     terms = terms_to_send(submission, binding)
     if is_trial(message_id):
-        terms = trial_terms(terms)
+        terms = _trial_terms(terms)
     check_sizes(submission, agreement, binding, terms)
     if terms.max_size is None or not needs_parts(submission.payloads, terms):
         _check_read(submission.payloads)
@@ -447,7 +458,7 @@ def store_outgoing(
             draft, files = draft_of(message, route.form)
             tx.add_outgoing(stored, parcel=None, draft=draft, files=files)
             # What waits before it may be a document, which it need not wait for.
-            context.admissions[channel_key] = None
+            context.state.admissions[channel_key] = None
             return
     _send_now(context, tx, stored, message, route, channel)
 
@@ -507,4 +518,4 @@ def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None
     ways = list(addresses_for(context, tx, stored, transports).items())
     if ways:
         tx.save_outgoing(stored.outgoing.repeated())
-        context.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))
+        context.state.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))

@@ -69,7 +69,7 @@ class Actor:
         self.engine = Engine(HandlerContext(self.name, self.store, self._agreements, self.world))
         # The connections of the process before are gone with it.
         self._connections = Connections()
-        self.engine.context.relaying = self._connections.requests
+        self.engine.context.state.relaying = self._connections.requests
         self.up = True
         if not self.turn("start", self.engine.start) and self.up:
             # A handler that cannot record its boot does not serve; it is started again.

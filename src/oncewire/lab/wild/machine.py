@@ -117,8 +117,8 @@ class Machine:
             keys = None
         node = HandlerContext(self.name, self.store, Agreements(papers), self.world, keys=keys)
         node.application_called = self.name in self.setting.called
-        node.replying = self.door.waiting.keys()
-        node.relaying = self.door.relaying.requests
+        node.state.replying = self.door.waiting.keys()
+        node.state.relaying = self.door.relaying.requests
         return Engine(node)
 
     def boot(self) -> None:
@@ -273,7 +273,7 @@ class Machine:
 
     def _probe_later(self) -> None:
         engine = self.engine
-        if engine.context.left and self._probing is not engine:
+        if engine.context.state.left and self._probing is not engine:
             self._probing = engine
             self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
 
@@ -289,7 +289,7 @@ class Machine:
                 self.ledger.happened["transport taken again"] += 1
                 ending = self.turn("probe", lambda w=way: take_again(engine.context, w))  # type: ignore[misc]
                 if ending is not Ending.DONE:
-                    engine.context.left.add((way.peer, way.transport))
+                    engine.context.state.left.add((way.peer, way.transport))
         self._probe_later()
 
     # --- actions ---
