@@ -204,7 +204,7 @@ async def test_an_outcome_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -
         sent = await alpha.send(order(1))
         state, _ = await asyncio.gather(
             alpha.wait(sent.message_id, 10),
-            alpha.operate(lambda engine: engine.abandon(sent.message_id)),
+            alpha.loop.operate(lambda engine: engine.abandon(sent.message_id)),
         )
         assert state in {OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN}
         with pytest.raises(UnknownMessage):

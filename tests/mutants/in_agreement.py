@@ -16,7 +16,7 @@ _WRITTEN = "tests/entry/party/test_other_transports.py"
 IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "the lifetime of a message is always the agreed one",
-        f"{_SUBMIT}:_quality",
+        f"{_SUBMIT}:_compose",
         "submission.time_to_live or terms.time_to_live",
         "terms.time_to_live or submission.time_to_live",
         requirement="CPA-1",
@@ -179,8 +179,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "the Service is sent as its caller names it, without its type",
         f"{_SUBMIT}:_compose",
-        "Header(from_party=agreement.own.party.acting_as(binding.from_role), to_party=agreement.partner.party.acting_as(binding.to_role), cpa_id=agreement.cpa_id, conversation_id=conversation, service=binding.service or submission.service, action=submission.action, message_id=message_id, timestamp=stamp, ref_to_message_id=submission.ref_to_message_id, **_quality(submission, terms, now, at_most_once=once))",
-        "Header(from_party=agreement.own.party.acting_as(binding.from_role), to_party=agreement.partner.party.acting_as(binding.to_role), cpa_id=agreement.cpa_id, conversation_id=conversation, service=submission.service, action=submission.action, message_id=message_id, timestamp=stamp, ref_to_message_id=submission.ref_to_message_id, **_quality(submission, terms, now, at_most_once=once))",
+        "binding.service or submission.service",
+        "submission.service",
         tests=(f"{_NAMES}::test_the_service_that_is_agreed_is_sent_whatever_its_caller_called_it",),
     ),
     Mutant(

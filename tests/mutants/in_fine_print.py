@@ -79,7 +79,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a failure that was settled by hand is told all the same",
         "oncewire.handler.runtime.offers:Telling._tell.turn",
-        "(yield (await self._shell.do('look', lambda: engine.owes(notice_id))))",
+        "(yield (await self._loop.do('look', lambda: engine.owes(notice_id))))",
         "(yield True)",
         tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
     ),

@@ -128,17 +128,17 @@ IN_RECOVERY: tuple[Mutant, ...] = (
         "oncewire.handler.runtime.joining:OutageIncident.run",
         "await asyncio.to_thread(self._works)\n"
         "if came == self._came:\n"
-        "    await self._operate(partial(Engine.resume, channel=self._channel))\n"
+        "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
         "    self._open = came != self._came",
         "if came == self._came:\n"
-        "    await self._operate(partial(Engine.resume, channel=self._channel))\n"
+        "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
         "    self._open = came != self._came",
         tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
     ),
     Mutant(
         "a full disk that a run left open is nobody's",
         "oncewire.handler.runtime.joining:OutageIncident.run",
-        "self._open = await self._operate(lambda engine: engine.is_called(self._channel))",
+        "self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))",
         "self._open = False",
         tests=(
             f"{_FULL}::test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start",

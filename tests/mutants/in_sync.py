@@ -72,9 +72,9 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the wish for a synchronous reply stays out of the header",
-        "oncewire.handler.sending.submit:_quality",
-        "{'time_to_live': None if lifetime is None else now + lifetime, 'semantics': DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT, 'duplicate_elimination': at_most_once or once, 'delivery_receipt_requested': terms.ack_requested if wants_receipt else None, 'sync_reply': terms.sync_mode if asks_sync else None}",
-        "{'time_to_live': None if lifetime is None else now + lifetime, 'semantics': DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT, 'duplicate_elimination': at_most_once or once, 'delivery_receipt_requested': terms.ack_requested if wants_receipt else None, 'sync_reply': None}",
+        "oncewire.handler.sending.submit:_compose",
+        "terms.sync_mode if asks_sync else None",
+        "None",
         requirement="SYNC-9",
         tests=(f"{_HEADERS}::test_the_children_of_the_header_stand_in_their_order",),
     ),

@@ -337,7 +337,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a broker is given a message whose time is over",
         "oncewire.handler.perform:_post",
-        "begin_within = _time_to_begin(context, outgoing, terms)",
+        "begin_within = time_left - min(SECOND, time_left // 10)",
         "begin_within = None",
         requirement="RTY-17 ERR-9",
         tests=(

@@ -1,4 +1,4 @@
-"""Intact: whether a body arrived as it was sent.
+"""Content digests: whether a body arrived as it was sent.
 
 Our parcels carry a Content-Digest (RFC 9530) as a header of the transport. A body that does
 not match it was damaged on the way: it is turned away before anything in it is believed, and
@@ -17,7 +17,6 @@ import re
 from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
-from oncewire.message.quick import variant
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel
 
@@ -26,10 +25,16 @@ _OF_PIECES = "oncewire-pieces"
 _SHA256 = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
+def headers_with_digest(parcel: Parcel) -> tuple[tuple[str, str], ...]:
+    """The headers of a parcel, with the digest of its body."""
+    others = [header for header in parcel.headers if header[0].lower() != "content-digest"]
+    digest = base64.b64encode(hashlib.sha256(parcel.body).digest()).decode()
+    return (*others, (NAME, f"sha-256=:{digest}:"))
+
+
 def with_digest(parcel: Parcel) -> Parcel:
     """The parcel with the digest of its body beside it."""
-    stated = _sha256(hashlib.sha256(parcel.body).digest())
-    return variant(parcel, headers=(*_others(parcel), (NAME, stated)))
+    return replace(parcel, headers=headers_with_digest(parcel))
 
 
 def with_pieces_digest(parcel: StoredParcel) -> StoredParcel:
@@ -44,7 +49,8 @@ def is_of_pieces(parcel: StoredParcel) -> bool:
 
 def with_body_digest(parcel: StoredParcel, digest: bytes) -> StoredParcel:
     """The same parcel as it is sent, with the digest of the body that was read."""
-    return replace(parcel, headers=(*_others(parcel), (NAME, _sha256(digest))))
+    stated = f"sha-256=:{base64.b64encode(digest).decode()}:"
+    return replace(parcel, headers=(*_others(parcel), (NAME, stated)))
 
 
 def _pieces_digest(parcel: StoredParcel) -> str:
@@ -57,12 +63,8 @@ def _pieces_digest(parcel: StoredParcel) -> str:
     return f"{_OF_PIECES}=:{base64.b64encode(digest.digest()).decode()}:"
 
 
-def _others(parcel: Parcel | StoredParcel) -> tuple[tuple[str, str], ...]:
+def _others(parcel: StoredParcel) -> tuple[tuple[str, str], ...]:
     return tuple(header for header in parcel.headers if header[0].lower() != NAME.lower())
-
-
-def _sha256(digest: bytes) -> str:
-    return f"sha-256=:{base64.b64encode(digest).decode()}:"
 
 
 def stated_digest(parcel: Parcel) -> str | None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from oncewire.errors import AgreementProblem, InvalidValue, SecurityFailure
+from oncewire.errors import AgreementProblem, SecurityFailure
 from oncewire.handler.context import HandlerContext
 from oncewire.message.envelope import Message
 from oncewire.message.form import EncryptionSyntax, Security, SecurityOrder
@@ -193,18 +193,6 @@ opened in memory."""
 ENCRYPTED_TYPE = "application/xml"
 _MARK = b"EncryptedData"
 _HEAD = 512
-
-
-def check_closable(payloads: tuple[Payload, ...], security: Security) -> None:
-    """Refuse what is too large to be encrypted: that is done in memory."""
-    together = sum(payload.size for payload in payloads)
-    if security.encrypt and together > ENCRYPTED_BYTES_MAX:
-        raise InvalidValue(
-            f"the payloads have {together:,} bytes together, and no more than "
-            f"{ENCRYPTED_BYTES_MAX:,} are encrypted",
-            remedy="send them in several messages, encrypt them before you hand them in, or agree "
-            "on TLS instead of security.encrypt",
-        )
 
 
 def encrypt_payloads(spool: Spool, message: Message, security: Security) -> Message:

@@ -180,7 +180,7 @@ def kinds(store: Store) -> list[str]:
 async def fail_one(handler: Handler) -> str:
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", time_to_live=DAYS)
     sent = await handler.send(submission)
-    await handler.operate(lambda engine: engine.abandon(sent.message_id))
+    await handler.loop.operate(lambda engine: engine.abandon(sent.message_id))
     return sent.message_id
 
 
@@ -238,7 +238,7 @@ async def test_one_refused_notice_holds_up_no_other_and_may_be_settled_by_hand(
             "alpha-beta", Service("urn:test:orders"), "New", message_id="first@alpha"
         )
         await handler.send(submission)
-        await handler.operate(lambda engine: engine.abandon("first@alpha"))
+        await handler.loop.operate(lambda engine: engine.abandon("first@alpha"))
         second = await fail_one(handler)
         await until(lambda: kinds(store).count("notified") == 1)
         assert second in {one.message_id for one in bureau.heard}

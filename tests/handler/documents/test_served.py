@@ -26,7 +26,7 @@ async def take_one(beta: Handler) -> GivenMessage:
         found = await beta.take()
         if found:
             return found[0]
-        await beta._shell.do("look", lambda: None)
+        await beta.loop.do("look", lambda: None)
         time.sleep(0.02)
     raise AssertionError("nothing came")
 

@@ -204,7 +204,9 @@ class Party:
                 incidents = reader.incidents()
             for incident in incidents:
                 if incident.channel is not None:
-                    await self.handler.operate(partial(Engine.resume, channel=incident.channel))
+                    await self.handler.loop.operate(
+                        partial(Engine.resume, channel=incident.channel)
+                    )
 
     def _counts(self) -> dict[str, int]:
         with self.handler.engine.context.store.reader() as reader:

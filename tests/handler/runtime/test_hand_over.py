@@ -141,8 +141,8 @@ async def test_what_was_dealt_with_by_hand_is_offered_no_more() -> None:
         await wire.deliver(delivery_of(order()))
         await until(lambda: incidents(store))
         with pytest.raises(NotAllowed, match="was received here"):
-            await handler.operate(lambda engine: engine.resume(message_id="order-1@alpha"))
-        confirmed = await handler.operate(
+            await handler.loop.operate(lambda engine: engine.resume(message_id="order-1@alpha"))
+        confirmed = await handler.loop.operate(
             lambda engine: engine.confirm("urn:test:alpha", "order-1@alpha", by="pat")
         )
         assert confirmed

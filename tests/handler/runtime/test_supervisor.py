@@ -66,7 +66,7 @@ async def test_a_verb_that_runs_out_of_memory_ends_the_handler() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        await one.operate(verb)
+        await one.loop.operate(verb)
     await asyncio.wait_for(one.supervisor.failed(), 60)
 
 
@@ -78,7 +78,7 @@ async def test_a_fault_of_one_verb_is_its_caller_s() -> None:
         raise KeyError("ours")
 
     with pytest.raises(KeyError):
-        await one.operate(verb)
+        await one.loop.operate(verb)
     assert await one.notices() == []
     assert (await LocalHandler(one).status()).running is True
     await one.stop()
@@ -90,9 +90,9 @@ async def test_a_handler_that_takes_no_turns_is_not_called_running(
     one = handler()
     await one.start()
     monkeypatch.setattr("oncewire.entry.control.client.PROBE", 0.05)
-    monkeypatch.setattr(one.supervisor._shell, "_take_turns", None)
-    monkeypatch.setattr(one.supervisor._shell, "_awake", asyncio.Event())
-    monkeypatch.setattr(one.supervisor._shell, "turn", lambda: None)
+    monkeypatch.setattr(one.supervisor._loop, "_take_turns", None)
+    monkeypatch.setattr(one.supervisor._loop, "_awake", asyncio.Event())
+    monkeypatch.setattr(one.supervisor._loop, "turn", lambda: None)
     found = await LocalHandler(one).status()
     assert found.running is False
     assert "no turn" in found.stuck

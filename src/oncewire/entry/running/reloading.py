@@ -61,7 +61,7 @@ class Reloading:
         found = self._agreements.readable()
         self._in_force = {kept.file: kept for kept in found.kept}
         # Somebody may have mended a file while nobody ran.
-        self._bad = await self._handler.operate(_told_of)
+        self._bad = await self._handler.loop.operate(_told_of)
         await self._tell(_unread(found))
 
     async def reload(self) -> int:
@@ -130,14 +130,14 @@ class Reloading:
         for channel in self._bad - set(bad):
             over = partial(Engine.resume, channel=channel)
             with contextlib.suppress(OncewireError):
-                await self._handler.operate(over)
+                await self._handler.loop.operate(over)
         self._bad = set(bad)
 
     async def _call(self, channel: str, problem: Exception) -> None:
         trouble = StoreDamaged(str(problem)[:500], channel=channel)
         # Where the store cannot keep an incident, the log has it.
         with contextlib.suppress(OncewireError):
-            await self._handler.operate(lambda engine: engine.trouble(trouble))
+            await self._handler.loop.operate(lambda engine: engine.trouble(trouble))
 
 
 def _told_of(engine: Engine) -> set[str]:

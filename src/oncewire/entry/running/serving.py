@@ -214,7 +214,7 @@ def _say_if_restored(settings: Settings) -> None:
 def _tell_of_refused_partners(handler: Handler) -> None:
     """An incident for partners that the endpoint sends away: their documents wait. It is closed
     when none was sent away for a while."""
-    outage = OutageIncident(handler.operate, BUDGET, QUIET)
+    outage = OutageIncident(handler.loop, BUDGET, QUIET)
     handler.supervisor.keep(outage.run())
 
     async def call(problem: str) -> None:
@@ -222,7 +222,7 @@ def _tell_of_refused_partners(handler: Handler) -> None:
         trouble = StoreDamaged(problem, channel=BUDGET)
         # Where the store cannot keep an incident, the log has it.
         with suppress(OncewireError):
-            await handler.operate(lambda engine: engine.trouble(trouble))
+            await handler.loop.operate(lambda engine: engine.trouble(trouble))
 
     for transport in handler.transports.values():
         # Those that listen: HTTP and mail.

@@ -21,7 +21,7 @@ from oncewire.handler.arrival import facts_under
 from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import read_stored
-from oncewire.handler.perform import first_attempt, perform
+from oncewire.handler.perform import begin
 from oncewire.handler.route import (
     Route,
     addresses_for,
@@ -587,12 +587,7 @@ def _owe(
         hop=len(message.routing) + 1,
         agreement_id=context.keep_agreement(tx, route.agreement),
     )
-    addresses = addresses_for(context, tx, stored, terms.transports)
-    entered = enter_window(outgoing, None, terms, now)
-    step = first_attempt(context, tx, stored, entered, terms, now, addresses)
-    fresh = replace(stored, outgoing=step.outgoing)
-    tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(context, tx, fresh, None, step, terms, parcel=parcel, addresses=addresses)
+    begin(context, tx, stored, None, enter_window(outgoing, None, terms, now), terms, parcel)
 
 
 def answered_here(

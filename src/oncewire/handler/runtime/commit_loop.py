@@ -114,6 +114,10 @@ class CommitLoop:
         self._awake.set()
         return await future
 
+    async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
+        """`do` for a decision of an operator or a program about the engine."""
+        return await self.do(step, lambda: decide(self.engine))
+
     def look(self, verb: Callable[[], T]) -> T:
         """What a verb says that changes nothing: between turns there is nothing in the store but
         what is durable, so nobody need wait for one."""
@@ -151,7 +155,8 @@ class CommitLoop:
 
     async def _take_turns(self) -> None:
         while self.failed is None:
-            timeout = self._pause()
+            rest = self._rest()
+            timeout = IDLE if rest is None else min(max(rest / SECOND, SOON), IDLE)
             if timeout > 0 and not self._waits and not self._stopping:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._awake.wait(), timeout)
@@ -168,52 +173,52 @@ class CommitLoop:
     def _waits(self) -> bool:
         return bool(self._queue or self._aside)
 
-    def _pause(self) -> float:
-        rest = self._rest()
-        return IDLE if rest is None else min(max(rest / SECOND, SOON), IDLE)
-
     def turn(self) -> None:
         """Run what waits, commit once, give out results and actions."""
         begun: list[_Work] = []
         try:
-            self._turn(begun)
-        except Exception as problem:
-            # Nobody knows what the store has of it: those who wait are told, and that is all.
-            self._fail(begun, problem)
-            raise
-
-    def _turn(self, begun: list[_Work]) -> None:
-        self._expect()
-        done = [work for work in self._works(begun) if self._attempt(work)]
-        self._ran = len(begun)
-        steps = [work.step for work in done]
-        if self._due():
-            steps.append("tick")
-            self._tick()
-        # Dying at a step that has nothing to keep would show nothing.
-        durable = steps if self._kill.armed and self.engine.context.store.pending() else []
-        try:
-            for step in durable:
-                self._kill.reach(f"{step} before commit")
-            actions = self.engine.commit()
-            for step in durable:
-                self._kill.reach(f"{step} after commit")
+            if len(self._queue) > 1:
+                self._expect()
+            done = [work for work in self._works(begun) if self._attempt(work)]
+            self._ran = len(begun)
+            rest = self._rest()
+            steps = [work.step for work in done]
+            if rest is not None and rest <= 0:
+                steps.append("tick")
+                self._tick()
+            actions = self._commit(steps) if self._kill.armed else self.engine.commit()
         except StoreProblem as problem:
             logger.error("nothing was stored", extra={"problem": str(problem)})
             self._fail(done, problem)
             return
+        except Exception as problem:
+            # It is unknown what the store has of it: the callers are told, and no turn follows.
+            self._fail(begun, problem)
+            raise
         for work in done:
             if not work.future.done():
                 work.future.set_result(work.result)
         for action in actions:
-            self._let_go(action)
-        if self._waits:
+            try:
+                self._perform(action)
+            except Exception:
+                # One action's trouble is its own: what else was committed must leave too.
+                logger.exception("an action failed", extra={"action": type(action).__name__})
+        if self._queue or self._aside:
             self._awake.set()
+
+    def _commit(self, steps: list[str]) -> list[Action]:
+        """Commit between the kill points of these steps, if there is something to keep."""
+        durable = steps if self.engine.context.store.pending() else []
+        for step in durable:
+            self._kill.reach(f"{step} before commit")
+        actions = self.engine.commit()
+        for step in durable:
+            self._kill.reach(f"{step} after commit")
+        return actions
 
     def _expect(self) -> None:
         """Have the store find at once what the verbs of this turn will ask for one by one."""
-        if len(self._queue) < 2:
-            return
         # As many as will probably be run: what is found for the others is let go.
         waiting = list(islice(self._queue, max(TURN_FEW, self._ran)))
         names = [name for work in waiting for name in work.names]
@@ -241,13 +246,6 @@ class CommitLoop:
                 begun.append(work)
                 yield work
 
-    def _let_go(self, action: Action) -> None:
-        """One action's trouble is its own: what else was committed must leave too."""
-        try:
-            self._perform(action)
-        except Exception:
-            logger.exception("an action failed", extra={"action": type(action).__name__})
-
     def _rest(self) -> Duration | None:
         """How long the timers want no attention; a store that cannot be asked is asked again
         soon."""
@@ -256,10 +254,6 @@ class CommitLoop:
         except StoreProblem as problem:
             logger.error("the store does not answer", extra={"problem": str(problem)})
             return None
-
-    def _due(self) -> bool:
-        rest = self._rest()
-        return rest is not None and rest <= 0
 
     def _attempt(self, work: _Work) -> bool:
         """Run one verb; its own trouble is its caller's alone."""
@@ -338,8 +332,8 @@ class Pulse:
 class Supervisor:
     """Starts tasks, sees how they end, and knows whether the handler takes turns."""
 
-    def __init__(self, shell: CommitLoop) -> None:
-        self._shell = shell
+    def __init__(self, loop: CommitLoop) -> None:
+        self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulse = Pulse()
         self._loops: list[asyncio.Task[None]] = []
@@ -347,7 +341,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin to take turns."""
-        self._shell.start(self.ended)
+        self._loop.start(self.ended)
         self.keep(self._pulse.run())
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -369,7 +363,7 @@ class Supervisor:
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not self._failed.is_set():
             logger.critical("the handler failed and ends", exc_info=problem)
-            self._shell.fail(problem)
+            self._loop.fail(problem)
             self._failed.set()
 
     async def finish(self, seconds: float) -> None:
@@ -385,10 +379,10 @@ class Supervisor:
     async def failed(self) -> HandlerFailed:
         """Wait until the handler has failed; returns why. Its process is to be ended then."""
         await self._failed.wait()
-        return self._shell.failed or HandlerFailed("the handler failed")
+        return self._loop.failed or HandlerFailed("the handler failed")
 
     async def probe(self, timeout: float) -> float:
         """See that the handler takes turns; returns how late its loop was within the last minute,
         in seconds. HandlerFailed or TimeoutError if it does not."""
-        await asyncio.wait_for(self._shell.do("look", lambda: None), timeout)
+        await asyncio.wait_for(self._loop.do("look", lambda: None), timeout)
         return self._pulse.lag

@@ -95,15 +95,15 @@ class Relaying:
 
     def __init__(
         self,
-        shell: CommitLoop,
+        loop: CommitLoop,
         carry: Carry,
         perform: Callable[[Action], None],
         spawn: Callable[[Coroutine[None, None, None]], None],
     ) -> None:
-        self._shell, self._carry, self._perform, self._spawn = shell, carry, perform, spawn
+        self._loop, self._carry, self._perform, self._spawn = loop, carry, perform, spawn
         self._connections = Connections()
         self._under_way = asyncio.Semaphore(UNDER_WAY_MAX)
-        shell.engine.context.state.relaying = self._connections.requests
+        loop.engine.context.state.relaying = self._connections.requests
 
     async def receive(
         self, verb: Callable[[], Answer], *, names: Sequence[str] = (), aside: bool = False
@@ -121,7 +121,7 @@ class Relaying:
             return answer
 
         try:
-            answer = await self._shell.do("receive", take, names=names, aside=aside)
+            answer = await self._loop.do("receive", take, names=names, aside=aside)
             for connection in opened:
                 answer = await self._wait(connection, spoken)
             return answer
@@ -133,14 +133,14 @@ class Relaying:
         awaited = connection.awaited
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(spoken.wait(), awaited.patience / SECOND)
-        engine = self._shell.engine
-        return await self._shell.do("relay", lambda: engine.relay(awaited, connection.said))
+        engine = self._loop.engine
+        return await self._loop.do("relay", lambda: engine.relay(awaited, connection.said))
 
     def post_on(self, post: PostOn) -> None:
         """Carry a message to the next hop, and take in what comes back."""
         for name in post.parcel.spooled:
             # Nothing here keeps its bytes, so its files stay until it has left.
-            self._shell.engine.context.store.spool.use(name)
+            self._loop.engine.context.store.spool.use(name)
         self._spawn(self._exchange(post))
 
     async def _exchange(self, post: PostOn) -> None:
@@ -151,7 +151,7 @@ class Relaying:
                 )
         finally:
             for name in post.parcel.spooled:
-                self._shell.engine.context.store.spool.let_go(name)
+                self._loop.engine.context.store.spool.let_go(name)
         ended = Transmission(
             post.message_id,
             0,
@@ -161,7 +161,7 @@ class Relaying:
             retry_after=outcome.retry_after,
             address=post.address,
         )
-        engine = self._shell.engine
+        engine = self._loop.engine
         reply = await hear(engine.context, outcome)
         await self._try("onward over", lambda: engine.onward_over(post, ended, reply))
 
@@ -173,7 +173,7 @@ class Relaying:
                 self._perform(post)
         elif isinstance(post, Post):
             ended = Transmission(post.message_id, post.attempt, sent=True)
-            engine = self._shell.engine
+            engine = self._loop.engine
             self._spawn(self._try("outcome", lambda: engine.transmission_over(ended)))
 
     def wake_all(self) -> None:
@@ -183,7 +183,7 @@ class Relaying:
     async def _try(self, step: str, verb: Callable[[], None]) -> None:
         """What is not stored now its sender brings up again; the connections wait no longer."""
         try:
-            await self._shell.do(step, verb)
+            await self._loop.do(step, verb)
         except OncewireError:
             self._connections.wake_all()
 
@@ -225,15 +225,15 @@ class _Connection:
 class Door:
     """Takes what arrives, and keeps connections open for the responses to their requests."""
 
-    def __init__(self, shell: CommitLoop, relaying: Relaying, trouble: Trouble) -> None:
-        self._shell = shell
+    def __init__(self, loop: CommitLoop, relaying: Relaying, trouble: Trouble) -> None:
+        self._loop = loop
         self._trouble = trouble
         self._relaying = relaying
-        self._engine = shell.engine
-        self._kill = shell.engine.context.kill
+        self._engine = loop.engine
+        self._kill = loop.engine.context.kill
         # Connections that wait for the response to their request, by its sender and MessageId.
         self._replying: dict[tuple[str, str], list[_Connection]] = {}
-        shell.engine.context.state.replying = self._replying.keys()
+        loop.engine.context.state.replying = self._replying.keys()
         self._stopping = False
 
     def stop(self) -> None:
@@ -295,7 +295,7 @@ class Door:
         return Reply(503, retry_after=RETRY_AFTER)
 
     async def _expects(self, header: Received) -> Expected:
-        return await self._shell.do("look", lambda: self._engine.expects(header))
+        return await self._loop.do("look", lambda: self._engine.expects(header))
 
     async def _receive(
         self, inbound: Inbound, source: Source, allowance: Allowance, connection: _Connection
@@ -353,16 +353,16 @@ class Door:
     async def _reply_in_time(self, awaited: Awaited, connection: _Connection) -> Answer:
         """Wait until the application answered a request, or time is up, or nobody waits there."""
         # A reply of the very turn that looks is not missed: it is registered already.
-        answer = await self._shell.do("look", lambda: self._engine.reply_to(awaited))
+        answer = await self._loop.do("look", lambda: self._engine.reply_to(awaited))
         if answer is None and not self._stopping:
             await connection.wait(awaited.patience / SECOND)
-            answer = await self._shell.do("look", lambda: self._engine.reply_to(awaited))
+            answer = await self._loop.do("look", lambda: self._engine.reply_to(awaited))
         if answer is None and connection.is_gone:
             self._forget(connection)
-            await self._shell.do("overdue", lambda: self._engine.left_alone(awaited))
+            await self._loop.do("overdue", lambda: self._engine.left_alone(awaited))
             return NOTHING
         if answer is None:
-            answer = await self._shell.do("overdue", lambda: self._engine.overdue(awaited))
+            answer = await self._loop.do("overdue", lambda: self._engine.overdue(awaited))
         return answer
 
     def _reply(self, answer: Answer, *, known: bool) -> Reply:

@@ -41,7 +41,7 @@ from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.perform import STORE
 from oncewire.handler.receiving.inbound import hear
 from oncewire.handler.runtime.carrier import Carrier
-from oncewire.handler.runtime.commit_loop import CommitLoop, Supervisor
+from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Supervisor
 from oncewire.handler.runtime.door import Door, Relaying
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.joining import (
@@ -55,7 +55,7 @@ from oncewire.handler.runtime.joining import (
 )
 from oncewire.handler.runtime.offers import HandOver, Telling
 from oncewire.handler.runtime.operate import find_outgoing
-from oncewire.handler.sending.handing_in import handed_in, submitted
+from oncewire.handler.sending.handing_in import handed_in, is_ready
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.handler.state import IN_FLIGHT_MAX
@@ -113,10 +113,10 @@ class Handler:
         self.transports = dict(transports)
         self.lease = lease
         self._kill = context.kill = kill or KillPoints()
-        self._shell = CommitLoop(self.engine, self._perform, self._kill)
+        self.loop = CommitLoop(self.engine, self._perform, self._kill)
         context.application_called = application is not None
         context.state.proofs.beside = True
-        self.supervisor = Supervisor(self._shell)
+        self.supervisor = Supervisor(self.loop)
         self._spawn = self.supervisor.spawn
         # Reliable messages find a place here at once (see `HandlerContext.room`); of the others,
         # which are sent and forgotten, any number may come.
@@ -126,26 +126,26 @@ class Handler:
         self._pinged: dict[str, asyncio.Event] = {}
         self._asking: dict[tuple[str, str], list[asyncio.Future[StatusResponse]]] = {}
         self._carrier = Carrier(context.store.spool, self.transports)
-        self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
-        self._joining = Joining(self._shell)
+        self._relaying = Relaying(self.loop, self._carrier.carry, self._perform, self._spawn)
+        self._joining = Joining(self.loop)
         self._outages = Outages(time.monotonic)
         spool = context.store.spool
-        self._outage = OutageIncident(self.operate, STORE, QUIET, lambda: try_spool(spool))
-        self._door = Door(self._shell, self._relaying, self._call_operator)
-        self._probing = Probing(self._shell, self.transports, probe_every)
+        self._outage = OutageIncident(self.loop, STORE, QUIET, lambda: try_spool(spool))
+        self._door = Door(self.loop, self._relaying, self._call_operator)
+        self._probing = Probing(self.loop, self.transports, probe_every)
         self._ready = asyncio.Event()
         self._hand_over = self._telling = None
         if application is not None:
-            self._hand_over = HandOver(application, self._shell, self._ready)
+            self._hand_over = HandOver(application, self.loop, self._ready)
             if application.hears:
-                self._telling = Telling(application, self._shell)
+                self._telling = Telling(application, self.loop)
 
     # --- life ---
 
     async def start(self) -> None:
         """Take up what the last run left, listen, and begin to send."""
         self.supervisor.start()
-        await self._shell.do("start", self.engine.start)
+        await self.loop.do("start", self.engine.start)
         for transport in self.transports.values():
             await transport.start(self._door.take)
         for offers in (self._hand_over, self._telling):
@@ -168,8 +168,8 @@ class Handler:
         await self.supervisor.finish(5)
         # One that failed has nothing true to say any more.
         with contextlib.suppress(HandlerFailed):
-            await self._shell.do("stop", self.engine.stop)
-        await self._shell.stop()
+            await self.loop.do("stop", self.engine.stop)
+        await self.loop.stop()
         self.engine.context.state.reading_room.close()
         self.engine.context.store.close()
 
@@ -189,17 +189,21 @@ class Handler:
 
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: when this returns, it is stored and will be sent or told of."""
-
-        async def store(given: Submission) -> Accepted:
-            return await self._shell.do("submit", lambda: self.engine.submit(given))
-
-        return await submitted(self.engine.context, submission, store)
+        engine = self.engine
+        if is_ready(engine.context, submission):
+            return await self.loop.do(SUBMIT, lambda: engine.submit(submission))
+        async with handed_in(engine.context, (submission,)) as handed:
+            (ready,) = handed.submissions
+            accepted = await self.loop.do(SUBMIT, lambda: engine.submit(ready))
+            # What was submitted before has its own files.
+            handed.kept = not accepted.repeated
+            return accepted
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
         # What is under way has no outcome yet.
         if message_id not in self.engine.context.state.in_flight:
-            state = self._shell.look(lambda: self._state(message_id))
+            state = self.loop.look(lambda: self._state(message_id))
             if state in FINAL_OUTGOING:
                 return state
         loop = asyncio.get_running_loop()
@@ -212,7 +216,7 @@ class Handler:
             if waiter.state is None or waiter.state in _STAYS:
                 return waiter.state
             # One turn may have gone on from there: what counts is what is stored.
-            return self._shell.look(lambda: self._state(message_id))
+            return self.loop.look(lambda: self._state(message_id))
         finally:
             expiry.cancel()
             waiting.remove(waiter)
@@ -236,10 +240,10 @@ class Handler:
     ) -> list[GivenMessage]:
         """What `take` hands over, and after that what it passes over for want of a proof."""
         context = self.engine.context
-        given = await self._shell.do("take", lambda: take(self.engine, limit))
+        given = await self.loop.do("take", lambda: take(self.engine, limit))
         left = limit - len(given)
         if left > 0 and await context.state.proofs.read(context.now()):
-            given += await self._shell.do("take", lambda: take(self.engine, left))
+            given += await self.loop.do("take", lambda: take(self.engine, left))
         return given
 
     async def confirm(
@@ -247,7 +251,7 @@ class Handler:
     ) -> bool:
         """The caller has the message, and answers it; saying so twice is the same as once."""
         async with handed_in(self.engine.context, responses) as handed:
-            new = await self._shell.do(
+            new = await self.loop.do(
                 "confirm", lambda: self.engine.confirm(sender, message_id, handed.submissions)
             )
             handed.kept = new
@@ -255,11 +259,11 @@ class Handler:
 
     async def notices(self, limit: int = 16) -> list[Notice]:
         """Failures that the application was not told of yet; each is told until confirmed."""
-        return await self._shell.do("look", lambda: self.engine.notices(limit))
+        return await self.loop.do("look", lambda: self.engine.notices(limit))
 
     async def confirm_notice(self, notice_id: str) -> bool:
         """The caller knows of the failure; saying so twice is the same as once."""
-        return await self._shell.do("told", lambda: self.engine.confirm_notice(notice_id))
+        return await self.loop.do("told", lambda: self.engine.confirm_notice(notice_id))
 
     async def ping(self, cpa_id: str, timeout: float) -> bool:
         """Whether the partner's handler answers a Ping within the time."""
@@ -270,7 +274,7 @@ class Handler:
             self._pinged[message_id] = pinged
             return message_id
 
-        message_id = await self._shell.do("ping", ask)
+        message_id = await self.loop.do("ping", ask)
         try:
             await asyncio.wait_for(pinged.wait(), timeout)
         except TimeoutError:
@@ -293,7 +297,7 @@ class Handler:
             self._asking.setdefault(asked, []).append(future)
             return asked
 
-        asked = await self._shell.do("ask status", ask)
+        asked = await self.loop.do("ask status", ask)
         try:
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
@@ -306,10 +310,6 @@ class Handler:
             if not asking:
                 self._asking.pop(asked, None)
                 self.engine.context.state.asked.discard(asked)
-
-    async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
-        """Do what an operator or a program decided, by a verb of the engine."""
-        return await self._shell.do(step, lambda: decide(self.engine))
 
     # --- what leaves ---
 
@@ -460,7 +460,7 @@ class Handler:
     async def _try(self, step: str, verb: Callable[[], object], names: Sequence[str] = ()) -> None:
         """Run a verb whose failure only means that a timer will bring the matter up again."""
         try:
-            await self._shell.do(step, verb, names=names)
+            await self.loop.do(step, verb, names=names)
         except OncewireError as problem:
             logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
 
@@ -470,4 +470,4 @@ class Handler:
         if isinstance(problem, StoreFull | StoreGone):
             self._outage.came()
         with contextlib.suppress(OncewireError):
-            await self._shell.do("operate", lambda: self.engine.trouble(problem, message_id))
+            await self.loop.do("operate", lambda: self.engine.trouble(problem, message_id))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any
 
 from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.actions import Join
@@ -45,8 +44,8 @@ def join_at_once(engine: Engine, wanted: Join) -> None:
 class Joining:
     """The same beside a running handler, in a thread."""
 
-    def __init__(self, shell: CommitLoop) -> None:
-        self._shell = shell
+    def __init__(self, loop: CommitLoop) -> None:
+        self._loop = loop
         self._turn = asyncio.Lock()
         # Those that wait for their turn, or have it.
         self._wanted: set[Join] = set()
@@ -63,10 +62,10 @@ class Joining:
             self._wanted.discard(wanted)
 
     async def _join(self, wanted: Join) -> None:
-        engine, shell = self._shell.engine, self._shell
+        engine, loop = self._loop.engine, self._loop
         context = engine.context
         try:
-            plan = await shell.do("join", lambda: engine.join_plan(wanted))
+            plan = await loop.do("join", lambda: engine.join_plan(wanted))
             if plan is None:
                 return
             context.kill.reach("join before work")
@@ -75,13 +74,13 @@ class Joining:
             )
             made = made_files(joined, plan.contents)
             context.kill.reach("join after work")
-            await shell.do("join", lambda: engine.joined(plan, joined, made))
+            await loop.do("join", lambda: engine.joined(plan, joined, made))
         except EbxmlError as error:
             refused = error
-            await shell.do("join", lambda: engine.not_joined(wanted, refused))
+            await loop.do("join", lambda: engine.not_joined(wanted, refused))
         except StoreProblem as problem:
             trouble = problem
-            await shell.do("join", lambda: engine.trouble(trouble, wanted.split_id))
+            await loop.do("join", lambda: engine.trouble(trouble, wanted.split_id))
         except OncewireError:
             logger.exception("a document is not joined", extra={"message_id": wanted.split_id})
 
@@ -97,18 +96,18 @@ class Probing:
     """Probes what was left until it works again."""
 
     def __init__(
-        self, shell: CommitLoop, transports: Mapping[str, Transport], every: Duration
+        self, loop: CommitLoop, transports: Mapping[str, Transport], every: Duration
     ) -> None:
-        self._shell, self._transports, self._every = shell, transports, every
+        self._loop, self._transports, self._every = loop, transports, every
 
     async def run(self) -> None:
         """For as long as the handler lives."""
-        context = self._shell.engine.context
-        await self._shell.do("look", lambda: take_up(context))
+        context = self._loop.engine.context
+        await self._loop.do("look", lambda: take_up(context))
         while True:
             await asyncio.sleep(self._every / SECOND)
             if context.state.left:
-                ways = await self._shell.do("look", lambda: left_ways(context))
+                ways = await self._loop.do("look", lambda: left_ways(context))
                 await asyncio.gather(*map(self._probe, ways))
 
     async def _probe(self, way: LeftWay) -> None:
@@ -124,9 +123,9 @@ class Probing:
         if outcome.kind is not OutcomeKind.SENT:
             return
         logger.info("a transport works again", extra={"peer": way.peer, "transport": way.transport})
-        context = self._shell.engine.context
+        context = self._loop.engine.context
         try:
-            await self._shell.do("probe", lambda: take_again(context, way))
+            await self._loop.do("probe", lambda: take_again(context, way))
         except OncewireError as problem:
             # The incident stays open; the next probe brings it up again.
             logger.warning("a step was not stored", extra={"problem": str(problem)})
@@ -155,9 +154,6 @@ LOOK_EVERY = 5.0
 ROOM = 16
 """Megabytes that the disk must take before it is called free again. That a small row can be kept,
 such as that of an incident, proves nothing of a body."""
-
-Operate = Callable[[Callable[[Engine], object]], Awaitable[Any]]
-"""Has an engine do something; see `Handler.operate`."""
 
 
 class Outages:
@@ -190,12 +186,12 @@ class OutageIncident:
 
     def __init__(
         self,
-        operate: Operate,
+        loop: CommitLoop,
         channel: str,
         quiet: float,
         works: Callable[[], None] = lambda: None,
     ) -> None:
-        self._operate, self._channel, self._quiet, self._works = operate, channel, quiet, works
+        self._loop, self._channel, self._quiet, self._works = loop, channel, quiet, works
         self._came = monotonic()
         self._open = False
 
@@ -206,7 +202,7 @@ class OutageIncident:
     async def run(self) -> None:
         """For as long as the handler lives; what an earlier run left open is its business too."""
         try:
-            self._open = await self._operate(lambda engine: engine.is_called(self._channel))
+            self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))
         except OncewireError:
             self._open = True
         while True:
@@ -217,7 +213,7 @@ class OutageIncident:
             try:
                 await asyncio.to_thread(self._works)
                 if came == self._came:
-                    await self._operate(partial(Engine.resume, channel=self._channel))
+                    await self._loop.operate(partial(Engine.resume, channel=self._channel))
                     self._open = came != self._came
             except OncewireError as problem:
                 logger.debug("it is not over", extra={"problem": str(problem)})

@@ -157,9 +157,9 @@ class Offers:
 class HandOver(Offers):
     """Offers messages to one application; `ready` says that there may be more of them."""
 
-    def __init__(self, application: Application, shell: CommitLoop, ready: asyncio.Event) -> None:
+    def __init__(self, application: Application, loop: CommitLoop, ready: asyncio.Event) -> None:
         super().__init__()
-        self._application, self._shell, self._ready = application, shell, ready
+        self._application, self._loop, self._ready = application, loop, ready
         self._places = asyncio.Semaphore(max(1, application.batch))
         # Of every message that is offered, by sender and MessageId: set when a person decided
         # about it.
@@ -195,7 +195,7 @@ class HandOver(Offers):
 
     async def _taken(self, places: int) -> list[GivenMessage]:
         try:
-            return await self._shell.do("take", lambda: self._take(places))
+            return await self._loop.do("take", lambda: self._take(places))
         except OncewireError as problem:
             logger.warning("nothing could be taken", extra={"problem": str(problem)})
             return []
@@ -205,7 +205,7 @@ class HandOver(Offers):
         not end: what is offered stays ours until a restart."""
         if self._stopping.is_set():
             return []
-        engine = self._shell.engine
+        engine = self._loop.engine
         taken = engine.hand_over(places, ENDLESS, one_by_one=True)
         if engine.context.state.proofs.wanted:
             self._spawn(self._prove())
@@ -213,7 +213,7 @@ class HandOver(Offers):
 
     async def _prove(self) -> None:
         """Read the files of what was passed over; then it is given."""
-        context = self._shell.engine.context
+        context = self._loop.engine.context
         await context.state.proofs.read(context.now())
         self._ready.set()
 
@@ -225,7 +225,7 @@ class HandOver(Offers):
 
     async def _hand_over(self, taken: GivenMessage) -> None:
         """Offer one message, which comes with a place, until it is taken and that is stored."""
-        engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
+        engine, sender, message_id = self._loop.engine, taken.sender, taken.message_id
         # Whether this message has a place at the application, and whether it needs to be asked
         # for: right after its hand-over, and once the application has it, it need not.
         place, known = True, True
@@ -242,7 +242,7 @@ class HandOver(Offers):
             try:
                 yield known or (
                     not over.is_set()
-                    and await self._shell.do(
+                    and await self._loop.do(
                         "look", lambda: engine.still_offered(sender, message_id)
                     )
                 )
@@ -267,7 +267,7 @@ class HandOver(Offers):
                     new = engine.confirm(sender, message_id, ready)
                     return new, self._following()
 
-                handed.kept, following = await self._shell.do("confirm", confirm)
+                handed.kept, following = await self._loop.do("confirm", confirm)
             for given in following:
                 # It has the place from now on.
                 place = False
@@ -275,7 +275,7 @@ class HandOver(Offers):
                 frees = taken.channel not in (None, given.channel)
 
         async def refused(reason: str) -> bool:
-            return await self._shell.do(
+            return await self._loop.do(
                 "operate", lambda: engine.refused(sender, message_id, reason)
             )
 
@@ -306,9 +306,9 @@ class HandOver(Offers):
 class Telling(Offers):
     """Tells one application; `due` says that there may be more to tell."""
 
-    def __init__(self, application: Application, shell: CommitLoop) -> None:
+    def __init__(self, application: Application, loop: CommitLoop) -> None:
         super().__init__()
-        self._application, self._shell = application, shell
+        self._application, self._loop = application, loop
         self._turns = asyncio.Semaphore(max(1, application.batch))
         self._offered: set[str] = set()
         self.due = asyncio.Event()
@@ -330,7 +330,7 @@ class Telling(Offers):
 
     async def _owed(self) -> list[Notice]:
         try:
-            found = await self._shell.do("look", lambda: self._shell.engine.notices(OFFERED_MAX))
+            found = await self._loop.do("look", lambda: self._loop.engine.notices(OFFERED_MAX))
         except OncewireError as problem:
             logger.warning("nothing could be told", extra={"problem": str(problem)})
             return []
@@ -367,22 +367,22 @@ class Telling(Offers):
             self._offered.discard(notice.notice_id)
 
     async def _tell(self, notice: Notice) -> None:
-        engine, notice_id = self._shell.engine, notice.notice_id
+        engine, notice_id = self._loop.engine, notice.notice_id
 
         @asynccontextmanager
         async def turn() -> AsyncIterator[bool]:
             async with self._turns:
                 # While it was refused the message may have been acknowledged, or sent again.
-                yield await self._shell.do("look", lambda: engine.owes(notice_id))
+                yield await self._loop.do("look", lambda: engine.owes(notice_id))
 
         async def give() -> None:
             await self._application.notify(notice)
 
         async def keep(_said: None) -> None:
-            await self._shell.do("told", lambda: engine.confirm_notice(notice_id))
+            await self._loop.do("told", lambda: engine.confirm_notice(notice_id))
 
         async def refused(reason: str) -> bool:
-            return await self._shell.do("operate", lambda: engine.notice_refused(notice_id, reason))
+            return await self._loop.do("operate", lambda: engine.notice_refused(notice_id, reason))
 
         complaint = "the application did not take the notice of a failure"
         try:

@@ -62,7 +62,7 @@ class Trying:
         try:
             return await self._found()
         finally:
-            await self.handler.operate(self._forget)
+            await self.handler.loop.operate(self._forget)
 
     async def _found(self) -> list[Tried]:
         """What each step found, until the partner is gone: its absence is no fault of what was
@@ -170,7 +170,7 @@ class Trying:
             with engine.context.transition() as tx:
                 send_copy(engine.context, tx, message_id)
 
-        await self.handler.operate(copy)
+        await self.handler.loop.operate(copy)
         if not await self._heard(trial, before + 1):
             return Tried(what, _BROKEN, "it is not answered: a sender that lost the answer waits")
         if trial.heard[-1] == trial.heard[0]:
@@ -213,7 +213,7 @@ class Trying:
             engine.context.state.trials[message_id] = trial
             engine.submit(submission)
 
-        await self.handler.operate(submit, "submit")
+        await self.handler.loop.operate(submit, "submit")
         return message_id
 
     async def _heard(self, trial: Trial, count: int) -> bool:

@@ -21,7 +21,7 @@ from oncewire.handler.authentication import is_authentic, receipt_references
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
-from oncewire.handler.sending.seal import closed, seal, sealed, stored_parcel, whole_parcel
+from oncewire.handler.sending.seal import seal, sealed, stored_parcel, whole_parcel, written
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.handler.state import is_told
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
@@ -231,10 +231,8 @@ def acknowledge(
     route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
     if not (owed.signed or route.security.sign or warnings or message.routing):
         kind = MessageKind.ACKNOWLEDGMENT
-        blanks, written = _plain(context, message, route, owed, final=final)
-        return StoredAnswer(
-            blanks.message_id, kind, sealed(context, written), owed=not plan.signals
-        )
+        ack_id, plain = _plain(context, message, route, owed, final=final)
+        return StoredAnswer(ack_id, kind, sealed(context, plain), owed=not plan.signals)
     ack = acknowledgment_for(context, message, route, owed, received, final=final)
     if warnings:
         ack = replace(ack, error_list=ErrorList(warnings))
@@ -242,36 +240,36 @@ def acknowledge(
     return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
 
 
-_stencils: Remembered[Agreement, tuple[AckTemplate | None]] = Remembered()
+_templates: Remembered[Agreement, tuple[AckTemplate | None]] = Remembered()
 
 
 def _plain(
     context: HandlerContext, message: Message, route: Route, owed: AckOwed, *, final: bool
-) -> tuple[AckFields, Parcel]:
-    """An acknowledgement that nobody signs, of a message without a RoutingHeader: that of the
-    partner's last message with other values in it, where nothing else of the message counts."""
+) -> tuple[str, Parcel]:
+    """The MessageId and the bytes of an unsigned acknowledgment, of a message without a
+    RoutingHeader: the template of earlier ones, filled in where nothing else of the message
+    counts."""
     header, agreement = message.header, route.agreement
 
-    def written(blanks: AckFields) -> Parcel:
+    def example(values: AckFields) -> Parcel:
         about = variant(
-            header,
-            message_id=blanks.ref_to_message_id,
-            conversation_id=blanks.conversation_id,
+            header, message_id=values.ref_to_message_id, conversation_id=values.conversation_id
         )
-        envelope = _envelope(route, blanks.message_id, blanks.now)
+        envelope = _envelope(route, values.message_id, values.now)
         asking = variant(message, header=about)
-        return closed(context, _acknowledgment(asking, envelope, owed, (), final=final), route)
+        return written(context, _acknowledgment(asking, envelope, owed, (), final=final), route)
 
-    blanks = AckFields(
+    values = AckFields(
         context.new_message_id(), header.message_id, header.conversation_id, context.now()
     )
     parties = header.from_party, header.to_party, header.cpa_id, message.dialect, message.kind
     asked = message.ack_requested, header.delivery_receipt_requested, owed, final
-    known = _stencils.get(agreement, (parties, asked))
+    known = _templates.get(agreement, (parties, asked))
     if known is None:
-        found = (stencil_of(written, blanks),)
-        known = _stencils.keep(agreement, (parties, asked), found)
-    return blanks, written(blanks) if known[0] is None else known[0].filled(blanks)
+        found = (stencil_of(example, values),)
+        known = _templates.keep(agreement, (parties, asked), found)
+    filled = example(values) if known[0] is None else known[0].filled(values)
+    return values.message_id, filled
 
 
 def write_answer(

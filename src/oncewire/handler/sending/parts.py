@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 
 from oncewire.errors import StoreDamaged
-from oncewire.handler.content_digest import with_digest
+from oncewire.handler.content_digest import headers_with_digest
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.perform import first_attempt, load_channel, perform
-from oncewire.handler.route import addresses_for, stamped, stamps_at_entry, with_number
+from oncewire.handler.perform import begin, journal_submitted, load_channel, perform
+from oncewire.handler.route import stamped, stamps_at_entry, with_number
 from oncewire.handler.sending.outgoing_document import (
     Content,
     Original,
@@ -27,7 +27,7 @@ from oncewire.handler.sending.outgoing_document import (
     is_whole,
     may_be_named,
 )
-from oncewire.handler.sending.seal import closed, route_of, sealed, sequence_of, unpack_draft
+from oncewire.handler.sending.seal import route_of, sealed, sequence_of, unpack_draft, written
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
@@ -45,8 +45,7 @@ from oncewire.protocol.documents import (
     parts_arrived,
     parts_under_way,
 )
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Abandoned, Submitted
+from oncewire.protocol.notes import Abandoned
 from oncewire.protocol.sender import SenderStep, abandon, enter_window
 from oncewire.protocol.sending import SendingChannel, failure, note_of
 from oncewire.protocol.states import FINAL_OUTGOING, Outgoing, OutgoingEvent, OutgoingState, Proof
@@ -145,23 +144,19 @@ def enter_next(
     route = route_of(context, stored, terms, composed)
     composed, stamped = _stamped(composed, channel, terms, context.now())
     fresh = _row(context, stored, composed, number)
-    _journal(context, tx, fresh)
+    journal_submitted(context, tx, fresh, composed.header)
     entered = enter_window(fresh.outgoing, stamped, terms, context.now())
     sequence = sequence_of(entered.outgoing, terms)
     if sequence is not None:
         composed = with_number(composed, sequence, terms)
-    parcel = _around(context, closed(context, composed, route), place, composed)
-    addresses = addresses_for(context, tx, fresh, terms.transports)
-    step = first_attempt(context, tx, fresh, entered, terms, context.now(), addresses)
-    fresh = replace(fresh, outgoing=step.outgoing)
-    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    parcel = _around(context, written(context, composed, route), place, composed)
     tx.save_document(replace(document, released=number))
     if number == document.total and stored.outgoing.state is OutgoingState.WAITING:
         # All its parts are out. From now on it waits for nothing but them: they stand on the
         # channel, and have its deadline.
         moved = stored.outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None, channel=None)
         tx.save_outgoing(moved)
-    perform(context, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
+    begin(context, tx, fresh, channel, entered, terms, parcel)
 
 
 def _compose(
@@ -263,31 +258,6 @@ def _row(
     )
 
 
-def _journal(context: HandlerContext, tx: Transaction, part: StoredOutgoing) -> None:
-    facts, outgoing = part.facts, part.outgoing
-    what = Submitted(
-        from_party=facts.from_party,
-        to_party=facts.to_party,
-        cpa_id=facts.cpa_id,
-        conversation_id=facts.conversation_id,
-        service=facts.service,
-        action=facts.action,
-        time_to_live=outgoing.expires_at,
-        split_id=facts.split_id,
-        split_number=facts.split_number,
-        split_total=facts.split_total,
-    )
-    context.write(
-        tx,
-        [Note(what, outgoing.message_id, facts.ref_to, outgoing.channel)],
-        terms_id=outgoing.terms_id,
-        peer=facts.to_party,
-        hop=part.hop or None,
-        digest=facts.digest,
-        size=facts.size,
-    )
-
-
 def _around(
     context: HandlerContext, parcel: Parcel, place: SpoolSlice, message: Message
 ) -> StoredParcel:
@@ -299,7 +269,7 @@ def _around(
     begin = end - place.length
     if not payload.data or begin < 0 or body[begin:end] != payload.data:
         return sealed(context, parcel)
-    headers = with_digest(parcel).headers
+    headers = headers_with_digest(parcel)
     return StoredParcel(parcel.content_type, headers, (body[:begin], place, body[end:]))
 
 

@@ -15,6 +15,7 @@ from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem, StoreProblem
 from oncewire.handler.authentication import signer_for
 from oncewire.handler.content_digest import (
+    headers_with_digest,
     is_of_pieces,
     with_body_digest,
     with_digest,
@@ -76,42 +77,33 @@ connection they came on: its length, its host, its credentials."""
 def seal(
     context: HandlerContext, message: Message, route: Route, *, sign: bool = False
 ) -> StoredParcel:
-    """The bytes of a message whose values are final, signed where that is agreed."""
-    hidden, signing = _signing(context, message, route, sign=sign)
+    """The bytes of a message whose values are final, signed and encrypted where that is agreed."""
+    if not any(payload.spooled for payload in message.payloads) or route.security.encrypt:
+        return sealed(context, written(context, message, route, sign=sign))
+    signer = signer_for(context, route.security) if sign or route.security.sign else None
+    if MAIL in route.terms.transports:
+        return _encoded(context, message, route.form, signer)
+    parcel = codec.lay_out(message, route.form, signer=signer)
+    # A parcel around files that lie in the spool already: nothing of them is copied.
+    body = tuple(
+        part if isinstance(part, bytes) else SpoolSlice(part.spooled or "", 0, part.size)
+        for part in parcel.body
+    )
+    return with_pieces_digest(StoredParcel(parcel.content_type, parcel.headers, body))
+
+
+def written(
+    context: HandlerContext, message: Message, route: Route, *, sign: bool = False
+) -> Parcel:
+    """`seal` in memory, for a message whose payloads are in memory or encrypted there."""
+    security, hidden = route.security, message
+    signer = signer_for(context, security) if sign or security.sign else None
+    if security.encrypt:
+        hidden = encrypt_payloads(context.store.spool, message, security)
+        signer = signer_over(signer, message, security)
     # The bytes are the same on every transport (C26), so that any of them can be mail.
     mail = MAIL in route.terms.transports
-    if not any(payload.spooled for payload in hidden.payloads):
-        return sealed(context, codec.write(hidden, route.form, signer=signing, mail=mail))
-    if mail:
-        return _encoded(context, hidden, route.form, signing)
-    return _laid_out(codec.lay_out(hidden, route.form, signer=signing))
-
-
-def closed(context: HandlerContext, message: Message, route: Route) -> Parcel:
-    """The same in memory, of a message whose payloads are: a part of a document."""
-    hidden, signing = _signing(context, message, route)
-    mail = MAIL in route.terms.transports
-    return codec.write(hidden, route.form, signer=signing, mail=mail)
-
-
-def _signing(
-    context: HandlerContext, message: Message, route: Route, *, sign: bool = False
-) -> tuple[Message, codec.Signer | None]:
-    signer = signer_for(context, route.security) if sign or route.security.sign else None
-    hidden = encrypt_payloads(context.store.spool, message, route.security)
-    return hidden, signer_over(signer, message, route.security)
-
-
-def _laid_out(parcel: codec.LaidOut) -> StoredParcel:
-    """A parcel around files that lie in the spool already: nothing of them is copied."""
-    body: list[bytes | SpoolSlice] = []
-    for part in parcel.body:
-        if isinstance(part, bytes):
-            body.append(part)
-        else:
-            body.append(SpoolSlice(part.spooled or "", 0, part.size))
-    stored = StoredParcel(parcel.content_type, parcel.headers, tuple(body))
-    return with_pieces_digest(stored)
+    return codec.write(hidden, route.form, signer=signer, mail=mail)
 
 
 def _encoded(
@@ -144,14 +136,14 @@ def sealed(context: HandlerContext, parcel: Parcel) -> StoredParcel:
 
     A large body becomes a file of the spool, fsynced before the commit that names it.
     """
-    whole = with_digest(parcel)
-    if len(whole.body) <= SPOOL_ABOVE:
-        return stored_parcel(whole)
+    headers = headers_with_digest(parcel)
+    if len(parcel.body) <= SPOOL_ABOVE:
+        return StoredParcel(parcel.content_type, headers, (parcel.body,))
     context.kill.reach("spool before fsync")
-    name, length = context.store.spool.put((whole.body,))
+    name, length = context.store.spool.put((parcel.body,))
     context.state.spooled.append(name)
     context.kill.reach("spool after fsync")
-    return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
+    return StoredParcel(parcel.content_type, headers, (SpoolSlice(name, 0, length),))
 
 
 def whole_parcel(context: HandlerContext, stored: StoredParcel) -> Parcel:

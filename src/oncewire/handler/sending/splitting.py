@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from oncewire.errors import InvalidValue
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.perform import journal_submitted
 from oncewire.handler.route import Route
 from oncewire.handler.sending.outgoing_document import Content, Original
 from oncewire.handler.sending.seal import draft_of
 from oncewire.journal.identity import document_digest
 from oncewire.message.envelope import Message
-from oncewire.message.form import Extension, Form, PartsForm, Security
+from oncewire.message.form import Extension, PartsForm
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import (
     SplitDocument,
@@ -25,8 +26,6 @@ from oncewire.protocol.documents import (
     part_size,
     parts_needed,
 )
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Submitted
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing, OutgoingEvent
 from oncewire.protocol.terms import FlowMode, Terms
@@ -102,10 +101,9 @@ def needs_parts(payloads: tuple[Payload, ...], terms: Terms) -> bool:
     return is_document(tuple(payload.size for payload in payloads), terms)
 
 
-def check_splittable(
-    payloads: tuple[Payload, ...], terms: Terms, form: Form, security: Security
-) -> None:
+def check_splittable(payloads: tuple[Payload, ...], route: Route) -> None:
     """Refuse a submission that is too large where no part of it could be sent or joined."""
+    terms, form = route.terms, route.form
     largest = max(payloads, key=lambda payload: payload.size)
     problem = (
         f"payload {largest.file_name or largest.content_id} has {largest.size:,} bytes, and no "
@@ -135,7 +133,7 @@ def check_splittable(
             remedy="agree on sequence.numbered = false and flow.mode = unrestricted",
         )
     in_header = mid or form.carries_in_header(Extension.SPLIT)
-    if security.sign and len(payloads) > 1 and not in_header:
+    if route.security.sign and len(payloads) > 1 and not in_header:
         raise InvalidValue(
             f"{problem}; of which payload a part is would be told beside it, where no signature "
             "covers it",
@@ -152,11 +150,6 @@ def check_splittable(
             f"{problem}; fragments are compressed by gzip or not at all, {encoding} is agreed",
             remedy="agree on payload.compress = gzip, or none",
         )
-
-
-def needs_compressing(payloads: tuple[Payload, ...], terms: Terms) -> bool:
-    """Whether putting it into the spool takes long: that is not done in a turn."""
-    return terms.compress_encoding is not None and needs_parts(payloads, terms)
 
 
 def put_into_spool(
@@ -263,7 +256,7 @@ def store_document(
     mid = route.form.parts is PartsForm.MID
     original = Original(draft, contents, route.form.fragment_action if mid else None)
     total = _count_parts(original, terms)
-    key = route.channel(message)
+    key = route.channel_of(header.conversation_id)
     terms_id = context.keep_terms(tx, terms)
     outgoing = Outgoing(message_id, terms_id, now, key, expires_at=header.time_to_live)
     stored = StoredOutgoing(
@@ -274,7 +267,8 @@ def store_document(
         agreement_id=context.keep_agreement(tx, route.agreement),
     )
     tx.save_document(SplitDocument("", message_id, total, terms_id, now, channel=key))
-    _journal(context, tx, stored, message, total)
+    digest = document_digest([payload.digest for payload in message.payloads])
+    journal_submitted(context, tx, stored, header, document_digest=digest)
     if key is None:
         # There is no window that its parts could wait for.
         moved = outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None)
@@ -286,30 +280,3 @@ def store_document(
     tx.save_sending_channel(replace(channel, last_stamp=channel.last_stamp + total))
     tx.add_outgoing(stored, parcel=original.stored(), draft=None)
     context.state.admissions[key] = None
-
-
-def _journal(
-    context: HandlerContext, tx: Transaction, stored: StoredOutgoing, message: Message, total: int
-) -> None:
-    header, outgoing = message.header, stored.outgoing
-    what = Submitted(
-        from_party=str(header.from_party),
-        to_party=str(header.to_party),
-        cpa_id=header.cpa_id,
-        conversation_id=header.conversation_id,
-        service=str(header.service),
-        action=header.action,
-        time_to_live=header.time_to_live,
-        split_id=outgoing.message_id,
-        split_total=total,
-        document_digest=document_digest([payload.digest for payload in message.payloads]),
-    )
-    context.write(
-        tx,
-        [Note(what, outgoing.message_id, header.ref_to_message_id, outgoing.channel)],
-        terms_id=outgoing.terms_id,
-        peer=stored.facts.to_party,
-        hop=stored.hop or None,
-        digest=stored.facts.digest,
-        size=stored.facts.size,
-    )
