@@ -31,7 +31,7 @@ from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Source
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.transport.http.transport import HttpTransport
@@ -144,7 +144,7 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
                     await asyncio.sleep(0)
             await _all_sent(engine, sent, 2)
             # Only the second message is due.
-            engine.context.in_flight.add(first)
+            engine.context.state.in_flight.add(first)
             later = engine.context.now() + 3600 * SECOND
             engine.context.now = lambda: later  # type: ignore[method-assign]
             with walking(retry):
@@ -156,7 +156,7 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
 
 async def _all_sent(engine: Engine, sent: list[Parcel], count: int) -> None:
     """Wait until so many have left, and nothing is left to do about them."""
-    while len(sent) < count or engine.context.in_flight:
+    while len(sent) < count or engine.context.state.in_flight:
         await asyncio.sleep(0.01)
 
 

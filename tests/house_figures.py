@@ -126,14 +126,15 @@ def module_list(source_root: Path) -> str:
     home = source_root / "oncewire"
     lines: list[str] = []
     for folder in sorted({path.parent for path in home.rglob("*.py")}):
-        lines.append(f"\n**{folder.relative_to(source_root).as_posix()}/**")
+        name = "" if folder == home else f"{folder.relative_to(home).as_posix()}/"
+        lines.append(f"\n`{name or '__init__.py'}`")
         for path in sorted(folder.glob("*.py")):
             told = ast.get_docstring(tree_of(path.read_text(encoding="utf-8"))) or ""
             sentence = " ".join(told.split("\n\n")[0].split())
             if path.name == "__init__.py":
                 lines[-1] += f": {sentence}\n"
             else:
-                lines.append(f"- `{path.name}`: {sentence}")
+                lines.append(f"- `{name}{path.name}`: {sentence}")
     return "\n".join(lines).strip() + "\n"
 
 

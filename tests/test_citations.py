@@ -22,12 +22,18 @@ FILES = [
     for path in house_rules.project_files(ROOT)
     if path.suffix == ".md" or (path.suffix == ".py" and path.relative_to(ROOT).parts[0] in FOLDERS)
 ]
-MAPS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/glossary.md")
+MAPS = (
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/decisions.md",
+    "docs/design.md",
+    "docs/glossary.md",
+)
 """Pages that name modules: whoever moves one finds here what to change."""
 
 FOR_REFERENCE = {
     *("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"),
-    *("docs/decisions.md", "docs/matrix.md"),
+    *("docs/decisions.md", "docs/design.md", "docs/matrix.md"),
 }
 """Pages for whoever works on the code; every other is for users."""
 

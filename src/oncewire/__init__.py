@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from oncewire.entry.running.open_party import open_party as open_party
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
     from oncewire.handler.actions import Notice as Notice
-    from oncewire.handler.context import Tried as Tried
+    from oncewire.handler.runtime.trying import Tried as Tried
     from oncewire.handler.sending.submit import Accepted as Accepted
     from oncewire.handler.sending.submit import Submission as Submission
     from oncewire.journal.outcome import Outcome as Outcome
@@ -115,7 +115,7 @@ _ROOMS = {
     "Status": "oncewire.entry.control.verbs",
     "StatusResponse": "oncewire.message.signals",
     "Submission": "oncewire.handler.sending.submit",
-    "Tried": "oncewire.handler.context",
+    "Tried": "oncewire.handler.runtime.trying",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",
 }

@@ -19,10 +19,10 @@ from pathlib import Path
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Source
-from oncewire.handler.arriving.inbound import Intake
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.receiving.inbound import Intake
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.message.form import Form
 from oncewire.store.memory.store import MemoryStore

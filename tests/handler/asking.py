@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncewire.handler.actions import Post, PostAnswer, Source
-from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.engine import Engine
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Answer, Awaited
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.row import Row
@@ -69,7 +69,7 @@ class Asking:
         answer = self.beta.receive(parcel, source)
         if answer.awaited is not None:
             key = answer.awaited.sender, answer.awaited.message_id
-            self.beta.context.replying = {*self.beta.context.replying, key}
+            self.beta.context.state.replying = {*self.beta.context.state.replying, key}
         self.commit()
         return answer
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice, Post, PostAnswer, Source, StatusTold
-from oncewire.handler.answering.answer import Answer
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.row import Row

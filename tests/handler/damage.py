@@ -15,10 +15,10 @@ from pathlib import Path
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import Post, Source
-from oncewire.handler.answering.answer import Answer
-from oncewire.handler.engine import Engine
-from oncewire.handler.loop.carrier import check_files
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.runtime.carrier import check_files
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel

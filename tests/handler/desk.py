@@ -19,8 +19,8 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal
@@ -176,7 +176,7 @@ class Desk:
     @property
     def refused(self) -> int:
         """How many messages were refused, with a row of the journal or only counted."""
-        counted = sum(one.count for one in self.engine.context.refusals.counted)
+        counted = sum(one.count for one in self.engine.context.state.refusals.counted)
         return max(counted, len(self.journal("refused")))
 
     def journal(self, kind: str) -> list[Row]:

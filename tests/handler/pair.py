@@ -20,11 +20,11 @@ from oncewire.handler.actions import (
     Source,
     StatusTold,
 )
-from oncewire.handler.answering.answer import Answer
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.loop.joining import join_at_once
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.joining import join_at_once
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import JournalReport, check_journal

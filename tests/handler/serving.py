@@ -13,7 +13,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import Application
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row

@@ -17,11 +17,11 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostAnswer, Source
-from oncewire.handler.answering.answer import Answer
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Payload, Service
@@ -167,10 +167,10 @@ class Stage:
         awaited = answer.awaited
         if awaited is not None:
             self.note(name, "lets a connection wait for", awaited.patience)
-            engine.context.replying = {(awaited.sender, awaited.message_id)}
+            engine.context.state.replying = {(awaited.sender, awaited.message_id)}
             self.take(name)
             answer = engine.reply_to(awaited) or engine.overdue(awaited)
-            engine.context.replying = ()
+            engine.context.state.replying = ()
             self.settle(name)
         if answer.parcel is None:
             self.note(name, "answers", answer.status, answer.retry_after)

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.resolve import binding_to_send
+from oncewire.agreement.agreement import Agreement
+from oncewire.handler.route import Route
 from oncewire.handler.sending import submit
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.submit import Submission, route_to_send
 from oncewire.message import Header, Service
 from oncewire.wire import codec
 from tests.handler.scenes import response
@@ -103,8 +104,11 @@ def test_a_submission_is_known_again_whatever_its_service_was_called(
     assert [alpha.submit(one).repeated for one in given] == [False, True, True]
     later = [structs.replace(one, message_id="order-2@alpha") for one in given]
     with monkeypatch.context() as earlier:
-        earlier.setattr(
-            submit, "binding_to_send", lambda *words: replace(binding_to_send(*words), service=None)
-        )
+
+        def unnamed(agreement: Agreement, given: Submission) -> Route:
+            route = route_to_send(agreement, given)
+            return replace(route, binding=replace(route.binding, service=None))
+
+        earlier.setattr(submit, "route_to_send", unnamed)
         assert not alpha.submit(later[1]).repeated
     assert alpha.submit(later[1]).repeated

@@ -14,8 +14,8 @@ from oncewire.protocol.notes import Acknowledged
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.arriving.test_reply import Clerk, response_to
 from tests.handler.asking import Asking, response
+from tests.handler.receiving.test_reply import Clerk, response_to
 from tests.handler.serving import free_port, journal, order, post, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'

@@ -8,8 +8,8 @@ from oncewire.message import MessageKind
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.message.signals import Error
 from oncewire.protocol.states import OutgoingState
-from tests.handler.arriving.test_accepted_under import agree, change
 from tests.handler.pair import Pair
+from tests.handler.receiving.test_accepted_under import agree, change
 from tests.handler.test_exchange import state_of
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import Post, PostAnswer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import (
     Acknowledgment,
@@ -183,7 +183,7 @@ def test_an_attempt_whose_commit_failed_was_never_begun() -> None:
     pair.alpha.context.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
     with pytest.raises(StoreFull):
         pair.send()
-    assert pair.alpha.context.in_flight == set()
+    assert pair.alpha.context.state.in_flight == set()
     pair.send()
     assert pair.take() == ["order-1@alpha"]
 

@@ -20,7 +20,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import Keys
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.lab.simulation.network import agreements_of
 from oncewire.message import Payload, Service
@@ -182,7 +182,7 @@ def test_nothing_is_opened_before_it_is_known_who_signed(monkeypatch: pytest.Mon
     parcel = on_its_way(pair)
     opened: list[bytes] = []
     monkeypatch.setattr(
-        "oncewire.handler.sealing.encryption.decrypt_part", lambda data, *rest: opened.append(data)
+        "oncewire.handler.encryption.decrypt_part", lambda data, *rest: opened.append(data)
     )
     forged = re.sub(rb"(SignatureValue>)[A-Za-z0-9+/]{4}", rb"\1AAAA", parcel.body)
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")

@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.message.signals import Severity
 from oncewire.protocol.notes import Kind

@@ -7,7 +7,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState

@@ -12,11 +12,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from oncewire.handler import handler as handler_module
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop import joining
+from oncewire.handler.runtime import handler as handler_module
+from oncewire.handler.runtime import joining
+from oncewire.handler.runtime.handler import Handler
 from oncewire.transport.contract import Peer
-from tests.handler.arriving.test_fresh import server_of
+from tests.handler.receiving.test_fresh import server_of
 from tests.handler.serving import free_port, journal, serving
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_large import MEGABYTE, TYPE, large, listening

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
 from oncewire.handler.actions import Source
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import DAY, SECOND

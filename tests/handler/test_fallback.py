@@ -13,8 +13,8 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.handler.world import RealWorld
@@ -137,12 +137,12 @@ def test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_throu
             rows = of(alpha, second.message_id)
             assert [row.transport for row in rows if row.kind == Kind.SENT] == ["smtp"]
             assert "because nothing got across over http" in explain(rows)
-            assert alpha.engine.context.left
+            assert alpha.engine.context.state.left
             with alpha.engine.context.store.reader() as reader:
                 assert any("another way" in each.reason for each in reader.incidents())
 
             lines["alpha"].before = False
-            await until(lambda: not alpha.engine.context.left)
+            await until(lambda: not alpha.engine.context.state.left)
             assert lines["alpha"].probes[-1] is OutcomeKind.SENT
             third = await alpha.send(document(3))
             assert await alpha.wait(third.message_id, 30) is OutgoingState.DELIVERED

@@ -101,7 +101,7 @@ def test_a_line_that_dies_half_way_and_comes_back_costs_nothing(count: int, tmp_
                     lines["alpha"].before = lines["beta"].before = True
                 if number == 2 * count // 3:
                     # However slow it is: until the way is left, nothing was shown.
-                    while not alpha.engine.context.left:
+                    while not alpha.engine.context.state.left:
                         await asyncio.sleep(0.02)
                     lines["alpha"].before = lines["beta"].before = False
                 sent.append(await alpha.send(document(number)))
@@ -116,7 +116,7 @@ def test_a_line_that_dies_half_way_and_comes_back_costs_nothing(count: int, tmp_
             assert {"http", "smtp"} <= set(ways)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(20):
-                    while alpha.engine.context.left:
+                    while alpha.engine.context.state.left:
                         await asyncio.sleep(0.05)
             last = await alpha.send(document(count))
             assert await alpha.wait(last.message_id, 30) is OutgoingState.DELIVERED

@@ -12,10 +12,10 @@ from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from oncewire.wire import codec
-from tests.handler.arriving.test_accepted_under import change, parcel_of
 from tests.handler.asking import Asking
 from tests.handler.chain import Chain
 from tests.handler.pair import Pair, agreement_text
+from tests.handler.receiving.test_accepted_under import change, parcel_of
 
 HELD = ["order-2@alpha", "order-3@alpha"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.handler.answering.answer import Answer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.lab.simulation.network import Options
 from oncewire.lab.simulation.run import Simulation
 from oncewire.wire import codec

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message import (
     AckRequested,
     DeliverySemantics,
@@ -101,7 +101,8 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
             got, _, answer = await post(ports["beta"], body, content_type)
             assert (got, word.encode() in answer) == (status, True), (name, got, answer[:400])
         assert (
-            sum(one.count for one in beta.engine.context.refusals.counted) == len(bad_inputs()) - 1
+            sum(one.count for one in beta.engine.context.state.refusals.counted)
+            == len(bad_inputs()) - 1
         )
         # Only what names an agreement of ours has a row; whoever else it was has none.
         refused = [row for row in journal(beta) if row.kind == "refused"]
@@ -203,7 +204,7 @@ async def test_an_outcome_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -
         sent = await alpha.send(order(1))
         state, _ = await asyncio.gather(
             alpha.wait(sent.message_id, 10),
-            alpha.operate(lambda engine: engine.abandon(sent.message_id)),
+            alpha.loop.operate(lambda engine: engine.abandon(sent.message_id)),
         )
         assert state in {OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN}
         with pytest.raises(UnknownMessage):

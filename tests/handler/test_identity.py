@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.handler.actions import Post
 from oncewire.handler.context import Keys
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.row import Row
 from oncewire.message import Dialect, Message, Party, PartyId
 from oncewire.message.form import Form
@@ -140,7 +140,7 @@ def test_a_known_type_with_another_value_is_another_party() -> None:
     assert desk.take() == []
     # Whoever else it is, he is not told who the parties are.
     assert reply.error[0] == "ValueNotRecognized"
-    assert [one.code for one in desk.engine.context.refusals.counted] == ["Inconsistent"]
+    assert [one.code for one in desk.engine.context.state.refusals.counted] == ["Inconsistent"]
 
 
 def test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy() -> None:

@@ -18,8 +18,8 @@ from oncewire.protocol.effects import Raise
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.answering.test_unaddressed import unheard
 from tests.handler.pair import Pair, agreement_text
+from tests.handler.receiving.test_unaddressed import unheard
 from tests.handler.test_pause import SAID, TERMS, Busy
 from tests.parts import ROOT
 
@@ -36,33 +36,39 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/perform.py _pause_receiver": (SELF, "the pause is over"),
     "handler/perform.py open_incident": (PERSON, "is the one that opens it"),
     "handler/perform.py perform_effects": (PERSON, "performs what the protocol raised"),
-    "handler/arriving/receive.py repost_answers": (PERSON, "abandon: the stored answer is damaged"),
-    "handler/arriving/release.py follow": (PERSON, "performs what the protocol raised"),
-    "handler/arriving/release.py give_up_gaps": (SELF, "the message is handed over or sent on"),
-    "handler/arriving/release.py survey": (SELF, "the message goes on; without an id, a restore"),
-    "handler/arriving/release.py call_operator": (SELF, "by what the error is: see WHERE"),
-    "handler/arriving/release.py _close": (PERSON, "resume makes the stream anew"),
-    "handler/arriving/reply.py respond": (PERSON, "abandon takes note: the response is not sent"),
-    "handler/answering/answer.py call_operator": (SELF, "the agreement names an address"),
+    "handler/receiving/receive.py repost_answers": (
+        PERSON,
+        "abandon: its answer is damaged",
+    ),
+    "handler/receiving/release.py follow": (PERSON, "performs what the protocol raised"),
+    "handler/receiving/release.py give_up_gaps": (SELF, "the message is handed over or sent on"),
+    "handler/receiving/release.py survey": (SELF, "the message goes on; without an id, a restore"),
+    "handler/receiving/release.py call_operator": (SELF, "by what the error is: see WHERE"),
+    "handler/receiving/release.py _close": (PERSON, "resume makes the stream anew"),
+    "handler/receiving/reply.py respond": (PERSON, "abandon takes note: the response is not sent"),
+    "handler/sending/answer.py call_operator": (SELF, "the agreement names an address"),
     "handler/delivering/deliver.py withhold": (SELF, "the application confirms it"),
     "handler/delivering/notices.py withhold": (PERSON, "abandon takes note: nobody is told"),
     "handler/delivering/notices.py refuse": (SELF, "the application takes the notice"),
-    "handler/engine.py refused": (SELF, "the application confirms it"),
-    "handler/engine.py trouble": (SELF, "calls poison.call_operator"),
-    "handler/engine.py commit": (SELF, "calls unaddressed.call_operator"),
-    "handler/failures.py tell_failures": (PERSON, "abandon gives the damaged message up"),
-    "handler/failures.py _report": (PERSON, "abandon takes note: the From Party is not told"),
-    "handler/handler.py _post_answer": (PERSON, "abandon: the stored answer is damaged"),
-    "handler/handler.py _call_operator": (SELF, "the store can be written again"),
+    "handler/runtime/engine.py refused": (SELF, "the application confirms it"),
+    "handler/runtime/engine.py trouble": (SELF, "calls poison.call_operator"),
+    "handler/runtime/engine.py commit": (SELF, "calls unaddressed.call_operator"),
+    "handler/runtime/failures.py tell_failures": (PERSON, "abandon gives the damaged message up"),
+    "handler/runtime/failures.py _report": (
+        PERSON,
+        "abandon: the From Party is not told",
+    ),
+    "handler/runtime/handler.py _post_answer": (PERSON, "abandon: its answer is damaged"),
+    "handler/runtime/handler.py _call_operator": (SELF, "the store can be written again"),
     "handler/hub/next_hop.py go_on": (SELF, "an agreement leads on again"),
-    "handler/loop/joining.py join_at_once": (SELF, "the document is put together"),
-    "handler/loop/joining.py _join": (SELF, "the document is put together"),
+    "handler/runtime/joining.py join_at_once": (SELF, "the document is put together"),
+    "handler/runtime/joining.py _join": (SELF, "the document is put together"),
     "handler/sending/transmit.py _admit_one": (PERSON, "resume makes the stream anew"),
     "handler/sending/transmit.py set_aside": (SELF, "the message goes on"),
-    "handler/upkeep/retention.py _call_operator": (SELF, "the clock is set right"),
-    "handler/upkeep/retention.py watch": (SELF, "calls _call_operator"),
-    "handler/upkeep/operate.py pause_channel": (PERSON, "resume: a person paused it"),
-    "handler/upkeep/operate.py abandon_message": (PERSON, "resume makes the stream anew"),
+    "handler/runtime/retention.py _call_operator": (SELF, "the clock is set right"),
+    "handler/runtime/retention.py watch": (SELF, "calls _call_operator"),
+    "handler/runtime/operate.py pause_channel": (PERSON, "resume: a person paused it"),
+    "handler/runtime/operate.py abandon_message": (PERSON, "resume makes the stream anew"),
     "entry/running/reloading.py _call": (SELF, "the file can be read, now or at a later start"),
     "entry/running/reloading.py _tell": (SELF, "calls _call"),
     "entry/running/serving.py call": (SELF, "no partner was sent away for a while"),
@@ -126,7 +132,7 @@ def test_answers_that_have_an_address_again_need_nobody() -> None:
 def test_a_way_that_is_not_agreed_any_more_is_nobodys_trouble() -> None:
     pair = Pair("ebms2")
     node = pair.alpha.context
-    node.left |= {("urn:test:beta", "smtp"), ("urn:test:beta", "http")}
+    node.state.left |= {("urn:test:beta", "smtp"), ("urn:test:beta", "http")}
     for transport in ("smtp", "http"):
         with node.transition() as tx:
             key = way_key("urn:test:beta", transport)
@@ -134,7 +140,7 @@ def test_a_way_that_is_not_agreed_any_more_is_nobodys_trouble() -> None:
     pair.settle("alpha")
     pair.pass_time(2 * MINUTE)
     assert incidents(pair) == [(None, "handler way http to urn:test:beta")]
-    assert node.left == {("urn:test:beta", "http")}
+    assert node.state.left == {("urn:test:beta", "http")}
 
 
 WHERE = [

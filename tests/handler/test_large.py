@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.arriving import inbound
-from oncewire.handler.arriving.inbound import BATCH, Intake, take_in
-from oncewire.handler.handler import Handler
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.receiving import inbound
+from oncewire.handler.receiving.inbound import BATCH, Intake, take_in
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Party, Payload, Service
 from oncewire.message.form import Form
@@ -105,7 +105,7 @@ async def test_a_large_body_goes_to_the_disk_and_none_of_it_stays_in_memory(
     assert payload.data is None
     assert payload.digest == hashlib.sha256(sending.filler * (48 * 16)).hexdigest()
     assert taken.stored.size == sending.given
-    node.reading_room.close()
+    node.state.reading_room.close()
     node.store.close()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.upkeep import retention
+from oncewire.handler.runtime import retention
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import SpoolingPair

@@ -23,9 +23,9 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal

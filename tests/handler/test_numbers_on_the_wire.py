@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message import Message, MessageKind, SequenceNumber, SequenceStatus
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState

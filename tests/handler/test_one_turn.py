@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from oncewire.handler.actions import Post, PostAnswer, Settled, Source
-from oncewire.handler.engine import Engine
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Payload, Service

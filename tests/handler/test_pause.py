@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.actions import Post, Source
-from oncewire.handler.answering.answer import envelope_for, signal_route
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.answer import envelope_for, signal_route
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Service

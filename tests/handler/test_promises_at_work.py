@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.answering.answer import Answer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.lab.simulation.actor import Actor
 from oncewire.lab.simulation.network import Options
@@ -119,7 +119,7 @@ def test_a_copy_for_which_no_response_is_stored(policy: str, answers: int) -> No
     copy = stored_parcel(pair)
     assert pair.take() == ["order-1@alpha"]
     pair.pass_time(DAY)
-    pair.beta.context.sweep_due_at = 0
+    pair.beta.context.state.sweep_due_at = 0
     pair.beta.tick()
     pair.settle("beta")
     with pair.beta.context.store.transition() as tx:

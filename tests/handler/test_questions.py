@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.errors import InvalidValue, NotHere, UnknownMessage
 from oncewire.handler.actions import Ponged, PostAnswer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY
 from oncewire.message.signals import MessageStatus
@@ -27,7 +27,7 @@ def test_a_ping_is_answered(profile: str) -> None:
     ping_id = pair.alpha.ping("alpha-beta")
     pair.settle("alpha")
     assert pair.ponged == [Ponged(ping_id)]
-    assert not pair.alpha.context.pings
+    assert not pair.alpha.context.state.pings
     # Neither side took it for a message.
     assert set(pair.kinds("alpha")) == set(pair.kinds("beta")) == {"started"}
 
@@ -70,7 +70,7 @@ def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
 def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:
     pair = Pair()
     pair.alpha.ping("alpha-beta")
-    pair.alpha.context.pings.clear()
+    pair.alpha.context.state.pings.clear()
     pair.settle("alpha")
     assert pair.ponged == []
 
@@ -146,4 +146,4 @@ async def test_over_real_sockets(tmp_path: Path, profile: str) -> None:
             said = await alpha.ask_status(sent.message_id, 20)
             assert said is not None
             assert said.status is MessageStatus.RECEIVED
-    assert not alpha.engine.context.pings
+    assert not alpha.engine.context.state.pings

@@ -67,7 +67,7 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
 ) -> None:
     pair = waiting(tmp_path, 0)
     pair.lose_answer = lambda attempt: True
-    monkeypatch.setattr("oncewire.handler.arriving.receive.REPOSTED", 2)
+    monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)
     for number in range(5):
         pair.send(number)
     with pair.beta.context.store.transition() as tx:

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from oncewire.errors import StoreGone
-from oncewire.handler.context import IN_FLIGHT_MAX
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.state import IN_FLIGHT_MAX
 from oncewire.message.instant import MILLISECOND, SECOND
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair
@@ -21,13 +21,13 @@ TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
 def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str) -> None:
     pair = Pair(profile, TERMS)
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
-    pair.alpha.context.in_flight |= others
+    pair.alpha.context.state.in_flight |= others
     sent = pair.send()
     for _ in range(10):
         pair.pass_time(SECOND)
     # Submitted and due, but never sent: no attempt was wasted.
     assert "sent" not in pair.kinds("alpha")
-    pair.alpha.context.in_flight -= others
+    pair.alpha.context.state.in_flight -= others
     pair.pass_time(MILLISECOND)
     assert pair.take() == [sent.message_id]
     assert Counter(pair.kinds("alpha"))["sent"] == 1
@@ -38,10 +38,10 @@ def test_no_more_attempts_begin_than_there_is_room_for() -> None:
     pair = Pair("ebms2", TERMS)
     node = pair.alpha.context
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
-    node.in_flight |= others
+    node.state.in_flight |= others
     for number in range(10):
         pair.send(number)
-    node.in_flight -= set(sorted(others)[:4])
+    node.state.in_flight -= set(sorted(others)[:4])
     pair.alpha.tick()
     assert node.room == 0
     assert Counter(pair.kinds("alpha"))["sent"] == 0
@@ -56,7 +56,7 @@ def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
     pair.lose_request = lambda attempt: True
     sent = pair.send()
     alpha = pair.alpha
-    alpha.context.in_flight.add(sent.message_id)
+    alpha.context.state.in_flight.add(sent.message_id)
 
     def gone() -> None:
         raise StoreGone("the disk is away")

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.authentication import proves_receipt, references_sent
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sealing.authentication import proves_receipt, references_sent
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.lab.simulation.network import Options, agreements_of
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
@@ -187,7 +187,7 @@ def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
 def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.answering.answer.receipt_references", lambda *_: ())
+    monkeypatch.setattr("oncewire.handler.sending.answer.receipt_references", lambda *_: ())
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
     assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING

@@ -18,8 +18,8 @@ def _taught() -> Pair:
         sent = pair.send(number)
         assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
     for engine in pair.engines.values():
-        assert engine.context.learned.hits >= 2
-        assert engine.context.learned.layouts
+        assert engine.context.caches.signatures.hits >= 2
+        assert engine.context.caches.signatures.layouts
     return pair
 
 

@@ -19,13 +19,13 @@ import pytest
 from msgspec import structs
 
 from oncewire.errors import InvalidValue, StoreDamaged
-from oncewire.handler.arriving.inbound import PASSED_BYTES_MAX, _max_size
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop.carrier import check_files
-from oncewire.handler.sealing.content_digest import check_kept, with_pieces_digest
-from oncewire.handler.sealing.encryption import ENCRYPTED_BYTES_MAX
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.content_digest import check_kept, with_pieces_digest
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
+from oncewire.handler.receiving.inbound import PASSED_BYTES_MAX, _max_size
+from oncewire.handler.runtime.carrier import check_files
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.handing_in import HandedIn
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.form import Security
@@ -262,7 +262,7 @@ async def test_a_file_that_has_changed_is_given_to_nobody(
     ):
         sent = await alpha.send(submission(LongContent(2 * MEGABYTE)))
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-        monkeypatch.setattr(beta.engine.context.proofs, "_fresh", {})
+        monkeypatch.setattr(beta.engine.context.state.proofs, "_fresh", {})
         (file,) = (tmp_path / "beta.db.spool").iterdir()
         with file.open("r+b") as changed:
             changed.seek(MEGABYTE)

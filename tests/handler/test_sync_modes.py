@@ -16,9 +16,9 @@ from oncewire.protocol.notes import Acknowledged, Failed
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.arriving.test_reply import Clerk
 from tests.handler.asking import Asking, response
 from tests.handler.pair import Pair
+from tests.handler.receiving.test_reply import Clerk
 from tests.handler.serving import free_port, journal, order, post, serving
 
 DRAFT = "ms-0.9x"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.context import Trial
 from oncewire.handler.sending.submit import Submission, send_copy
+from oncewire.handler.state import Trial
 from oncewire.journal.check import check_journal, fold_ledger
 from oncewire.journal.predicates.context import Context
 from oncewire.message import Payload, Service
@@ -26,7 +26,7 @@ def submit(pair: Pair, **changes: object) -> Trial:
         "conversation_id": "talk",
         "message_id": TRIAL_ID,
     }
-    trial = pair.alpha.context.trials[TRIAL_ID] = Trial()
+    trial = pair.alpha.context.state.trials[TRIAL_ID] = Trial()
     pair.alpha.submit(Submission(**(values | changes)))  # type: ignore[arg-type]
     pair.settle("alpha")
     return trial

@@ -14,7 +14,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, StoreProblem
 from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import transmit
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
@@ -245,7 +245,7 @@ def test_what_an_undone_step_decided_does_not_leave(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(transmit, "perform", trouble)
     desk.pass_seconds(6)
     assert desk.posts == before
-    assert desk.engine.context.in_flight == set()
+    assert desk.engine.context.state.in_flight == set()
     assert len(desk.incidents("beta-1")) == len(desk.incidents("gamma-1")) == 1
     monkeypatch.setattr(transmit, "perform", performed)
     desk.pass_seconds(70)
@@ -285,9 +285,9 @@ def test_a_message_without_its_terms_is_passed_over(
     monkeypatch.setattr(HandlerContext, "terms_of", damaged)
     monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", refuse)
     desk.pass_seconds(6)
-    assert desk.engine.context.stuck == {"beta-1@alpha", "gamma-1@alpha"}
+    assert desk.engine.context.state.stuck == {"beta-1@alpha", "gamma-1@alpha"}
     # Still due, and looked at now and then only.
-    assert desk.engine.next_wake() == desk.engine.context.ticked_at + SECOND
+    assert desk.engine.next_wake() == desk.engine.context.state.ticked_at + SECOND
     monkeypatch.setattr(HandlerContext, "terms_of", terms_of)
     monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", save)
     if restarted:
@@ -296,7 +296,7 @@ def test_a_message_without_its_terms_is_passed_over(
     else:
         # Without a restart it is looked at again after a while.
         desk.pass_seconds(70)
-    assert desk.engine.context.stuck == set()
+    assert desk.engine.context.state.stuck == set()
     assert desk.state("beta-1") is OutgoingState.UNKNOWN
 
 

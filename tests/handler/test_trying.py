@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from oncewire.handler.context import Tried
-from oncewire.handler.trying import Trying
+from oncewire.handler.runtime.trying import Tried, Trying
 
 COPY = Tried("a copy", False, "it is not answered: a sender that lost the answer waits")
 

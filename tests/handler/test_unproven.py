@@ -17,11 +17,11 @@ from msgspec import structs
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import Inconsistent
+from oncewire.handler import authentication
 from oncewire.handler.actions import Post, PostAnswer, Source, replied
-from oncewire.handler.answering import signals
 from oncewire.handler.context import HandlerContext, Keys
-from oncewire.handler.sealing import authentication
-from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.receiving import signals
+from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row

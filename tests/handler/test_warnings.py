@@ -18,9 +18,9 @@ from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from tests.handler.arriving.test_reply import Clerk
 from tests.handler.asking import Asking, response
 from tests.handler.pair import Pair
+from tests.handler.receiving.test_reply import Clerk
 from tests.handler.serving import free_port, journal, order, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
@@ -125,7 +125,7 @@ def test_the_answer_on_the_connection_carries_the_warning(bundle: str, responds:
     parcel = codec.write(replace(asked, header=header), Form(dialect=asked.dialect))
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, *([response(1)] if responds else []))
     reply = asking.reply(awaited)
@@ -144,7 +144,7 @@ def test_where_neither_comes_back_the_warning_does(in_time: bool) -> None:
     asking = Asking("ms-0.9x", BOTH + borne("b"))
     awaited = asking.arrive(asking.order(best_effort=True)).awaited
     assert awaited is not None
-    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     if in_time:
         asking.confirm(1)

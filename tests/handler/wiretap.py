@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from oncewire.handler.answering.answer import Answer
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.answer import Answer
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import Message
 from oncewire.message.form import Form
 from oncewire.message.header import RoutingHeader

@@ -35,9 +35,9 @@ _ATTEMPTS = "oncewire.protocol.sender"
 _ANSWERS = "oncewire.protocol.sender"
 _SETTLING = "oncewire.protocol.sending"
 _OPERATING = "oncewire.protocol.sender"
-_ENGINE = "oncewire.handler.engine"
-_FAILURES = "oncewire.handler.failures"
-_ARRIVE = "oncewire.handler.arriving.arrive"
+_ENGINE = "oncewire.handler.runtime.engine"
+_FAILURES = "oncewire.handler.runtime.failures"
+_ARRIVE = "oncewire.handler.receiving.arrive"
 _DELIVER = "oncewire.handler.delivering.deliver"
 _PERFORM = "oncewire.handler.perform"
 _NOTICES = "oncewire.handler.delivering.notices"
@@ -61,8 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "act although the commit failed",
         f"{_ENGINE}:Engine.commit",
-        "context.actions = []\nraise",
-        "actions, context.actions = (context.actions, [])\nreturn actions",
+        "state.actions = []\nraise",
+        "actions, state.actions = (state.actions, [])\nreturn actions",
         ("S1", "S2", "S3", "S4"),
         "messages=60,disk_full=0.1",
         "RM-13",
@@ -117,7 +117,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe damaged bytes",
-        "oncewire.handler.sealing.content_digest:is_intact",
+        "oncewire.handler.content_digest:is_intact",
         "return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated",
         "return True",
         ("S1", "S4", "S9"),
@@ -266,11 +266,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "call a failure told before the application took the notice",
         f"{_FAILURES}:tell_failures",
         "if stored.relayed_from is None:\n"
-        "    context.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    context.state.actions.append(notices.notice_of(stored.outgoing))\n"
         "else:\n"
         "    _report(context, stored)",
         "if stored.relayed_from is None:\n"
-        "    context.actions.append(notices.notice_of(stored.outgoing))\n"
+        "    context.state.actions.append(notices.notice_of(stored.outgoing))\n"
         "    with context.transition() as tx:\n"
         "        notices.take(context, tx, notices.notice_of(stored.outgoing).notice_id)\n"
         "else:\n"
@@ -335,7 +335,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe the failure report of a stranger",
-        "oncewire.handler.answering.signals:receive_errors",
+        "oncewire.handler.receiving.signals:receive_errors",
         "if stored is None or not is_receiver(agreement, stored):\n"
         "    _ignore_stray(context, tx, message, agreement, reference, stored)\n"
         "    return",
@@ -355,12 +355,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "restart a numbering whenever somebody asks",
-        "oncewire.handler.upkeep.operate:restart_channel",
+        "oncewire.handler.runtime.operate:restart_channel",
         "channel.restart(terms)",
         "channel.end_epoch()",
         requirement="SEQ-4",
         tests=(
-            "tests/handler/upkeep/test_operate.py::test_no_restart_while_a_number_is_unsettled",
+            "tests/handler/runtime/test_operate.py::test_no_restart_while_a_number_is_unsettled",
         ),
     ),
     Mutant(
@@ -450,7 +450,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "never release what was held",
-        "oncewire.handler.arriving.release:release",
+        "oncewire.handler.receiving.release:release",
         "if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:\n"
         "    _release_one(context, tx, held)",
         "if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:\n    pass",
@@ -570,7 +570,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "change the message on its way",
-        "oncewire.handler.sealing.seal:onward_parcel",
+        "oncewire.handler.sending.seal:onward_parcel",
         "splice.next_hop(envelope, hop, route.form)",
         "splice.next_hop(envelope, hop, route.form).replace(b'PlaceOrder', b'Cancel')",
         ("S1", "S4", "S9"),
@@ -588,7 +588,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub that leaves out what it held, and goes on",
-        "oncewire.handler.arriving.release:_release_one",
+        "oncewire.handler.receiving.release:_release_one",
         "go_on(context, tx, held)\nreturn",
         "if held.incoming.number % 3:\n    go_on(context, tx, held)\nreturn",
         ("S6", "S7"),

@@ -8,7 +8,7 @@ _RULES = "oncewire.agreement.rules"
 _SUBMIT = "oncewire.handler.sending.submit"
 
 _TESTS = "tests/handler/test_agreement_at_work.py"
-_ACCEPTED = "tests/handler/arriving/test_accepted_under.py"
+_ACCEPTED = "tests/handler/receiving/test_accepted_under.py"
 _NAMES = "tests/handler/test_addresses_and_roles.py"
 _EXPORT = "tests/agreement/cppa/test_export.py"
 _WRITTEN = "tests/entry/party/test_other_transports.py"
@@ -16,7 +16,7 @@ _WRITTEN = "tests/entry/party/test_other_transports.py"
 IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "the lifetime of a message is always the agreed one",
-        f"{_SUBMIT}:_quality",
+        f"{_SUBMIT}:_compose",
         "submission.time_to_live or terms.time_to_live",
         "terms.time_to_live or submission.time_to_live",
         requirement="CPA-1",
@@ -106,7 +106,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy is judged by today's agreement",
-        "oncewire.handler.arriving.receive:receive_message",
+        "oncewire.handler.receiving.receive:receive_message",
         "original = copied(context, tx, message) if _is_for_application(message) else None",
         "original = None",
         requirement="RM-17",
@@ -114,7 +114,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "after the end nothing that answers is believed",
-        "oncewire.handler.arriving.agreement_match:place",
+        "oncewire.handler.receiving.agreement_match:place",
         "if received.message.kind is not MessageKind.NORMAL:\n"
         "    earlier = place_as_answer(context, tx, received, source)\n"
         "    if earlier is not None:\n"
@@ -129,7 +129,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a known id needs no proof",
-        "oncewire.handler.sealing.authentication:_verified",
+        "oncewire.handler.authentication:_verified",
         "if security.require_signature:\n"
         "    raise SecurityFailure('the agreement asks for a signature, the message has none', location='//Header/Signature')",
         "if security.require_signature and accepted_at is None:\n"
@@ -138,7 +138,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who cannot prove that he repeats a message is told what is wrong",
-        "oncewire.handler.arriving.receive:receive_message",
+        "oncewire.handler.receiving.receive:receive_message",
         "if original is not None:\n"
         "    _journal_refused(context, tx, PartialHeader.of(message), error, source)\n"
         "    told = NOTHING\n"
@@ -157,16 +157,16 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a revoked certificate is good for what is under way",
-        "oncewire.handler.sealing.authentication:_verified",
+        "oncewire.handler.authentication:_verified",
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = context.learned.verify(partner, *asked)\n"
+        "    verified = context.caches.signatures.verify(partner, *asked)\n"
         "_check_withdrawn(context, verified.certificate)",
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = context.learned.verify(partner, *asked)",
+        "    verified = context.caches.signatures.verify(partner, *asked)",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
     ),
     Mutant(
@@ -179,8 +179,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "the Service is sent as its caller names it, without its type",
         f"{_SUBMIT}:_compose",
-        "Header(from_party=agreement.own.party.acting_as(binding.from_role), to_party=agreement.partner.party.acting_as(binding.to_role), cpa_id=agreement.cpa_id, conversation_id=conversation, service=binding.service or submission.service, action=submission.action, message_id=message_id, timestamp=stamp, ref_to_message_id=submission.ref_to_message_id, **_quality(submission, terms, now, at_most_once=once))",
-        "Header(from_party=agreement.own.party.acting_as(binding.from_role), to_party=agreement.partner.party.acting_as(binding.to_role), cpa_id=agreement.cpa_id, conversation_id=conversation, service=submission.service, action=submission.action, message_id=message_id, timestamp=stamp, ref_to_message_id=submission.ref_to_message_id, **_quality(submission, terms, now, at_most_once=once))",
+        "binding.service or submission.service",
+        "submission.service",
         tests=(f"{_NAMES}::test_the_service_that_is_agreed_is_sent_whatever_its_caller_called_it",),
     ),
     Mutant(

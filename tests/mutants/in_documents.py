@@ -13,9 +13,9 @@ _BOUNDS = "tests/handler/documents/test_bounds.py"
 _FRAGMENTS = "tests/handler/documents/test_fragments.py"
 _HOSTILE = "tests/handler/documents/test_hostile.py"
 _TAKEN_BACK = "tests/handler/documents/test_taken_back.py"
-_JOINED = "oncewire.handler.arriving.joined"
-_JOINING = "oncewire.handler.documents.joining"
-_OUTCOME = "oncewire.handler.documents.parts"
+_JOINED = "oncewire.handler.receiving.joined"
+_JOINING = "oncewire.handler.receiving.joining"
+_OUTCOME = "oncewire.handler.sending.parts"
 
 IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
@@ -27,7 +27,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a part is sent again when its document has ended",
-        "oncewire.handler.upkeep.operate:check_resumable",
+        "oncewire.handler.runtime.operate:check_resumable",
         "if is_whole(stored):\n    _refuse_ended(stored)\n_refuse_part_of_ended(known, stored)",
         "if is_whole(stored):\n    _refuse_ended(stored)",
         tests=(
@@ -52,7 +52,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe an index whose fragments did not arrive",
-        "oncewire.handler.documents.outgoing_document:index_heard_of",
+        "oncewire.handler.sending.outgoing_document:index_heard_of",
         "document.complete",
         "document.total",
         requirement="HOP-9",
@@ -60,7 +60,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "join fragments of whatever conversation",
-        "oncewire.handler.documents.gathering:_check_claim",
+        "oncewire.handler.receiving.gathering:_check_claim",
         "note is not None and note.state is DocumentState.OPEN and (note.about != about)",
         "note is not None and note.state is DocumentState.OPEN and (not note.about)",
         requirement="BIG-6",
@@ -68,7 +68,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tear isolated_step what was begun under an agreement that is replaced",
-        "oncewire.handler.arriving.arrive:Storing._find_split",
+        "oncewire.handler.receiving.arrive:Storing._find_split",
         "return split_begun(self.tx, sender, self.message)",
         "return None",
         requirement="BIG-6",
@@ -76,7 +76,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take a document for a fragment by its id",
-        "oncewire.handler.documents.gathering:_check_name",
+        "oncewire.handler.receiving.gathering:_check_name",
         "named and is_early(split.split_id)",
         "named and (not split.total)",
         requirement="BIG-6",
@@ -86,7 +86,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "say of the last part that it is there before its document is",
-        "oncewire.handler.answering.signals:_status",
+        "oncewire.handler.receiving.signals:_status",
         "if found and (not awaits_join(tx, found[0])):\n"
         "    status = _status_of(found[0].incoming.state)\n"
         "    received_at = found[0].incoming.received_at",
@@ -98,7 +98,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let two documents have one fragment",
-        "oncewire.handler.documents.gathering:check_claims",
+        "oncewire.handler.receiving.gathering:check_claims",
         "for name in named:\n    _check_claim(tx, sender, name, about)",
         "for name in named:\n    pass",
         requirement="BIG-6",
@@ -138,7 +138,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let a message take the id of a document that is gathered",
-        "oncewire.handler.documents.gathering:check_id",
+        "oncewire.handler.receiving.gathering:check_id",
         "if own or is_gathered(tx, sender, message_id):\n"
         "    raise Inconsistent(f'MessageId {message_id} is the SplitId of a document', location='//MessageData/MessageId', remedy='give every message, part and document an id of its own')",
         "if own:\n"
@@ -158,7 +158,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a document takes an id that retention removed",
-        "oncewire.handler.documents.gathering:check_split_id",
+        "oncewire.handler.receiving.gathering:check_split_id",
         "if taken or any((gone.sender == sender for gone in tx.removed(split_id))):\n"
         "    raise Inconsistent(f'SplitId {split_id} is the id of another message or document', location='//SplitId', remedy='give every document a SplitId of its own')",
         "if taken:\n"
@@ -168,7 +168,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tell of each part that fails",
-        "oncewire.handler.failures:tell_failures",
+        "oncewire.handler.runtime.failures:tell_failures",
         "if is_part(stored) or not notices.is_due(context, tx, stored):\n"
         "    notices.withhold(context, tx, stored)\n"
         "    continue",
@@ -187,14 +187,14 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a partner gets a document as another one agreed to have it compressed",
-        "oncewire.handler.documents.splitting:compressed_key",
+        "oncewire.handler.sending.splitting:compressed_key",
         "(ids, route.terms.max_size, _encoding(route), route.form.parts)",
         "(ids, route.terms.max_size, route.form.parts)",
         tests=(f"{_BESIDE}::test_what_was_compressed_for_one_partner_is_not_taken_for_another",),
     ),
     Mutant(
         "parts whose numbers wrap around are ordered by them",
-        "oncewire.handler.arriving.joined:_place_in_stream",
+        "oncewire.handler.receiving.joined:_place_in_stream",
         "-channel.numbers.distance(number, channel.expected)",
         "number",
         requirement="SEQ-2",

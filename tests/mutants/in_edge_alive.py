@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_POISON = "tests/handler/arriving/test_poison.py"
-_SUPERVISOR = "tests/handler/loop/test_supervisor.py"
+_POISON = "tests/handler/receiving/test_poison.py"
+_SUPERVISOR = "tests/handler/runtime/test_supervisor.py"
 _RESTART = "tests/handler/test_restart.py"
 _BACKUP = "tests/entry/running/test_backup.py"
 _SECURE = "tests/entry/test_secure.py"
@@ -29,9 +29,9 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "look for nothing that no list can find",
-        "oncewire.handler.engine:Engine.start",
-        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
-        "(lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "oncewire.handler.runtime.engine:Engine.start",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         tests=(f"{_POISON}::test_a_state_that_no_list_can_find_is_found_at_the_start",),
     ),
     Mutant(
@@ -43,14 +43,14 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "give up nothing that cannot be read",
-        "oncewire.handler.arriving.release:find_to_end",
+        "oncewire.handler.receiving.release:find_to_end",
         "tx.mend(message_id)\nreturn tx.outgoing(message_id)",
         "raise",
         tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
     ),
     Mutant(
         "let the next epoch overtake what the last one held",
-        "oncewire.handler.arriving.release:release_old",
+        "oncewire.handler.receiving.release:release_old",
         "old += 1",
         "return 0",
         tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
@@ -73,7 +73,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "answer with bytes that have changed",
-        "oncewire.handler.sealing.content_digest:with_whole_answer",
+        "oncewire.handler.content_digest:with_whole_answer",
         "return replace(stored, answer=None)",
         "return stored",
         tests=(f"{_POISON}::test_an_answer_whose_bytes_changed_is_given_anew",),
@@ -93,12 +93,12 @@ DAMAGE: tuple[Mutant, ...] = (
         "for agreement in self.agreements:\n"
         "    text = write_whole(agreement)\n"
         "    if _agreement_id(text) == agreement_id:\n"
-        "        self._kept[agreement_id] = agreement\n"
+        "        self.caches.kept[agreement_id] = agreement\n"
         "        return agreement",
         "for agreement in ():\n"
         "    text = write_whole(agreement)\n"
         "    if _agreement_id(text) == agreement_id:\n"
-        "        self._kept[agreement_id] = agreement\n"
+        "        self.caches.kept[agreement_id] = agreement\n"
         "        return agreement",
         tests=(
             f"{_POISON}::test_a_kept_agreement_that_is_damaged_is_the_one_of_today_if_that_is_the_same",
@@ -113,9 +113,9 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "post every answer that is owed at once",
-        "oncewire.handler.arriving.receive:repost_answers",
-        "context.repost_after = owed[-1].row if len(owed) == REPOSTED else None",
-        "context.repost_after = None",
+        "oncewire.handler.receiving.receive:repost_answers",
+        "context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None",
+        "context.state.repost_after = None",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
 )
@@ -123,21 +123,21 @@ DAMAGE: tuple[Mutant, ...] = (
 SUPERVISION: tuple[Mutant, ...] = (
     Mutant(
         "let a task end unnoticed",
-        "oncewire.handler.loop.commit_loop:Supervisor.ended",
+        "oncewire.handler.runtime.commit_loop:Supervisor.ended",
         "problem is not None and (not self._failed.is_set())",
         "problem is None and self._failed.is_set()",
         tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
     ),
     Mutant(
         "let callers wait for a turn that never comes",
-        "oncewire.handler.loop.commit_loop:CommitLoop.turn",
+        "oncewire.handler.runtime.commit_loop:CommitLoop.turn",
         "self._fail(begun, problem)\nraise",
         "raise",
         tests=(f"{_SUPERVISOR}::test_nobody_waits_for_a_turn_that_never_comes",),
     ),
     Mutant(
         "go on after the memory ran out",
-        "oncewire.handler.loop.commit_loop:CommitLoop._attempt",
+        "oncewire.handler.runtime.commit_loop:CommitLoop._attempt",
         "if isinstance(problem, MemoryError):\n    raise",
         "if problem is None:\n    raise",
         tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
@@ -151,7 +151,7 @@ SUPERVISION: tuple[Mutant, ...] = (
     ),
     Mutant(
         "log every sender that is sent away",
-        "oncewire.handler.loop.joining:Outages.say",
+        "oncewire.handler.runtime.joining:Outages.say",
         "now - at < AGAIN",
         "now - at < 0",
         tests=(f"{_SUPERVISOR}::test_an_outage_is_told_at_once_and_then_once_a_minute",),

@@ -8,18 +8,18 @@ _SIGNED = "tests/handler/test_signed.py"
 _IDENTITY = "tests/handler/test_identity.py"
 _VIEW = "tests/handler/test_verified_view.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
-_FRESH = "tests/handler/arriving/test_fresh.py"
+_FRESH = "tests/handler/receiving/test_fresh.py"
 _MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
-_SECURE = "oncewire.handler.sealing.authentication"
+_SECURE = "oncewire.handler.authentication"
 _VERIFIED = "oncewire.wire.security.signature"
 _ACCEPTED = "oncewire.handler.delivering.view"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "what proves the receipt of a message is thrown away",
-        "oncewire.handler.answering.signals:_settle",
+        "oncewire.handler.receiving.signals:_settle",
         "if signed:\n"
         "    tx.keep_receipt(reference, StoredReceipt(message.header.message_id, context.now(), kept))",
         "if False:\n"
@@ -57,7 +57,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was filed under another id of its sender is forgotten",
-        "oncewire.handler.arriving.accepted_terms:_names",
+        "oncewire.handler.receiving.accepted_terms:_names",
         "return own if sender == own[0] else (sender,)",
         "return (sender,)",
         tests=(f"{_IDENTITY}::test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy",),
@@ -93,7 +93,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any signature is called verified",
-        "oncewire.handler.arriving.arrive:received_note",
+        "oncewire.handler.receiving.arrive:received_note",
         "final and is_verified(received, resolution.security)",
         "final and received.signed",
         tests=(f"{_VIEW}::test_a_signature_that_nobody_checked_is_not_called_verified",),
@@ -110,7 +110,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- whose word it is ---
     Mutant(
         "anybody is answered as the partner he names",
-        "oncewire.handler.answering.answer:answer_unread",
+        "oncewire.handler.sending.answer:answer_unread",
         "stranger = not is_authentic(context, agreement, source, received)",
         "stranger = False",
         tests=(
@@ -120,14 +120,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "anybody is told what was agreed",
-        "oncewire.handler.answering.answer:answer_unread",
+        "oncewire.handler.sending.answer:answer_unread",
         "stranger and by_terms",
         "False and by_terms",
-        tests=("tests/handler/answering/test_discreet.py::test_one_word_for_all_reasons",),
+        tests=("tests/handler/receiving/test_discreet.py::test_one_word_for_all_reasons",),
     ),
     Mutant(
         "whoever sends a recorded message again is known as its sender",
-        "oncewire.handler.arriving.accepted_terms:is_news",
+        "oncewire.handler.receiving.accepted_terms:is_news",
         "before != after",
         "before == before",
         tests=(f"{_FRESH}::test_a_message_shows_where_its_sender_is_and_its_copies_do_not",),
@@ -141,14 +141,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who proves himself is answered as a stranger",
-        "oncewire.handler.arriving.receive:_refuse",
+        "oncewire.handler.receiving.receive:_refuse",
         "answer_unread(context, fault, source, received)",
         "answer_unread(context, fault, source)",
         tests=(f"{_UNPROVEN}::test_who_proves_himself_is_told_what_is_wrong_in_signed_words",),
     ),
     Mutant(
         "anybody's fault ends a message",
-        "oncewire.handler.answering.signals:receive_fault",
+        "oncewire.handler.receiving.signals:receive_fault",
         "if agreement is None or not is_authentic(context, agreement, source):\n"
         "    claim = Claim('fault', f'SOAP:{fault.code}', f'unproven: {words_of(fault)}', stored.peer)\n"
         "    ignore(context, tx, claim, message_id)\n"
@@ -185,7 +185,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fetch the whole body for each acknowledgement",
-        "oncewire.handler.answering.signals:_is_proven",
+        "oncewire.handler.receiving.signals:_is_proven",
         "if sent is None or not sent.signed:\n"
         "    sent = read_stored(context.store.spool, parcel, context.limits)",
         "if sent is not acks:\n    sent = read_stored(context.store.spool, parcel, context.limits)",
@@ -217,7 +217,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whatever passes a hub settles its copy",
-        "oncewire.handler.arriving.receive:_take_for_others",
+        "oncewire.handler.receiving.receive:_take_for_others",
         "if is_authentic(context, resolution.agreement, source, received):\n"
         "    signals.settle_passing(context, tx, message, resolution, kept)",
         "if True:\n    signals.settle_passing(context, tx, message, resolution, kept)",
@@ -227,7 +227,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub answers for what anybody sends in a neighbour's name",
-        "oncewire.handler.arriving.receive:_take_for_others",
+        "oncewire.handler.receiving.receive:_take_for_others",
         "if resolution.agreement.partner.is_named_by(header.from_party) and (not is_answer(message)):\n"
         "    check_passing(context, received, resolution, source)",
         "if resolution.agreement.partner.is_named_by(header.from_party) and (not is_answer(message)):\n"
@@ -244,21 +244,21 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- the trace that is left ---
     Mutant(
         "what is ignored leaves no trace",
-        "oncewire.handler.answering.answer:ignore",
+        "oncewire.handler.sending.answer:ignore",
         "if not is_told(count):\n    return",
         "if count:\n    return",
         tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
     ),
     Mutant(
         "everything that is ignored is written down",
-        "oncewire.handler.answering.answer:ignore",
+        "oncewire.handler.sending.answer:ignore",
         "if not is_told(count):\n    return",
         "if False:\n    return",
         tests=(f"{_UNPROVEN}::test_the_trace_of_claims_is_bounded",),
     ),
     Mutant(
         "a refused signal is no part of the story of its message",
-        "oncewire.handler.arriving.receive:_journal_refused",
+        "oncewire.handler.receiving.receive:_journal_refused",
         "if about is not None and tx.outgoing(about) is not None:\n"
         "    word = word_for(known.kind)\n"
         "    claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)\n"
@@ -282,7 +282,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is counted has no bound",
-        "oncewire.handler.context:Tally.count",
+        "oncewire.handler.state:Tally.count",
         "name = ''",
         "pass",
         tests=("tests/handler/test_tally.py::test_there_is_a_bound",),

@@ -11,12 +11,12 @@ _BODY = "oncewire.transport.http.body"
 _CONNECTION = "oncewire.transport.http.connection"
 _POOL = "oncewire.transport.http.pool"
 _BUDGET = "oncewire.transport.budget"
-_INTAKE = "oncewire.handler.arriving.inbound"
-_INBOUND = "oncewire.handler.arriving.inbound"
-_EXPECTED = "oncewire.handler.arriving.inbound"
-_DOOR = "oncewire.handler.loop.door"
+_INTAKE = "oncewire.handler.receiving.inbound"
+_INBOUND = "oncewire.handler.receiving.inbound"
+_EXPECTED = "oncewire.handler.receiving.inbound"
+_DOOR = "oncewire.handler.runtime.door"
 _REFUSALS = "oncewire.handler.refusals"
-_RECEIVE = "oncewire.handler.arriving.receive"
+_RECEIVE = "oncewire.handler.receiving.receive"
 _SPOOL = "oncewire.store.spool"
 _LIMITS = "oncewire.wire.limits"
 _WRAPPING = "oncewire.wire.security.wrapping"
@@ -261,7 +261,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the loop waits for the disk of one who leaves",
-        "oncewire.handler.arriving.inbound:_Streaming.take",
+        "oncewire.handler.receiving.inbound:_Streaming.take",
         "await asyncio.shield(asyncio.to_thread(intake.abandon))",
         "intake.abandon()",
         tests=(f"{_SPOOLING}::test_nobody_waits_for_the_disk_of_one_who",),
@@ -283,20 +283,20 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "whom no agreement names is journaled",
         f"{_RECEIVE}:_journal_refused",
-        "if not _names_agreement(context, known) or not context.refusals.may_journal(now):\n    return",
-        "if not context.refusals.may_journal(now):\n    return",
+        "if not _names_agreement(context, known) or not context.state.refusals.may_journal(now):\n    return",
+        "if not context.state.refusals.may_journal(now):\n    return",
         tests=(
-            "tests/handler/arriving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
+            "tests/handler/receiving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
     ),
     Mutant(
         "refusals of strangers are counted nowhere",
         f"{_RECEIVE}:_journal_refused",
         "now = context.now()\n"
-        "context.refusals.count(code, source.address, error.problem, known.message_id, now)",
+        "context.state.refusals.count(code, source.address, error.problem, known.message_id, now)",
         "now = context.now()",
         tests=(
-            "tests/handler/arriving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
+            "tests/handler/receiving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
     ),
     Mutant(
@@ -344,11 +344,11 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a turn takes as long as its verbs like",
-        "oncewire.handler.loop.commit_loop:CommitLoop._works",
+        "oncewire.handler.runtime.commit_loop:CommitLoop._works",
         "monotonic() < began + seconds",
         "seconds > 0",
         tests=(
-            "tests/handler/loop/test_shell.py::test_a_turn_that_takes_long_lets_others_in_between",
+            "tests/handler/runtime/test_shell.py::test_a_turn_that_takes_long_lets_others_in_between",
         ),
     ),
     Mutant(
@@ -362,10 +362,12 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "read a long reply in the loop",
-        "oncewire.handler.arriving.inbound:hear",
-        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.moulds)",
-        "if parcel.body:\n    return heard(parcel, context.limits, context.moulds)",
-        tests=("tests/handler/arriving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
+        "oncewire.handler.receiving.inbound:hear",
+        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.caches.envelopes)",
+        "if parcel.body:\n    return heard(parcel, context.limits, context.caches.envelopes)",
+        tests=(
+            "tests/handler/receiving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",
+        ),
     ),
     Mutant(
         "keep the connections of whom we trust no more",

@@ -7,19 +7,19 @@ from tests.mutants.mutant import Mutant
 _NAMING = "tests/agreement/test_naming.py"
 _RULES = "tests/agreement/test_rules.py"
 _WAYS = "tests/entry/delivery/test_ways.py"
-_ACCEPTED_UNDER = "tests/handler/arriving/test_accepted_under.py"
+_ACCEPTED_UNDER = "tests/handler/receiving/test_accepted_under.py"
 _CLAIMS = "tests/handler/test_claims.py"
-_CLOCK = "tests/handler/upkeep/test_clock.py"
+_CLOCK = "tests/handler/runtime/test_clock.py"
 _HUB = "tests/handler/hub/test_hub.py"
 _MIDWAY = "tests/handler/hub/test_midway.py"
 _NOTICES = "tests/handler/delivering/test_notices.py"
 _ONWARD = "tests/handler/hub/test_onward.py"
-_OPERATE = "tests/handler/upkeep/test_operate.py"
-_ORIGINAL = "tests/handler/arriving/test_original.py"
+_OPERATE = "tests/handler/runtime/test_operate.py"
+_ORIGINAL = "tests/handler/receiving/test_original.py"
 _PAUSE = "tests/handler/test_pause.py"
 _RELAY = "tests/handler/hub/test_relay.py"
 _RESTART = "tests/handler/test_restart.py"
-_RETAIN = "tests/handler/upkeep/test_retain.py"
+_RETAIN = "tests/handler/runtime/test_retain.py"
 _SIGNED = "tests/handler/test_signed.py"
 _TRIALS = "tests/handler/test_trials.py"
 _STRANDED = "tests/handler/hub/test_stranded.py"
@@ -38,14 +38,14 @@ _LIMITS = "tests/wire/test_limits.py"
 FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what was let go on in a commit that failed waits for ever",
-        "oncewire.handler.engine:Engine.commit",
-        "context.timeline.undo()\nrecheck_waiting(context)",
-        "context.timeline.undo()\nnode.troubled |= dict.fromkeys(context.relieved, 0)",
+        "oncewire.handler.runtime.engine:Engine.commit",
+        "state.timeline.undo()\nrecheck_waiting(context)",
+        "state.timeline.undo()\nnode.troubled |= dict.fromkeys(state.relieved, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
     ),
     Mutant(
         "a channel that the operator paused has no incident",
-        "oncewire.handler.upkeep.operate:pause_channel",
+        "oncewire.handler.runtime.operate:pause_channel",
         "context.write(tx, [Note(Suspended(reason), channel=key)])\n"
         "open_incident(context, tx, Raise(f'paused by the operator: {reason}', channel=key))",
         "context.write(tx, [Note(Suspended(reason), channel=key)])",
@@ -54,15 +54,15 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what waited while a channel was paused waits on",
-        "oncewire.handler.upkeep.operate:resume_channel",
-        "context.admissions[key] = None",
+        "oncewire.handler.runtime.operate:resume_channel",
+        "context.state.admissions[key] = None",
         "pass",
         requirement="RTY-13",
         tests=(f"{_OPERATE}::test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed",),
     ),
     Mutant(
         "a pause that is lifted resends what goes to others",
-        "oncewire.handler.upkeep.operate:_lift_pause",
+        "oncewire.handler.runtime.operate:_lift_pause",
         "behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]",
         "behind = [kept for kept in map(tx.outgoing, due) if kept is not None]",
         requirement="RTY-8",
@@ -78,14 +78,14 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a failure that was settled by hand is told all the same",
-        "oncewire.handler.loop.offers:Telling._tell.turn",
-        "(yield (await self._shell.do('look', lambda: engine.owes(notice_id))))",
+        "oncewire.handler.runtime.offers:Telling._tell.turn",
+        "(yield (await self._loop.do('look', lambda: engine.owes(notice_id))))",
         "(yield True)",
         tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
     ),
     Mutant(
         "a hub that has a message is taken for the To Party",
-        "oncewire.handler.answering.signals:_learn_status",
+        "oncewire.handler.receiving.signals:_learn_status",
         "ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by='status', proof=proof)",
         "ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by='status')",
         requirement="HOP-9",
@@ -93,7 +93,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a DeliveryFailure behind another error loses its name",
-        "oncewire.handler.answering.signals:_told_together",
+        "oncewire.handler.receiving.signals:_told_together",
         "lead = next((error for error in fatal if error.code == 'DeliveryFailure'), fatal[0])",
         "lead = fatal[0]",
         requirement="HOP-9",
@@ -101,7 +101,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a report names the agreement that leads to its hub today",
-        "oncewire.handler.arriving.agreement_match:_completed",
+        "oncewire.handler.receiving.agreement_match:_completed",
         "ours = about.relayed_from is None",
         "ours = False",
         requirement="ERR-5",
@@ -111,7 +111,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an application is given trials",
-        "oncewire.handler.answering.signals:is_for_us",
+        "oncewire.handler.receiving.signals:is_for_us",
         "return kind is MessageKind.ERROR or is_trial(message_id)",
         "return kind is MessageKind.ERROR",
         tests=(f"{_TRIALS}::test_a_trial_is_delivered_and_reaches_no_application_and_no_count",),
@@ -125,7 +125,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.answering.signals:_receive_report",
+        "oncewire.handler.receiving.signals:_receive_report",
         "agreement = context.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(context, tx, stored)",
         "agreement = agreement_of_hop(context, tx, stored)",
         requirement="ERR-5",
@@ -135,7 +135,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a refused response settles what it refers to",
-        "oncewire.handler.arriving.receive:_settle_refused",
+        "oncewire.handler.receiving.receive:_settle_refused",
         "header = replace(message.header, ref_to_message_id=None)",
         "header = message.header",
         tests=(
@@ -152,7 +152,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub sends what it reported as failed",
-        "oncewire.handler.upkeep.operate:check_resumable",
+        "oncewire.handler.runtime.operate:check_resumable",
         "if stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL:\n"
         "    raise NotAllowed(f'the failure of {message_id} was reported to {stored.relayed_from}', remedy='its From Party decides whether to send it again')",
         "if False:\n"
@@ -164,7 +164,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was delivered may be resumed",
-        "oncewire.handler.upkeep.operate:check_resumable",
+        "oncewire.handler.runtime.operate:check_resumable",
         "if state is OutgoingState.DELIVERED and (not stands):\n"
         "    raise NotAllowed(f'message {message_id} was delivered: its receiver acknowledged it', remedy=f'a receiver that has it drops a copy under the same id; `oncewire ask {quote(message_id)}` asks whether it still has it. If it has lost it since, as when an older backup was restored there, or is to process the document once more, send the document as a new message')",
         "if False:\n"
@@ -173,7 +173,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub that sent a message on knows that it arrived",
-        "oncewire.handler.answering.signals:_learn_status",
+        "oncewire.handler.receiving.signals:_learn_status",
         "response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED)",
         "response.status is MessageStatus.NOT_RECOGNIZED",
         requirement="OPS-2",
@@ -181,7 +181,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a receiver says of an earlier message of the id settles the refused one",
-        "oncewire.handler.answering.signals:_learn_status",
+        "oncewire.handler.receiving.signals:_learn_status",
         "if is_id_taken(stored.outgoing.reason):\n"
         "    problem = 'it is about the earlier message of this id'",
         "if False:\n    problem = 'it is about the earlier message of this id'",
@@ -196,11 +196,11 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "self.attempts - self.attempts_lost + self.repeats",
         "self.attempts - self.attempts_lost",
         requirement="ERR-9",
-        tests=("tests/handler/arriving/test_original.py",),
+        tests=("tests/handler/receiving/test_original.py",),
     ),
     Mutant(
         "a copy that was certainly lost may have arrived",
-        "oncewire.handler.answering.signals:_is_passing",
+        "oncewire.handler.receiving.signals:_is_passing",
         "outgoing.copies",
         "outgoing.attempts",
         tests=(f"{_CLAIMS}::test_a_fault_ends_a_message_only_where_it_can_be_believed",),
@@ -212,20 +212,20 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "    with context.transition() as tx:\n"
         "        stored = tx.outgoing(message_id)\n"
         "except StoreDamaged:\n"
-        "    context.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    context.state.troubled[message_id] = now + LOOK_AGAIN\n"
         "    continue\n"
-        "context.stuck.discard(message_id)",
+        "context.state.stuck.discard(message_id)",
         "try:\n"
         "    with context.transition() as tx:\n"
         "        stored = tx.outgoing(message_id)\n"
         "except StoreDamaged:\n"
-        "    context.troubled[message_id] = now + LOOK_AGAIN\n"
+        "    context.state.troubled[message_id] = now + LOOK_AGAIN\n"
         "    continue",
         tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
     ),
     Mutant(
         "a reply that was damaged is believed",
-        "oncewire.handler.arriving.inbound:heard",
+        "oncewire.handler.receiving.inbound:heard",
         "if not is_intact(reply):\n"
         "    raise ReadFault((MimeProblem('the reply was damaged on its way'),))",
         "if reply is None:\n"
@@ -234,51 +234,51 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledgements that wait stay where they were when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "(due + by, sender, message_id)",
         "(due, sender, message_id)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the look at gaps stays where it was when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.gaps_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the sweep stays where it was when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.sweep_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "counts of refusals stay where they were when the time moves",
-        "oncewire.handler.context:HandlerContext.follow_clock",
+        "oncewire.handler.state:ProcessState.shift",
         "self.ticked_at += by\nself.refusals.shift(by)",
         "self.ticked_at += by",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "nobody wakes to write down what was refused",
-        "oncewire.handler.upkeep.retention:next_wake",
-        "if context.refusals.due_at is not None:\n    looks = min(looks, context.refusals.due_at)",
+        "oncewire.handler.runtime.retention:next_wake",
+        "if context.state.refusals.due_at is not None:\n    looks = min(looks, context.state.refusals.due_at)",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the rest of the answers waits for something else to happen",
-        "oncewire.handler.upkeep.retention:next_wake",
-        "if context.timeline.restless or context.repost_after is not None:\n    return now",
-        "if context.timeline.restless:\n    return now",
+        "oncewire.handler.runtime.retention:next_wake",
+        "if context.state.timeline.restless or context.state.repost_after is not None:\n    return now",
+        "if context.state.timeline.restless:\n    return now",
         requirement="STO-3",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
@@ -287,7 +287,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused message counts as one that arrived whole",
-        "oncewire.handler.arriving.accepted_terms:is_known",
+        "oncewire.handler.receiving.accepted_terms:is_known",
         "return stored.incoming.state is not IncomingState.REFUSED",
         "return True",
         tests=(
@@ -296,7 +296,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "anybody hears what became of a removed message",
-        "oncewire.handler.answering.signals:_status",
+        "oncewire.handler.receiving.signals:_status",
         "gone.sender in partner",
         "gone.sender is not None",
         requirement="OPS-2",
@@ -304,14 +304,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message may refer to what another partner was sent",
-        "oncewire.handler.arriving.agreement_match:check_reference",
+        "oncewire.handler.receiving.agreement_match:check_reference",
         "if sent is not None and is_receiver(agreement, sent):\n    return",
         "if sent is not None:\n    return",
         tests=(f"{_CLAIMS}::test_a_reference_to_what_another_partner_was_sent_is_unknown",),
     ),
     Mutant(
         "a request is closed while the application has it",
-        "oncewire.handler.arriving.reply:overdue",
+        "oncewire.handler.receiving.reply:overdue",
         "if request.stored.incoming.state is not IncomingState.HANDED_OVER:\n"
         "    _close(context, tx, request.stored, TIMEOUT_MESSAGE)",
         "_close(context, tx, request.stored, TIMEOUT_MESSAGE)",
@@ -322,7 +322,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a reply stays under way after its commit failed",
-        "oncewire.handler.engine:Engine.commit",
+        "oncewire.handler.runtime.engine:Engine.commit",
         "if isinstance(action, PostReply):\n"
         "    post = action.post\n"
         "elif isinstance(action, Relay):\n"
@@ -332,7 +332,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "anybody hears what became of a message",
-        "oncewire.handler.answering.signals:_status",
+        "oncewire.handler.receiving.signals:_status",
         "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id) if stored.facts.from_party in partner or stored.peer == peer_label(agreement)]",
         "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id)]",
         requirement="OPS-2",
@@ -340,14 +340,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an error about other content is the answer that is owed",
-        "oncewire.handler.arriving.arrive:Arriving._refused",
+        "oncewire.handler.receiving.arrive:Arriving._refused",
         "stored = replace(stored, answer=None)",
         "pass",
         tests=(f"{_CLAIMS}::test_an_error_about_other_content_is_not_the_answer_that_is_owed",),
     ),
     Mutant(
         "a refused number lets nothing go that waited for it",
-        "oncewire.handler.arriving.arrive:Arriving._refused",
+        "oncewire.handler.receiving.arrive:Arriving._refused",
         "follow(context, tx, judgement.channel, judgement.effects)\n"
         "self._release(judgement.channel, judgement.deliver)",
         "follow(context, tx, judgement.channel, judgement.effects)",
@@ -376,14 +376,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody wakes for an acknowledgement that found nothing to ride on",
-        "oncewire.handler.upkeep.retention:next_wake",
-        "if context.acks_waiting:\n    looks = min(looks, context.acks_waiting[0][0])",
+        "oncewire.handler.runtime.retention:next_wake",
+        "if context.state.acks_waiting:\n    looks = min(looks, context.state.acks_waiting[0][0])",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "what is sent to somebody else answers the request",
-        "oncewire.handler.arriving.reply:Request.is_answered_by",
+        "oncewire.handler.receiving.reply:Request.is_answered_by",
         "return peer_label(agreement_called(self.context, response.cpa_id)) == self.stored.peer",
         "return True",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
@@ -393,7 +393,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
 FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a hub's response stays under way after its commit failed",
-        "oncewire.handler.engine:Engine.commit",
+        "oncewire.handler.runtime.engine:Engine.commit",
         "if isinstance(action, Relay):\n    post = action.instead",
         "pass",
         tests=(f"{_RELAY}::test_a_response_that_a_hub_could_not_store_is_not_under_way",),
@@ -408,7 +408,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a next hop that says nothing has failed",
-        "oncewire.handler.arriving.receive:receive_onward",
+        "oncewire.handler.receiving.receive:receive_onward",
         "if ended.sent:\n    nothing_more(context, tx, post.message_id)\n    return",
         "pass",
         requirement="HOP-7",
@@ -451,7 +451,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a neighbour is not told of what it sent on",
-        "oncewire.handler.answering.signals:_status",
+        "oncewire.handler.receiving.signals:_status",
         "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id) if stored.facts.from_party in partner or stored.peer == peer_label(agreement)]",
         "found = [stored for stored in tx.incoming_by_id(request.ref_to_message_id) if stored.facts.from_party in partner]",
         requirement="OPS-2",
@@ -507,7 +507,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what lies behind a neighbour needs no certificate of its",
-        "oncewire.handler.arriving.receive:_take_for_others",
+        "oncewire.handler.receiving.receive:_take_for_others",
         '"A hub\'s part: pass it on, or store it and take over the duty to deliver."\n'
         "check_connection(context, resolution.agreement, source, resolution.accepted_at)",
         '"A hub\'s part: pass it on, or store it and take over the duty to deliver."',

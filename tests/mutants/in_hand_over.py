@@ -125,7 +125,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a person gave up is confirmed",
-        "oncewire.handler.arriving.release:_close",
+        "oncewire.handler.receiving.release:_close",
         "before.closed()",
         "replace(before, state=IncomingState.CONFIRMED, confirmed_at=context.now())",
         requirement="RM-2",
@@ -147,7 +147,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "offer a message that a person gave up",
-        "oncewire.handler.loop.offers:HandOver.end",
+        "oncewire.handler.runtime.offers:HandOver.end",
         "if over is not None:\n    over.set()",
         "if over is None:\n    return",
         tests=(
@@ -156,7 +156,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "give up what the application was never offered",
-        "oncewire.handler.arriving.release:give_up_received",
+        "oncewire.handler.receiving.release:give_up_received",
         "hopeless = [kept for kept in found if kept.incoming.state in _WAITING and (kept.incoming.hand_overs > 0 or not _reads(context, tx, kept))]",
         "hopeless = [kept for kept in found if kept.incoming.state in _WAITING]",
         tests=(f"{_GIVEN_UP}::test_what_the_application_was_never_offered_is_not_given_up",),

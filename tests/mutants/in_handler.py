@@ -6,9 +6,9 @@ from tests.mutants.mutant import Mutant
 
 _PROMISES = "tests/handler/test_promises_at_work.py"
 _EXCHANGE = "tests/handler/test_exchange.py"
-_BEST_EFFORT = "tests/handler/answering/test_best_effort_refused.py"
+_BEST_EFFORT = "tests/handler/receiving/test_best_effort_refused.py"
 _CLAIMS = "tests/handler/test_claims.py"
-_SIGNALS = "oncewire.handler.answering.signals"
+_SIGNALS = "oncewire.handler.receiving.signals"
 _ANSWERS = "oncewire.wire.answers"
 
 IN_HANDLER: tuple[Mutant, ...] = (
@@ -32,7 +32,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an acknowledgement means that the application has it",
-        "oncewire.handler.arriving.arrive:Arriving._first",
+        "oncewire.handler.receiving.arrive:Arriving._first",
         "old = release_old(context, tx, judgement.channel, judgement.deliver)",
         "old = release_old(context, tx, judgement.channel, judgement.deliver)\n"
         "if self.final and (not judgement.held):\n"
@@ -42,18 +42,18 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "transmit first, save when there is time",
-        "oncewire.handler.engine:Engine.commit",
+        "oncewire.handler.runtime.engine:Engine.commit",
         "if context.store.pending():\n    context.store.commit()",
-        "if context.store.pending() and (not context.actions):\n    context.store.commit()",
+        "if context.store.pending() and (not context.state.actions):\n    context.store.commit()",
         requirement="RM-11",
         tests=(f"{_EXCHANGE}::test_nothing_leaves_before_the_commit",),
     ),
     Mutant(
         "ids are remembered by the process alone",
-        "oncewire.handler.arriving.arrive:Arriving.take",
+        "oncewire.handler.receiving.arrive:Arriving.take",
         "known = known_as(self.tx, sender, self.agreement, message.header.message_id)",
         "known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n"
-        "if known is not None and known.incoming.received_at <= self.context.timeline._state.origin:\n"
+        "if known is not None and known.incoming.received_at <= self.context.state.timeline._state.origin:\n"
         "    known = None",
         requirement="DUP-1",
         tests=(f"{_PROMISES}::test_the_id_of_every_reliable_message_outlives_the_process",),
@@ -87,9 +87,9 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy is never answered",
-        "oncewire.handler.arriving.arrive:Arriving._copy",
+        "oncewire.handler.receiving.arrive:Arriving._copy",
         "return self._duplicate(known, owed, plan)",
-        "self._duplicate(known, owed, plan)\nself.context.actions.clear()\nreturn NOTHING",
+        "self._duplicate(known, owed, plan)\nself.context.state.actions.clear()\nreturn NOTHING",
         requirement="DUP-10",
         tests=(f"{_EXCHANGE}::test_the_acknowledgement_lost_k_times",),
     ),
@@ -138,12 +138,12 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is swept is as old as the message, not as its persistDuration",
-        "oncewire.handler.upkeep.retention:sweep",
+        "oncewire.handler.runtime.retention:sweep",
         "tx.sweep(now, BATCH)",
         "tx.sweep(now + 60 * MINUTE, BATCH)",
         requirement="STO-7",
         tests=(
-            "tests/handler/upkeep/test_retain.py::test_a_copy_one_microsecond_before_and_after_the_end",
+            "tests/handler/runtime/test_retain.py::test_a_copy_one_microsecond_before_and_after_the_end",
         ),
     ),
     Mutant(
@@ -152,7 +152,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "(ref_to, stored.peer)",
         "(key, stored.peer)",
         requirement="STO-9 DUP-6",
-        tests=("tests/store/test_outgoing.py", "tests/handler/arriving/test_reply.py"),
+        tests=("tests/store/test_outgoing.py", "tests/handler/receiving/test_reply.py"),
     ),
     Mutant(
         "the time of receipt is not told",
@@ -160,7 +160,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "received_at = found[0].incoming.received_at",
         "received_at = None",
         requirement="OPS-2",
-        tests=("tests/handler/arriving/test_conform.py::test_the_status_of_a_message_follows_it",),
+        tests=("tests/handler/receiving/test_conform.py::test_the_status_of_a_message_follows_it",),
     ),
     Mutant(
         "best effort is called delivered",
@@ -211,8 +211,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a retry overtakes its own slow attempt",
         "oncewire.handler.sending.transmit:transmit_due",
-        "free = [due_id for due_id in due if due_id not in context.in_flight and due_id not in context.stuck]",
-        "free = [due_id for due_id in due if due_id not in context.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.state.in_flight and due_id not in context.state.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.state.stuck]",
         requirement="RTY-1",
         tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
     ),
@@ -226,7 +226,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a garbage reply counts as sent",
-        "oncewire.handler.arriving.receive:receive_reply",
+        "oncewire.handler.receiving.receive:receive_reply",
         "failed",
         "ended",
         requirement="RTY-6",
@@ -234,7 +234,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an unsent answer counts as delivered",
-        "oncewire.handler.engine:Engine.answer_left",
+        "oncewire.handler.runtime.engine:Engine.answer_left",
         "if not sent or not answer.message_id:\n    return",
         "if not answer.message_id:\n    return",
         requirement="DUP-8",
@@ -242,7 +242,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an HTTP refusal counts as certain",
-        "oncewire.handler.handler:Handler._post",
+        "oncewire.handler.runtime.handler:Handler._post",
         "Transmission(post.message_id, post.attempt, sent=outcome.kind is OutcomeKind.SENT, certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None, reason=outcome.reason, retry_after=outcome.retry_after, address=post.address)",
         "Transmission(post.message_id, post.attempt, sent=outcome.kind is OutcomeKind.SENT, certain=outcome.kind is OutcomeKind.REFUSED, reason=outcome.reason, retry_after=outcome.retry_after, address=post.address)",
         requirement="ERR-9",
@@ -258,9 +258,9 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an attempt stays under way after its commit failed",
-        "oncewire.handler.engine:Engine.commit",
-        "context.in_flight.discard",
-        "context.in_flight.add",
+        "oncewire.handler.runtime.engine:Engine.commit",
+        "state.in_flight.discard",
+        "state.in_flight.add",
         requirement="RTY-18",
         tests=(f"{_CLAIMS}::test_an_attempt_whose_commit_failed_was_never_begun",),
     ),
@@ -283,8 +283,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody hears that a best-effort message was refused",
-        "oncewire.handler.failures:tell_failures",
-        "context.actions.append(Refused(notices.refusal_of(stored.outgoing)))\ncontinue",
+        "oncewire.handler.runtime.failures:tell_failures",
+        "context.state.actions.append(Refused(notices.refusal_of(stored.outgoing)))\ncontinue",
         "continue",
         requirement="ERR-2",
         tests=(f"{_BEST_EFFORT}::test_no_notice_is_owed_and_its_application_is_told_once",),

@@ -61,7 +61,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take an answer from behind a hub for a stranger's",
-        "oncewire.handler.arriving.agreement_match:_from_behind",
+        "oncewire.handler.receiving.agreement_match:_from_behind",
         "if agreement.via is None and about.relayed_from is None and (not beyond):\n"
         "    return None",
         "if True:\n    return None",
@@ -70,7 +70,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledge a copy of what was passed on",
-        "oncewire.handler.arriving.receive:_take_for_others",
+        "oncewire.handler.receiving.receive:_take_for_others",
         "passed = known is not None and known.passed_on",
         "passed = False",
         requirement="HOP-6",
@@ -78,7 +78,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "begin the next hop before the previous one is complete",
-        "oncewire.handler.arriving.arrive:Arriving._first",
+        "oncewire.handler.receiving.arrive:Arriving._first",
         "reply = None",
         "reply = None\n"
         "if answer is not None and (not self.final) and (not judgement.held) and self.ahead:\n"
@@ -88,7 +88,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let the acknowledgement of every intermediary through",
-        "oncewire.handler.arriving.receive:_take_for_others",
+        "oncewire.handler.receiving.receive:_take_for_others",
         "if asked is not None and _ends_here(message):\n    return NOTHING",
         "if False:\n    return NOTHING",
         requirement="HOP-12",
@@ -104,7 +104,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "give a stranded message up and tell nobody",
-        "oncewire.handler.engine:Engine.abandon",
+        "oncewire.handler.runtime.engine:Engine.abandon",
         "if not abandon_stranded(self.context, tx, message_id, by):\n"
         "    operate.abandon_message(self.context, tx, message_id, by)",
         "if True:\n    operate.abandon_message(self.context, tx, message_id, by)",
@@ -151,7 +151,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "wait at a hub for a receipt that nobody asked of the To Party",
-        "oncewire.handler.answering.signals:_settle",
+        "oncewire.handler.receiving.signals:_settle",
         "stored.relayed_from is not None and (proof is Proof.HOP or of_hop)",
         "stored.relayed_from is not None and proof is Proof.HOP",
         requirement="HOP-8 ACK-19",
@@ -183,7 +183,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let the To Party's word go back by today's agreements alone",
-        "oncewire.handler.arriving.receive:_take_for_others",
+        "oncewire.handler.receiving.receive:_take_for_others",
         "ahead = ahead or way_back(context, tx, message, asked)",
         "pass",
         requirement="HOP-5 RM-16",
@@ -211,11 +211,11 @@ IN_HUBS: tuple[Mutant, ...] = (
         "if asked is not None and message.kind is MessageKind.ERROR:\n"
         "    _owe(context, tx, message, route, parcel)\n"
         "else:\n"
-        "    context.actions.append(post)",
+        "    context.state.actions.append(post)",
         "if False:\n"
         "    _owe(context, tx, message, route, parcel)\n"
         "else:\n"
-        "    context.actions.append(post)",
+        "    context.state.actions.append(post)",
         requirement="HOP-9",
         tests=(_MIDWAY + "test_a_hub_on_the_way_of_a_notice_owes_it_too",),
     ),

@@ -14,7 +14,7 @@ _ALIKE = f"{_TESTS}::test_an_envelope_like_a_learned_one_is_read_alike"
 _KNOWN = "oncewire.wire.security.signature_template"
 _PATTERN = "oncewire.wire.templates.pattern"
 _SIGNED = "tests/wire/security/test_learned.py"
-_AT_WORK = "tests/handler/arriving/test_moulds_at_work.py"
+_AT_WORK = "tests/handler/receiving/test_moulds_at_work.py"
 
 IN_MOULDS: tuple[Mutant, ...] = (
     Mutant(
@@ -102,10 +102,10 @@ IN_MOULDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "strangers teach",
-        "oncewire.handler.arriving.receive:receive_message",
+        "oncewire.handler.receiving.receive:receive_message",
         "'Take one message that could be read.'\nmessage = received.message",
         "'Take one message that could be read.'\n"
-        "context.moulds.learn(received, 'anybody', context.limits)\n"
+        "context.caches.envelopes.learn(received, 'anybody', context.limits)\n"
         "message = received.message",
         tests=(f"{_AT_WORK}::test_a_stranger_teaches_nothing",),
     ),

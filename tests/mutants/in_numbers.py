@@ -272,7 +272,7 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message is resumed under a number that another has by now",
-        "oncewire.handler.upkeep.operate:resume_message",
+        "oncewire.handler.runtime.operate:resume_message",
         "_check_number(tx, stored.outgoing)",
         "None",
         requirement="SEQ-2",

@@ -118,27 +118,27 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the incident of a pause outlives it",
-        "oncewire.handler.upkeep.operate:_is_over",
+        "oncewire.handler.runtime.operate:_is_over",
         "return receiver is None or receiver.paused_until <= context.now()",
         "return receiver is None",
         tests=(f"{_ENDS}::test_the_incident_of_a_pause_ends_with_it",),
     ),
     Mutant(
         "a disk is called free because a row could be kept",
-        "oncewire.handler.loop.joining:OutageIncident.run",
+        "oncewire.handler.runtime.joining:OutageIncident.run",
         "await asyncio.to_thread(self._works)\n"
         "if came == self._came:\n"
-        "    await self._operate(partial(Engine.resume, channel=self._channel))\n"
+        "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
         "    self._open = came != self._came",
         "if came == self._came:\n"
-        "    await self._operate(partial(Engine.resume, channel=self._channel))\n"
+        "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
         "    self._open = came != self._came",
         tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
     ),
     Mutant(
         "a full disk that a run left open is nobody's",
-        "oncewire.handler.loop.joining:OutageIncident.run",
-        "self._open = await self._operate(lambda engine: engine.is_called(self._channel))",
+        "oncewire.handler.runtime.joining:OutageIncident.run",
+        "self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))",
         "self._open = False",
         tests=(
             f"{_FULL}::test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start",
@@ -146,7 +146,7 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a damaged database is waited for",
-        "oncewire.handler.arriving.release:call_operator",
+        "oncewire.handler.receiving.release:call_operator",
         "waits = isinstance(problem, StoreFull | StoreGone) and (not isinstance(problem, StoreCorrupt))",
         "waits = isinstance(problem, StoreFull | StoreGone)",
         tests=(f"{_ENDS}::test_troubles_of_the_store_that_end_in_another_way_are_told_apart",),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CARRIER = "tests/handler/loop/test_carrier.py"
+_CARRIER = "tests/handler/runtime/test_carrier.py"
 _STREAMS = "tests/handler/test_streams.py"
 _NAMES = "tests/message/test_file_name.py"
 _WAYS = "tests/entry/delivery/test_ways.py"
@@ -21,21 +21,21 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what stands around a file is sent unchecked",
-        "oncewire.handler.sealing.content_digest:check_kept",
+        "oncewire.handler.content_digest:check_kept",
         "if parcel != with_pieces_digest(parcel):\n    raise changed(message_id)",
         "if not parcel.body:\n    raise changed(message_id)",
         tests=(f"{_STREAMS}::test_pieces_that_have_changed_are_not_sent",),
     ),
     Mutant(
         "a body of pieces goes out with the digest of its pieces",
-        "oncewire.handler.loop.carrier:check_files",
+        "oncewire.handler.runtime.carrier:check_files",
         "return parcel if body is None else with_body_digest(parcel, body.digest())",
         "return parcel",
         tests=(f"{_STREAMS}::test_a_body_of_pieces_is_sent_with_the_digest_of_the_whole",),
     ),
     Mutant(
         "a file is closed while a thread reads it",
-        "oncewire.handler.loop.carrier:Carrier._chunks",
+        "oncewire.handler.runtime.carrier:Carrier._chunks",
         "try:\n"
         "    while (chunk := (await ahead.next())):\n"
         "        self._note(message_id, len(chunk))\n"
@@ -54,7 +54,7 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whoever stops waiting for a piece takes the thread for stopped too",
-        "oncewire.handler.loop.carrier:_ReadAhead.next",
+        "oncewire.handler.runtime.carrier:_ReadAhead.next",
         "await asyncio.shield(self._reading)",
         "await self._reading",
         tests=(
@@ -87,7 +87,7 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what waits for its number loses its document",
-        "oncewire.handler.sealing.seal:build_numbered",
+        "oncewire.handler.sending.seal:build_numbered",
         "message = drafted(parcel, received.message)",
         "message = received.message",
         tests=(f"{_STREAMS}::test_what_waits_for_its_number_waits_as_a_file",),

@@ -5,22 +5,22 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _SYNC = "oncewire.protocol.synchronous"
-_ANSWER = "oncewire.handler.answering.answer"
+_ANSWER = "oncewire.handler.sending.answer"
 
 _MODES = "tests/handler/test_sync_modes.py"
-_HAND_OVER = "tests/handler/loop/test_hand_over.py"
-_REPLY = "tests/handler/arriving/test_reply.py"
+_HAND_OVER = "tests/handler/runtime/test_hand_over.py"
+_REPLY = "tests/handler/receiving/test_reply.py"
 _BUNDLING = "tests/handler/test_bundling.py"
 _WARNINGS = "tests/handler/test_warnings.py"
 _HUB = "tests/handler/hub/test_hub.py"
-_ORIGINAL = "tests/handler/arriving/test_original.py"
+_ORIGINAL = "tests/handler/receiving/test_original.py"
 _WORK = "tests/handler/test_agreement_at_work.py"
 _HEADERS = "tests/handler/test_headers_on_the_wire.py"
 
 IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "a copy of a request answers for every response that it ever had",
-        "oncewire.handler.arriving.reply:was_given",
+        "oncewire.handler.receiving.reply:was_given",
         "_carried(context, tx, stored.answer)",
         "tx.responses_to(stored.incoming.message_id, stored.peer)",
         requirement="DUP-5 SYNC-8",
@@ -30,7 +30,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the response beside an acknowledgement is not counted as given again",
-        "oncewire.handler.arriving.reply:_carried",
+        "oncewire.handler.receiving.reply:_carried",
         "ids = [received.message.header.message_id for received in both]",
         "ids = []",
         requirement="DUP-5 SYNC-8",
@@ -72,9 +72,9 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the wish for a synchronous reply stays out of the header",
-        "oncewire.handler.sending.submit:_quality",
-        "{'time_to_live': None if lifetime is None else now + lifetime, 'semantics': DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT, 'duplicate_elimination': at_most_once or once, 'delivery_receipt_requested': terms.ack_requested if wants_receipt else None, 'sync_reply': terms.sync_mode if asks_sync else None}",
-        "{'time_to_live': None if lifetime is None else now + lifetime, 'semantics': DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT, 'duplicate_elimination': at_most_once or once, 'delivery_receipt_requested': terms.ack_requested if wants_receipt else None, 'sync_reply': None}",
+        "oncewire.handler.sending.submit:_compose",
+        "terms.sync_mode if asks_sync else None",
+        "None",
         requirement="SYNC-9",
         tests=(f"{_HEADERS}::test_the_children_of_the_header_stand_in_their_order",),
     ),
@@ -85,7 +85,7 @@ IN_SYNC: tuple[Mutant, ...] = (
         "SyncPlan(SyncReplyMode.NONE)",
         requirement="SYNC-10",
         tests=(
-            "tests/handler/arriving/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
+            "tests/handler/receiving/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
         ),
     ),
     Mutant(
@@ -95,7 +95,7 @@ IN_SYNC: tuple[Mutant, ...] = (
         "pass",
         requirement="TRN-5",
         tests=(
-            "tests/handler/arriving/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
+            "tests/handler/receiving/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
         ),
     ),
     Mutant(
@@ -163,7 +163,7 @@ IN_SYNC: tuple[Mutant, ...] = (
         "if source.can_answer:\n    return Answer(200, answer.parcel)",
         requirement="TRN-1 TRN-2",
         tests=(
-            "tests/handler/answering/test_signals_on_the_wire.py::test_the_response_to_a_post_is_empty",
+            "tests/handler/receiving/test_signals_on_the_wire.py::test_the_response_to_a_post_is_empty",
         ),
     ),
     Mutant(
@@ -178,7 +178,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a refused request is offered again although nobody waits for its response",
-        "oncewire.handler.engine:Engine.still_offered",
+        "oncewire.handler.runtime.engine:Engine.still_offered",
         "return not close_if_alone(self.context, tx, stored)",
         "return True",
         requirement="SYNC-18",
@@ -196,7 +196,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "messages are handed over before the application is called with them",
-        "oncewire.handler.loop.offers:HandOver._take",
+        "oncewire.handler.runtime.offers:HandOver._take",
         "engine.hand_over(places, ENDLESS, one_by_one=True)",
         "engine.hand_over(places + 8, ENDLESS, one_by_one=True)",
         requirement="SYNC-18",

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CLOCK = "tests/handler/upkeep/test_clock.py"
-_RETAIN = "tests/handler/upkeep/test_retain.py"
+_CLOCK = "tests/handler/runtime/test_clock.py"
+_RETAIN = "tests/handler/runtime/test_retain.py"
 _PAUSE = "tests/handler/test_pause.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 
@@ -24,7 +24,7 @@ IN_TIME: tuple[Mutant, ...] = (
         "timers stay where they were when the time moves",
         "oncewire.handler.context:HandlerContext.follow_clock",
         '"Take the machine\'s clock for the time from here on; returns by how much that moved it.\\n\\n        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are\\n        instants of UTC and stay where they are (DRV-8).\\n        "\n'
-        "tx.shift_timers(self.timeline.ahead)",
+        "tx.shift_timers(self.state.timeline.ahead)",
         '"Take the machine\'s clock for the time from here on; returns by how much that moved it.\\n\\n        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are\\n        instants of UTC and stay where they are (DRV-8).\\n        "',
         requirement="RTY-2",
         tests=(f"{_CLOCK}::test_a_small_step_is_followed",),
@@ -32,18 +32,18 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "what is due expires although the time is in doubt",
         "oncewire.handler.sending.transmit:expire_due",
-        "expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.stuck))",
-        "expired = tx.expired(context.now(), BATCH + len(context.stuck))",
+        "expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.state.stuck))",
+        "expired = tx.expired(context.now(), BATCH + len(context.state.stuck))",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_no_verdict_of_expiry_while_the_clock_is_in_doubt",),
     ),
     Mutant(
         "retention goes on although the time is in doubt",
-        "oncewire.handler.engine:Engine._retain",
-        "if not context.in_doubt and context.now() >= context.sweep_due_at:\n"
+        "oncewire.handler.runtime.engine:Engine._retain",
+        "if not context.in_doubt and context.now() >= context.state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
-        "if context.now() >= context.sweep_due_at:\n"
+        "if context.now() >= context.state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
         requirement="STO-7",
@@ -51,7 +51,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a start gives answers up although the time is in doubt",
-        "oncewire.handler.upkeep.retention:end_all_answers",
+        "oncewire.handler.runtime.retention:end_all_answers",
         "while not context.in_doubt and end_answers(context, tx) == BATCH:\n    pass",
         "while end_answers(context, tx) == BATCH:\n    pass",
         requirement="STO-7",
@@ -59,7 +59,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a gap is given up although the time is in doubt",
-        "oncewire.handler.arriving.release:give_up_gaps",
+        "oncewire.handler.receiving.release:give_up_gaps",
         "if context.in_doubt:\n    return",
         "pass",
         requirement="SW-10",
@@ -67,7 +67,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a document is given up although the time is in doubt",
-        "oncewire.handler.engine:Engine.tick",
+        "oncewire.handler.runtime.engine:Engine.tick",
         "if looks_at_gaps and (not context.in_doubt):\n    give_up_incomplete(context)",
         "if looks_at_gaps:\n    give_up_incomplete(context)",
         requirement="BIG-6",
@@ -93,7 +93,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any incident of a stream is the clock's",
-        "oncewire.handler.upkeep.retention:begin_clock",
+        "oncewire.handler.runtime.retention:begin_clock",
         "told = any((incident.message_id is None and incident.channel is None for incident in reader.incidents()))",
         "told = any((incident.message_id is None for incident in reader.incidents()))",
         tests=(f"{_CLOCK}::test_an_incident_of_something_else_is_not_taken_for_the_clocks",),
@@ -109,8 +109,8 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a lifetime counts from the last timestamp",
         "oncewire.handler.sending.submit:_compose",
-        "_quality(submission, terms, now, at_most_once=once)",
-        "_quality(submission, terms, stamp, at_most_once=once)",
+        "now + lifetime",
+        "stamp + lifetime",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with",),
     ),
@@ -156,7 +156,7 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "what an undone step decided leaves all the same",
         "oncewire.handler.context:HandlerContext.transition",
-        "del self.actions[kept:], self.status_questions[questions:]",
+        "del state.actions[kept:], state.status_questions[questions:]",
         "pass",
         requirement="RM-11",
         tests=(f"{_TROUBLE}::test_what_an_undone_step_decided_does_not_leave",),

@@ -32,8 +32,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a transport that is left for one partner is left for all",
         "oncewire.handler.perform:way_to",
-        "left = frozenset((name for name in terms.transports if (stored.peer, name) in context.left))",
-        "left = frozenset((name for name in terms.transports if any((name == left for _, left in context.left))))",
+        "left = frozenset((name for name in terms.transports if (stored.peer, name) in context.state.left))",
+        "left = frozenset((name for name in terms.transports if any((name == left for _, left in context.state.left))))",
         requirement="RTY-15",
         tests=(
             (
@@ -176,7 +176,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "a transport that was left is never taken again",
         "oncewire.handler.sending.transmit:take_again",
         "'A probe got through, or an operator says that it would.'\n"
-        "context.left.discard((way.peer, way.transport))",
+        "context.state.left.discard((way.peer, way.transport))",
         "'A probe got through, or an operator says that it would.'",
         requirement="RTY-15",
         tests=(_THERE_AND_BACK,),
@@ -225,9 +225,9 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a restart forgets what the broker was trusted with",
-        "oncewire.handler.engine:Engine.start",
-        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
-        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "oncewire.handler.runtime.engine:Engine.start",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
+        "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         requirement="RM-7",
         tests=(_AWAY,),
     ),
@@ -266,7 +266,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an envelope of S/MIME is opened whatever its part says",
-        "oncewire.handler.sealing.encryption:_opened",
+        "oncewire.handler.encryption:_opened",
         "closed = smime.is_enveloped(payload.media_type) if enveloped else _MARK in data[:_HEAD]",
         "closed, enveloped = (True, smime.is_enveloped(payload.media_type))",
         requirement="TRN-3",
@@ -327,7 +327,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "what was given to a broker before a restart is called not delivered",
         "oncewire.handler.sending.transmit:transmission_over",
-        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain and ended.message_id not in context.taken_up, reason=ended.reason)",
+        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain and ended.message_id not in context.state.taken_up, reason=ended.reason)",
         "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain, reason=ended.reason)",
         requirement="ERR-9",
         tests=(
@@ -337,7 +337,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a broker is given a message whose time is over",
         "oncewire.handler.perform:_post",
-        "begin_within = _time_to_begin(context, outgoing, terms)",
+        "begin_within = time_left - min(SECOND, time_left // 10)",
         "begin_within = None",
         requirement="RTY-17 ERR-9",
         tests=(

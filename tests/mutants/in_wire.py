@@ -10,7 +10,7 @@ _MS09X = "oncewire.wire.drafts.ms09x"
 _BLOCKS = "oncewire.wire.drafts.blocks"
 _NAMES = "oncewire.wire.drafts.blocks"
 
-_SIGNALS = "tests/handler/answering/test_signals_on_the_wire.py"
+_SIGNALS = "tests/handler/receiving/test_signals_on_the_wire.py"
 _HEADERS = "tests/handler/test_headers_on_the_wire.py"
 
 IN_WIRE: tuple[Mutant, ...] = (
@@ -76,7 +76,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an acknowledgement that no agreement covers is answered with an error",
-        "oncewire.handler.arriving.receive:_refuse",
+        "oncewire.handler.receiving.receive:_refuse",
         "message.kind in ANSWERS",
         "message.kind is MessageKind.ERROR",
         requirement="ACK-9",
@@ -110,7 +110,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only an Acknowledgment element acknowledges",
-        "oncewire.handler.answering.signals:_acknowledged",
+        "oncewire.handler.receiving.signals:_acknowledged",
         "if message.header.ref_to_message_id is not None:\n"
         "    references.append(message.header.ref_to_message_id)",
         "if message.acknowledgments:\n    references.append(message.header.ref_to_message_id)",

@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant
 SEEDS = 2_000
 
 _ACKNOWLEDGING = "oncewire.protocol.receiver"
-_REPLY = "oncewire.handler.arriving.reply"
+_REPLY = "oncewire.handler.receiving.reply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "        _close(context, tx, stored, _GONE)\n"
         "    elif _ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
-        "        heapq.heappush(context.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
+        "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
         "for stored in tx.ready(FOR_EVER, limit):\n"
         "    try:\n"
         "        terms = context.terms_of(tx, stored.incoming.terms_id)\n"
@@ -116,7 +116,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "        _close(context, tx, stored, _GONE)\n"
         "    elif _ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
-        "        heapq.heappush(context.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
+        "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
     ),
     PutBack.change(
         "B11 a closed request leaves a gap",
@@ -135,7 +135,7 @@ PUT_BACK: tuple[PutBack, ...] = (
     ),
     PutBack.change(
         "B14 a hub without a key raises",
-        "oncewire.handler.arriving.agreement_match:check_signing",
+        "oncewire.handler.receiving.agreement_match:check_signing",
         "if owed.signed and context.keys is None:\n"
         "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
         "if False:\n"
@@ -143,7 +143,7 @@ PUT_BACK: tuple[PutBack, ...] = (
     ),
     PutBack.change(
         "B15 a warning is dropped where no acknowledgement is owed",
-        "oncewire.handler.arriving.arrive:Arriving._answer_at_once",
+        "oncewire.handler.receiving.arrive:Arriving._answer_at_once",
         "told = self.resolution.warnings",
         "told: tuple[Error, ...] = ()",
     ),

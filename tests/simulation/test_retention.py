@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.handler.sealing import seal
-from oncewire.handler.upkeep import retention
+from oncewire.handler.runtime import retention
+from oncewire.handler.sending import seal
 from oncewire.journal.check import check_journal
 from oncewire.lab.simulation.network import Network, Options
 from oncewire.lab.simulation.run import Simulation

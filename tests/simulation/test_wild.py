@@ -147,7 +147,7 @@ def test_wild_worlds_at_length(first: int) -> None:
 def test_a_sender_that_is_deaf_to_its_partner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown is an honest outcome; that the partner's word came and was ignored shows more."""
     monkeypatch.setattr(
-        "oncewire.handler.arriving.agreement_match.place_as_answer", lambda *_: None
+        "oncewire.handler.receiving.agreement_match.place_as_answer", lambda *_: None
     )
     assert "deaf" in {one.kind for one in run_seed(85).violations}
 
@@ -264,7 +264,7 @@ def _brings_something_new(plan: Plan, happened: Counter[str]) -> bool:
 
 def test_a_world_shrinks_to_what_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Applications that never hear of a failure are found, and little is left of their world."""
-    monkeypatch.setattr("oncewire.handler.engine.Engine.notices", lambda self, limit: [])
+    monkeypatch.setattr("oncewire.handler.runtime.engine.Engine.notices", lambda self, limit: [])
     broken = next(result for seed in range(1, 200) if (result := run_seed(seed)).violations)
     plan = draw(broken.plan.seed)
     small = shrink(plan, broken.violations[:1])

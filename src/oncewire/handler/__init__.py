@@ -1,1 +1,3 @@
-"""Who does it: a synchronous engine over the pure protocol, and its asyncio shell."""
+"""The engine over the pure protocol: what is sent, received, delivered and passed on, and the loop
+that runs it. The modules beside the folders are what all of them share.
+"""

@@ -5,38 +5,32 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
-from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.agreement.toml.writer import write_whole
 from oncewire.errors import StoreDamaged, StoreFull, StoreGone
-from oncewire.handler.actions import Action, Post
-from oncewire.handler.refusals import Refusals
-from oncewire.handler.spool_reading import Proofs, ReadingRoom
+from oncewire.handler.actions import Post
+from oncewire.handler.spool_reading import Proofs
+from oncewire.handler.state import IN_FLIGHT_MAX, Caches, ProcessState
 from oncewire.handler.world import Timeline, World
 from oncewire.journal.row import Row
-from oncewire.message.envelope import Message
-from oncewire.message.instant import HOUR, MINUTE, Duration, Instant, seconds
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Kind, write_terms
-from oncewire.protocol.terms import OnExhausted, Terms
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.security.algorithms import SigningKey
-from oncewire.wire.security.signature_template import SignatureTemplateCache
-from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # Keys: what this handler signs and decrypts with. They arrive here and are never logged.
 
@@ -51,9 +45,8 @@ class Keys:
 
 # Named points at which a test may kill the process, to see what a crash there leaves.
 #
-# In production nobody is set to be killed and `reach` does nothing. A test names a point and a
-# count; when the point is reached for that time, the process leaves a mark and dies as by `kill
-# -9`: no clean-up, no flush, no goodbye.
+# A test names a point and a count; when the point is reached for that time, the process leaves a
+# mark and dies as by `kill -9`. In production no point is named and `reach` does nothing.
 
 
 POINTS = (
@@ -104,7 +97,7 @@ class KillPoints:
             raise ValueError(f"there is no kill point {point!r}")
         self._point, self._count, self._mark = point, count, mark
         self._reached: Counter[str] = Counter()
-        # Whether there is one at all: in production nobody need name the points.
+        # Whether a point is named at all; if not, the caller need not reach any.
         self.armed = bool(point)
 
     @classmethod
@@ -125,117 +118,11 @@ class KillPoints:
 
 
 NOWHERE = KillPoints()
-"""Of those whom no test kills."""
-
-
-# Tally: how often things happened that anybody can make happen, within a bound.
-
-
-KEYS_MAX = 4096
-"""Things counted apart; beyond that they are counted together."""
-
-FORGOTTEN_AFTER: Duration = HOUR
-"""What has not happened for so long makes room for something else."""
-
-LOOKED_THROUGH_EACH: Duration = MINUTE
-"""How often at most: whoever fills the table must not make every call look through it."""
-
-
-class Tally:
-    """Counts by name. Whoever writes a line for every power of two writes few lines, however
-    often somebody makes a thing happen."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, Instant]] = {}
-        self._forgotten_at: Instant = 0
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def count(self, name: str, now: Instant) -> int:
-        """One more; how many there are of that name now."""
-        if name not in self._counts and len(self._counts) >= KEYS_MAX:
-            self._forget(now)
-        if name not in self._counts and len(self._counts) >= KEYS_MAX:
-            name = ""
-        counted = self._counts.get(name, (0, now))[0] + 1
-        self._counts[name] = counted, now
-        return counted
-
-    def _forget(self, now: Instant) -> None:
-        if self._forgotten_at and now - self._forgotten_at < LOOKED_THROUGH_EACH:
-            return
-        self._forgotten_at = now
-        kept = self._counts.items()
-        self._counts = {
-            name: (counted, at) for name, (counted, at) in kept if now - at < FORGOTTEN_AFTER
-        }
-
-
-def is_told(count: int) -> bool:
-    """Whether this one is told of: the first, the second, the fourth, ..."""
-    return count & (count - 1) == 0
-
-
-# Trial: what a handler notes of a message of its own that only tries an agreement out.
-
-
-TRIAL_PAUSE = seconds(3)
-"""Between two attempts of a trial: somebody waits for it."""
-
-
-@dataclass(slots=True)
-class Trial:
-    """One trial under way; what is noted of it is gone with the process."""
-
-    # How many of its acknowledgements are to be taken for lost.
-    lose: int = 0
-    # MessageIds of the acknowledgements that came, in order, those that were lost too.
-    heard: list[str] = field(default_factory=list)
-
-    def overlooks(self, message: Message) -> bool:
-        """Note an answer; whether it is to be taken for lost."""
-        self.heard.append(message.header.message_id)
-        lost = self.lose > 0
-        self.lose -= lost
-        return lost
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """One thing that was tried with a partner, and how it went.
-
-    `what`: what was tried.
-    `works`: whether it works; None: it could not be tried.
-    `finding`: in words.
-    """
-
-    what: str
-    works: bool | None
-    finding: str
-
-
-def trial_terms(terms: Terms) -> Terms:
-    """The terms of a trial: repeated within seconds, and given up by itself."""
-    hasty = replace(
-        terms,
-        timeout=TRIAL_PAUSE,
-        retry_interval=TRIAL_PAUSE,
-        retries=4,
-        on_exhausted=OnExhausted.FAIL_MESSAGE,
-    )
-    return hasty if hasty.longest_retry < terms.persist_duration else terms
+"""No kill point: in production."""
 
 
 BODY_MAX = 16 * 1024**3
 """The largest body taken unless the configuration says otherwise."""
-
-
-IN_FLIGHT_MAX = 256
-"""Transmissions under way at once; the rest wait their turn without a timer running."""
-
-NEVER: Instant = 2**62
-"""Later than anything that is due."""
 
 
 def _agreement_id(text: str) -> str:
@@ -243,7 +130,11 @@ def _agreement_id(text: str) -> str:
 
 
 class HandlerContext:
-    """One handler's tools: its store, its agreements, its world, and its released actions."""
+    """What every verb works with, and does not change: store, agreements, keys, limits, world.
+
+    Another process of the same party on the same database needs the same `name`, `store`,
+    `agreements`, `keys`, `limits` and `body_max`; `boot` and everything after it are its own.
+    """
 
     def __init__(
         self,
@@ -259,153 +150,28 @@ class HandlerContext:
     ) -> None:
         self.name = name
         self.store = store
+        # Replaced when the party's folder is read again.
         self.agreements = agreements
+        self.keys = keys
         self.world = world
         machine = world.machine()
         self.boot = f"{machine}.{world.new_id()}" if machine else world.new_id()
-        self.keys = keys
         self.limits = limits
         self.body_max = body_max
         # Nothing can be sent from here: what is submitted is due when a handler runs.
         self.at_rest = at_rest
-        # It is called, so a connection can wait for what it says; one that comes may come late.
+        # The application is called, so a connection can wait for its response.
         self.application_called = False
-        # Requests, by sender and MessageId, whose connection waits for their response now.
-        self.replying: Collection[tuple[str, str]] = ()
-        # The same at a hub, whose next hop gives the reply.
-        self.relaying: Collection[tuple[str, str]] = ()
-        # A digest of thirty values is not made anew for every message.
-        self._terms_ids: dict[Terms, str] = {}
-        # Nor is an agreement written down for every message, or read again.
-        self._written: dict[int, tuple[Agreement, str, str]] = {}
-        self._kept: dict[str, Agreement] = {}
-        # Collected by transitions, given out by the commit.
-        self.actions: list[Action] = []
-        # Messages whose fate is to be asked of their receiver (C37).
-        self.status_questions: list[str] = []
-        # Messages that failed, whose From Parties are to be told with the next commit.
-        self.failed: list[str] = []
-        # Acknowledgements that wait for a response to ride on, the earliest due first.
-        self.acks_waiting: list[tuple[Instant, str, str]] = []
-        # When held messages are looked at next.
-        self.gaps_due_at: Instant = 0
-        # When messages that nobody needs any more are looked for, and then their files.
-        self.sweep_due_at: Instant = NEVER
-        self.clean_due_at: Instant = NEVER
-        # The row after which answers of an earlier run are still to be posted.
-        self.repost_after: int | None = None
-        # Files that were put into the spool by transitions that are not committed yet.
-        self.spooled: list[str] = []
-        # Pings that left and were not answered yet, by their MessageId.
-        self.pings: set[str] = set()
-        # Messages that a transport answers for and was asked about again after a restart.
-        self.taken_up: set[str] = set()
-        # Messages whose transmission is under way in this process.
-        self.in_flight: set[str] = set()
         # Where a test wants this process to die; nowhere, unless its handler says so.
-        self.kill = KillPoints()
-        # Channels that may have a place for a message that waits, in the order they were named.
-        self.admissions: dict[str, None] = {}
-        # Messages that have an incident, and when each is looked at again; 0: it may go on now.
-        self.troubled: dict[str, Instant] = {}
-        # Those whose trouble ended since the last commit.
-        self.relieved: list[str] = []
-        # Those of them that not even a timer could be set for.
-        self.stuck: set[str] = set()
-        # When the timers were served last.
-        self.ticked_at: Instant = 0
-        self.timeline = Timeline(world)
-        # The instant of the transition that is open, on both clocks.
-        self._moment: tuple[Instant, Duration] | None = None
-
-    @cached_property
-    def asked(self) -> set[tuple[str, str]]:
-        """Messages unknown here that a partner was asked for, by its CPAId and their MessageId."""
-        return set()
-
-    @cached_property
-    def part_went(self) -> set[str]:
-        """Channels on which a part of a document was the last to enter: what is whole goes next."""
-        return set()
-
-    @cached_property
-    def releasing(self) -> dict[str, None]:
-        """Documents that no window holds back, and that may have room for another part."""
-        return {}
-
-    @cached_property
-    def parts_ended(self) -> list[str]:
-        """Parts of documents of ours that ended; what that means is decided before the commit."""
-        return []
-
-    @cached_property
-    def compressed(self) -> dict[tuple[object, ...], list[Any]]:
-        """Documents that were compressed in a thread and wait for the turn that takes them, by
-        `documents.splitting.compressed_key`."""
-        return {}
-
-    @cached_property
-    def joining(self) -> dict[tuple[str, str], tuple[str | None, int]]:
-        """Documents that are put together now: their channel and their place in its order."""
-        return {}
-
-    @cached_property
-    def ignored(self) -> Tally:
-        """Signals that changed nothing, by the message they are about."""
-        return Tally()
-
-    @cached_property
-    def left(self) -> set[tuple[str, str]]:
-        """Transports that messages have left, with the receiver's label before each, until a
-        probe gets through."""
-        return set()
-
-    @cached_property
-    def trials(self) -> dict[str, Trial]:
-        """Trials of ours that somebody waits for, by their MessageId."""
-        return {}
-
-    @cached_property
-    def _fresh(self) -> deque[str]:
-        """MessageIds made ahead."""
-        return deque()
-
-    @cached_property
-    def unaddressed(self) -> dict[str, str]:
-        """Partners to whom something could not be said for want of an address, and what it was,
-        until the operator is called."""
-        return {}
-
-    @cached_property
-    def refusals(self) -> Refusals:
-        """What strangers sent and nobody took, until it is written down."""
-        return Refusals()
-
-    @cached_property
-    def reading_room(self) -> ReadingRoom:
-        """Where bodies are read that would keep the others waiting."""
-        return ReadingRoom()
-
-    @cached_property
-    def proofs(self) -> Proofs:
-        """Which files of the spool are still what they were."""
-        return Proofs(self.store.spool)
-
-    @cached_property
-    def moulds(self) -> EnvelopeTemplates:
-        """What was learned of the headers that partners sent, and how often it helped."""
-        return EnvelopeTemplates()
-
-    @cached_property
-    def learned(self) -> SignatureTemplateCache:
-        """What was learned of signatures, partners' and our own."""
-        return SignatureTemplateCache()
+        self.kill = NOWHERE
+        self.state = ProcessState(Timeline(world), Proofs(store.spool))
+        self.caches = Caches()
 
     @property
     def room(self) -> int:
         """How many more attempts may begin now. One that had to wait for its turn after it was
         begun would be sent again as soon as it was sent."""
-        return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.in_flight))
+        return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
 
     @contextmanager
     def transition(self) -> Iterator[Transaction]:
@@ -414,20 +180,21 @@ class HandlerContext:
         Its timers and its journal rows must tell the same time: a row that is stamped later
         than the timer it explains was set makes the next attempt look too early.
         """
-        self._moment = self._read_clocks()
-        kept, questions = len(self.actions), len(self.status_questions)
+        state = self.state
+        state.moment = state.timeline.read(self.world)
+        kept, questions = len(state.actions), len(state.status_questions)
         try:
             with self.store.transition() as tx:
                 yield tx
         except BaseException:
             # What it decided did not happen, so nothing of it may leave.
-            for action in self.actions[kept:]:
+            for action in state.actions[kept:]:
                 if isinstance(action, Post):
-                    self.in_flight.discard(action.message_id)
-            del self.actions[kept:], self.status_questions[questions:]
+                    state.in_flight.discard(action.message_id)
+            del state.actions[kept:], state.status_questions[questions:]
             raise
         finally:
-            self._moment = None
+            state.moment = None
 
     def isolated_step(self, step: Callable[[Transaction], None]) -> Exception | None:
         """Run a step in a transition of its own. Its trouble, unless it is the store's, is
@@ -443,12 +210,12 @@ class HandlerContext:
 
     def now(self) -> Instant:
         """UTC now, as far as it can be believed."""
-        return (self._moment or self._read_clocks())[0]
+        return (self.state.moment or self.state.timeline.read(self.world))[0]
 
     @property
     def in_doubt(self) -> bool:
         """Whether nothing may be declared expired: it is not known what time it is."""
-        return self.timeline.in_doubt
+        return self.state.timeline.in_doubt
 
     def follow_clock(self, tx: Transaction) -> Duration:
         """Take the machine's clock for the time from here on; returns by how much that moved it.
@@ -456,23 +223,11 @@ class HandlerContext:
         What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are
         instants of UTC and stay where they are (DRV-8).
         """
-        tx.shift_timers(self.timeline.ahead)
-        by = self.timeline.follow()
-        self.gaps_due_at += by
-        self.sweep_due_at += by
-        self.clean_due_at += by
-        self.ticked_at += by
-        self.refusals.shift(by)
-        self.acks_waiting = [
-            (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
-        ]
-        self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}
-        self._moment = self._read_clocks()
+        tx.shift_timers(self.state.timeline.ahead)
+        by = self.state.timeline.follow()
+        self.state.shift(by)
+        self.state.moment = self.state.timeline.read(self.world)
         return by
-
-    def _read_clocks(self) -> tuple[Instant, Duration]:
-        """UTC and monotonic time of one instant."""
-        return self.timeline.read(self.world)
 
     def new_message_id(self) -> str:
         """A MessageId nobody has used before."""
@@ -480,13 +235,13 @@ class HandlerContext:
 
     def fresh_message_ids(self, count: int) -> Collection[str]:
         """So many of them, made ahead: the store is asked about all of them at once."""
-        while len(self._fresh) < count:
-            self._fresh.append(self.new_message_id())
-        return self._fresh
+        while len(self.caches.fresh_ids) < count:
+            self.caches.fresh_ids.append(self.new_message_id())
+        return self.caches.fresh_ids
 
     def fresh_message_id(self) -> str:
         """One for a message that is stored; one that was made ahead, if there is one."""
-        return self._fresh.popleft() if self._fresh else self.new_message_id()
+        return self.caches.fresh_ids.popleft() if self.caches.fresh_ids else self.new_message_id()
 
     def acts_for(self, party: str) -> bool:
         """Whether a party, by the name listings use, is ours under any agreement."""
@@ -517,7 +272,7 @@ class HandlerContext:
         size: int | None = None,
     ) -> None:
         """Journal notes of the protocol; the keywords fill columns it does not know."""
-        at, mono = self._moment or self._read_clocks()
+        at, mono = self.state.moment or self.state.timeline.read(self.world)
         tx.journal(
             Row(
                 0,
@@ -545,24 +300,24 @@ class HandlerContext:
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""
-        terms_id = self._terms_ids.get(terms)
+        terms_id = self.caches.terms_ids.get(terms)
         if terms_id is None:
-            terms_id = self._terms_ids[terms] = terms.terms_id
+            terms_id = self.caches.terms_ids[terms] = terms.terms_id
         if tx.remember_terms(terms):
-            at, mono = self._moment or self._read_clocks()
+            at, mono = self.state.moment or self.state.timeline.read(self.world)
             row = Row(0, at, mono, self.boot, self.name, Kind.TERMS.value, terms_id=terms_id)
             tx.journal([row._replace(detail=write_terms(terms))])
         return terms_id
 
     def keep_agreement(self, tx: Transaction, agreement: Agreement) -> str:
         """Keep the agreement that a message is accepted under, as it is today."""
-        written = self._written.get(id(agreement))
+        written = self.caches.written.get(id(agreement))
         if written is None:
             text = write_whole(agreement)
             agreement_id = _agreement_id(text)
             # The agreement stays with it: an id is only good for what is alive.
-            written = self._written[id(agreement)] = (agreement, agreement_id, text)
-            self._kept.setdefault(agreement_id, agreement)
+            written = self.caches.written[id(agreement)] = (agreement, agreement_id, text)
+            self.caches.kept.setdefault(agreement_id, agreement)
             if tx.agreement(agreement_id) not in (None, text):
                 tx.mend_agreement(agreement_id, text)
         _, agreement_id, text = written
@@ -576,7 +331,7 @@ class HandlerContext:
         None for a message of a version that did not keep them."""
         if agreement_id is None:
             return None
-        kept = self._kept.get(agreement_id)
+        kept = self.caches.kept.get(agreement_id)
         if kept is None:
             text = keeper.agreement(agreement_id)
             if text is None:
@@ -585,8 +340,8 @@ class HandlerContext:
                     remedy="restore the store from a backup; its agreements are incomplete",
                 )
             if _agreement_id(text) == agreement_id:
-                kept = self._kept[agreement_id] = read_toml(text)
-                self._written[id(kept)] = (kept, agreement_id, text)
+                kept = self.caches.kept[agreement_id] = read_toml(text)
+                self.caches.written[id(kept)] = (kept, agreement_id, text)
             else:
                 kept = self._still_agreed(agreement_id)
         return kept
@@ -597,7 +352,7 @@ class HandlerContext:
         for agreement in self.agreements:
             text = write_whole(agreement)
             if _agreement_id(text) == agreement_id:
-                self._kept[agreement_id] = agreement
+                self.caches.kept[agreement_id] = agreement
                 return agreement
         raise StoreDamaged(
             f"the stored agreement {agreement_id} is damaged",
@@ -607,8 +362,8 @@ class HandlerContext:
 
     def agreement_accepted(self, stored: StoredIncoming) -> Agreement | None:
         """The same for a message that is read outside of any transition."""
-        if stored.agreement_id is None or stored.agreement_id in self._kept:
-            return self._kept.get(stored.agreement_id or "")
+        if stored.agreement_id is None or stored.agreement_id in self.caches.kept:
+            return self.caches.kept.get(stored.agreement_id or "")
         with self.store.reader() as reader:
             return self.agreement_kept(reader, stored.agreement_id)
 

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
+from oncewire.handler.content_digest import check_kept
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import addresses_for
-from oncewire.handler.sealing.content_digest import check_kept
-from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.envelope import MessageKind
+from oncewire.message.header import Header
+from oncewire.message.instant import SECOND, Instant
 from oncewire.protocol.effects import (
     Admit,
     AskStatus,
@@ -24,7 +26,7 @@ from oncewire.protocol.effects import (
     Resolve,
     Transmit,
 )
-from oncewire.protocol.notes import Detail, Incident, Resolved
+from oncewire.protocol.notes import Detail, Incident, Resolved, Submitted
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
@@ -62,28 +64,10 @@ def perform(
     parcel: StoredParcel | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> None:
-    """Make one step of a stored message real, and let waiting messages follow it.
+    """Save one step of a stored message, journal it, and collect what leaves after the commit.
 
     `parcel`, `addresses`: its bytes and where it goes by each transport, if they are at hand.
     """
-    _save(context, tx, stored, before, step, terms, parcel, addresses)
-    for effect in step.effects:
-        if isinstance(effect, Admit):
-            # In a transition of its own: what is wrong with one that waits is not this one's.
-            context.admissions[effect.channel] = None
-
-
-def _save(
-    context: HandlerContext,
-    tx: Transaction,
-    stored: StoredOutgoing,
-    before: SendingChannel | None,
-    step: SenderStep,
-    terms: Terms,
-    parcel: StoredParcel | None,
-    addresses: Mapping[str, str] | None,
-) -> None:
-    """Save the step's state, journal it, and collect what leaves after the commit."""
     channel = step.channel
     if channel is not None and any(isinstance(effect, Pause) for effect in step.effects):
         # It is kept in one place, with the receiver: whoever lifts it there lifts it for every
@@ -94,13 +78,11 @@ def _save(
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
     perform_effects(context, tx, stored, step.outgoing, step.effects, terms, parcel, addresses)
-    if any(isinstance(effect, Notify) for effect in step.effects):
-        context.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
-        context.in_flight.discard(step.outgoing.message_id)
+        context.state.in_flight.discard(step.outgoing.message_id)
         if stored.facts.split_number is not None and stored.relayed_from is None:
-            context.parts_ended.append(step.outgoing.message_id)
-        context.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
+            context.state.parts_ended.append(step.outgoing.message_id)
+        context.state.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
 
 
 def perform_effects(
@@ -113,7 +95,7 @@ def perform_effects(
     parcel: StoredParcel | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> None:
-    """Journal the notes and collect what leaves after the commit; Admit is the caller's."""
+    """Journal the notes, and collect what leaves after the commit."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
     if notes:
         context.write(
@@ -131,7 +113,12 @@ def perform_effects(
         elif isinstance(effect, Leave):
             _leave(context, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
-            context.status_questions.append(effect.message_id)
+            context.state.status_questions.append(effect.message_id)
+        elif isinstance(effect, Notify):
+            context.state.failed.append(outgoing.message_id)
+        elif isinstance(effect, Admit):
+            # In a transition of its own: what is wrong with one that waits is not this one's.
+            context.state.admissions[effect.channel] = None
 
 
 def _post(
@@ -157,17 +144,23 @@ def _post(
             f"message {effect.message_id} has no bytes or no address to be sent with",
             remedy="restore the store from a backup",
         )
-    relieve(context, tx, effect.message_id)
+    if effect.message_id in context.state.troubled:
+        relieve(context, tx, effect.message_id)
     delegated = terms.reliable and not terms.runs_protocol
     timeout = max(terms.sync_timeout, 1)
     begin_within = None
     if delegated:
         # Beyond its deadline, at which it is called unknown whatever the transport says later.
         timeout += terms.persist_duration
-        begin_within = _time_to_begin(context, outgoing, terms)
+        deadline = outgoing.deadline(terms)
+        if deadline is not None:
+            # A moment before the deadline, so that what never left is known by then to have
+            # never left (ERR-9).
+            time_left = max(deadline - context.now(), 0)
+            begin_within = time_left - min(SECOND, time_left // 10)
     else:
-        context.in_flight.add(effect.message_id)
-    context.actions.append(
+        context.state.in_flight.add(effect.message_id)
+    context.state.actions.append(
         Post(
             effect.message_id,
             effect.attempt,
@@ -181,21 +174,11 @@ def _post(
     )
 
 
-def _time_to_begin(context: HandlerContext, outgoing: Outgoing, terms: Terms) -> Duration | None:
-    """How long a transport that answers for a message may wait before it begins. A moment before
-    the deadline, so that what never left is known by then to have never left (ERR-9)."""
-    deadline = outgoing.deadline(terms)
-    if deadline is None:
-        return None
-    left = max(deadline - context.now(), 0)
-    return left - min(SECOND, left // 10)
-
-
 def relieve(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """A message goes on: what held it up, if anything did, is over."""
-    if message_id in context.troubled:
-        del context.troubled[message_id]
-        context.relieved.append(message_id)
+    if message_id in context.state.troubled:
+        del context.state.troubled[message_id]
+        context.state.relieved.append(message_id)
         resolve_incidents(context, tx, Resolve(message_id))
 
 
@@ -209,13 +192,13 @@ def way_to(
     """What lies between us and the receiver of a message at this moment."""
     receiver = tx.sending_channel(receiver_key(stored.peer))
     closed = frozenset(terms.transports).difference(addresses)
-    left = frozenset(name for name in terms.transports if (stored.peer, name) in context.left)
+    left = frozenset(name for name in terms.transports if (stored.peer, name) in context.state.left)
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
 
 
 def _leave(context: HandlerContext, tx: Transaction, peer: str, effect: Leave) -> None:
     """Nothing got across: the operator hears of it once, and it is probed from now on."""
-    context.left.add((peer, effect.transport))
+    context.state.left.add((peer, effect.transport))
     reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
     open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
 
@@ -294,6 +277,62 @@ def first_attempt(
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
     return SenderStep(step.outgoing, step.channel, (*entered.effects, *step.effects))
+
+
+def begin(
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    before: SendingChannel | None,
+    entered: SenderStep,
+    terms: Terms,
+    parcel: StoredParcel,
+    addresses: Mapping[str, str] | None = None,
+) -> None:
+    """Store a message that has entered its window, with its bytes, and begin its first attempt."""
+    if addresses is None:
+        addresses = addresses_for(context, tx, stored, terms.transports)
+    step = first_attempt(context, tx, stored, entered, terms, context.now(), addresses)
+    fresh = replace(stored, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    perform(context, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
+
+
+def journal_submitted(
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    header: Header,
+    *,
+    best_effort: bool = False,
+    document_digest: str | None = None,
+) -> None:
+    """Journal a message, a document or a part of one as submitted."""
+    facts, outgoing = stored.facts, stored.outgoing
+    what = Submitted(
+        from_party=facts.from_party,
+        to_party=facts.to_party,
+        cpa_id=facts.cpa_id,
+        conversation_id=facts.conversation_id,
+        service=str(header.service),
+        action=header.action,
+        time_to_live=header.time_to_live,
+        best_effort=best_effort,
+        notice=facts.kind is MessageKind.ERROR,
+        split_id=facts.split_id,
+        split_number=facts.split_number,
+        split_total=facts.split_total,
+        document_digest=document_digest,
+    )
+    context.write(
+        tx,
+        [Note(what, outgoing.message_id, facts.ref_to, outgoing.channel)],
+        terms_id=outgoing.terms_id,
+        peer=facts.to_party,
+        hop=stored.hop or None,
+        digest=facts.digest,
+        size=facts.size,
+    )
 
 
 def journal_received(

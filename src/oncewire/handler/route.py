@@ -23,12 +23,11 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.agreement.rules import Remembered
 from oncewire.handler.context import HandlerContext
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Message
 from oncewire.message.form import Form, Security
 from oncewire.message.header import AckRequest, RoutingHeader, SequenceNumber
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
-from oncewire.message.signals import AckRequested, Actor
 from oncewire.protocol.terms import FlowMode, Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
@@ -39,6 +38,7 @@ class Route:
     """One hop, seen from the sending side."""
 
     agreement: Agreement
+    binding: ActionBinding
     terms: Terms
     form: Form
     security: Security
@@ -54,6 +54,11 @@ class Route:
         """Where the next handler listens on that transport."""
         return address_of(self.endpoints, transport, kind)
 
+    def addresses(self, transports: Iterable[str], kind: EndpointType) -> dict[str, str]:
+        """Where the next handler listens, by each of these transports that it has."""
+        found = {name: address_of(self.endpoints, name, kind) for name in transports}
+        return {name: address for name, address in found.items() if address is not None}
+
     def hop(self, stamp: Instant, ack: AckRequest | None = None) -> RoutingHeader:
         """The RoutingHeader of this hop, without a number. `ack`: what is asked of the next
         handler; None: as the terms say."""
@@ -67,15 +72,11 @@ class Route:
             method=self.terms.method,
         )
 
-    def channel(self, message: Message) -> str | None:
-        """The stream the message belongs to, by the agreed scope (C6); None: no stream.
+    def channel_of(self, conversation_id: str) -> str | None:
+        """The stream of a message in that conversation, by the agreed scope (C6); None: no stream.
 
         A stream that is limited but not numbered on the wire still has a channel here.
         """
-        return self.channel_of(message.header.conversation_id)
-
-    def channel_of(self, conversation_id: str) -> str | None:
-        """The same of what belongs to that conversation."""
         terms = self.terms
         if not terms.runs_protocol:
             return None
@@ -132,6 +133,7 @@ def _route(agreement: Agreement, binding: ActionBinding, terms: Terms) -> Route:
         endpoints, receiver_uri = via.endpoints, via.handler_uri
     return Route(
         agreement,
+        binding,
         terms,
         agreement.form,
         binding.security,
@@ -206,26 +208,7 @@ def addresses_for(
         facts = stored.facts
         binding = binding_named(agreement, facts.kind, facts.service, facts.action)
         kind = endpoint_type(facts.kind, reply=facts.ref_to is not None)
-    route = route_under(agreement, binding)
-    found = {transport: route.address(transport, kind) for transport in transports}
-    return {transport: address for transport, address in found.items() if address is not None}
-
-
-def with_hop(message: Message, route: Route, stamp: Instant) -> Message:
-    """The message with the RoutingHeader and the requests of this hop."""
-    terms = route.terms
-    hop = route.hop(stamp, None if message.reliable else AckRequest.NONE)
-    requests: tuple[AckRequested, ...] = ()
-    if terms.runs_protocol and message.kind is MessageKind.NORMAL:
-        requests = tuple(
-            AckRequested(actor, wish is AckRequest.SIGNED)
-            for actor, wish in (
-                (Actor.TO_PARTY_MSH, terms.ack_requested),
-                (Actor.NEXT_MSH, terms.hop_ack_requested),
-            )
-            if wish is not AckRequest.NONE
-        )
-    return replace(message, routing=(*message.routing, hop), ack_requested=requests)
+    return route_under(agreement, binding).addresses(transports, kind)
 
 
 def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Message:

@@ -9,7 +9,7 @@ from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Grade
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
-from oncewire.handler.upkeep import retention
+from oncewire.handler.runtime import retention
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import HOUR
 from tests.entry.terminal import run, run_json

@@ -12,7 +12,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import store_path
-from oncewire.handler.upkeep import retention
+from oncewire.handler.runtime import retention
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
@@ -238,12 +238,12 @@ def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> No
     try:
         served.start("globex")
         node = served.start("acme").handler.engine.context
-        assert node.now() < node.sweep_due_at <= node.now() + retention.FIRST_SWEEP
+        assert node.now() < node.state.sweep_due_at <= node.now() + retention.FIRST_SWEEP
         found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
         message_id = found["messages"][0]["message_id"]
         pause = threading.Event()
         while not run_json("show", message_id)["removed"]:
-            node.sweep_due_at = 0
+            node.state.sweep_due_at = 0
             pause.wait(0.1)
         assert run_json("outbox")["messages"] == []
         assert run_json("verify")["ok"]

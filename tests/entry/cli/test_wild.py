@@ -85,7 +85,7 @@ def test_the_commands_of_the_page_can_be_run() -> None:
 def test_a_broken_promise_ends_with_the_command_that_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.engine.Engine.notices", lambda self, limit: [])
+    monkeypatch.setattr("oncewire.handler.runtime.engine.Engine.notices", lambda self, limit: [])
     seed = next(
         seed
         for seed in range(1, 200)

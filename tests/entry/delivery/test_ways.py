@@ -189,7 +189,7 @@ def hook() -> Iterator[Hook]:
 def test_a_webhook_gets_signed_events_until_it_takes_them(
     pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.loop.offers.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("oncewire.handler.runtime.offers.FIRST_PAUSE", 0.05)
     hook.refusals = 3
     choose(pair, way="webhook", url=hook.url, secret="whsec_c2VjcmV0")
     served = Served(pair)
@@ -219,7 +219,7 @@ def test_a_webhook_gets_signed_events_until_it_takes_them(
 def test_a_channel_waits_for_its_webhook(
     pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.loop.offers.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("oncewire.handler.runtime.offers.FIRST_PAUSE", 0.02)
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         agreement = pair / own / "agreements" / f"{partner}.toml"
         agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
@@ -294,7 +294,7 @@ def answer(message):
 def test_what_a_function_returns_is_sent_once(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.loop.offers.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("oncewire.handler.runtime.offers.FIRST_PAUSE", 0.05)
     (tmp_path / "shop_for_test.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     choose(pair, way="function", function="shop_for_test:answer")

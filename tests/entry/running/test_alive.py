@@ -34,7 +34,7 @@ def start(pair: Path) -> Iterator[Start]:
 
 IN_A_LOOP = {
     "the timers": """
-        from oncewire.handler.engine import Engine
+        from oncewire.handler.runtime.engine import Engine
         looks = []
         real = Engine.tick
         def tick(self):
@@ -46,7 +46,7 @@ IN_A_LOOP = {
         Engine.rest = lambda self: 0
     """,
     "a commit": """
-        from oncewire.handler.engine import Engine
+        from oncewire.handler.runtime.engine import Engine
         commits = []
         real = Engine.commit
         def commit(self):
@@ -58,7 +58,7 @@ IN_A_LOOP = {
         Engine.rest = lambda self: 0
     """,
     "a loop beside": """
-        from oncewire.handler.loop import commit_loop as pulse
+        from oncewire.handler.runtime import commit_loop as pulse
         async def run(self):
             import asyncio
             await asyncio.sleep(1)
@@ -106,7 +106,7 @@ def test_one_that_fails_in_the_background_leaves_a_log_that_can_be_read(start: S
 
 
 HANGS = """
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 import time, pathlib
 real = Engine.tick
 def tick(self):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.running.serving import keep_told, tell
-from tests.handler.loop.test_supervisor import handler
+from tests.handler.runtime.test_supervisor import handler
 
 OLD = b"STATUS=of somebody else"
 

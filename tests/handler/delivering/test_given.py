@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.arriving import arrive
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sealing.encryption import body_slice
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.encryption import body_slice
+from oncewire.handler.receiving import arrive
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message

@@ -12,10 +12,10 @@ import pytest
 
 from oncewire.errors import NotAllowed
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop import offers
-from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.upkeep.retention import sweep
+from oncewire.handler.runtime import offers
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.runtime.retention import sweep
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.outcome import fold_outcome
@@ -26,9 +26,9 @@ from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.loop.test_hand_over import Fussy, handler_of, incidents, rows, until
 from tests.handler.memory_wire import Wire, delivery_of, order
 from tests.handler.pair import Pair
+from tests.handler.runtime.test_hand_over import Fussy, handler_of, incidents, rows, until
 from tests.handler.serving import free_port, serving
 from tests.handler.serving import order as order_of
 
@@ -240,7 +240,7 @@ async def test_its_offer_ends_at_once_and_the_next_one_of_its_channel_goes_on(
         await until(lambda: application.offered == ["first@alpha"])
         await alpha.send(order_of(2, message_id="second@alpha"))
         await alpha.wait("second@alpha", 30)
-        await beta.operate(lambda engine: engine.abandon("first@alpha", by="pat"))
+        await beta.loop.operate(lambda engine: engine.abandon("first@alpha", by="pat"))
         await until(lambda: application.offered == ["first@alpha", "second@alpha"])
         await until(lambda: beta._hand_over is not None and beta._hand_over._over == {})
 
@@ -255,7 +255,7 @@ async def test_what_was_given_up_is_never_offered_again(monkeypatch: pytest.Monk
     async with handler:
         await wire.deliver(delivery_of(order()))
         await until(lambda: incidents(store))
-        await handler.operate(lambda engine: engine.abandon(ORDER, by="pat"))
+        await handler.loop.operate(lambda engine: engine.abandon(ORDER, by="pat"))
         assert handler._hand_over is not None
         await until(lambda: handler._hand_over is not None and handler._hand_over._over == {})
         offered = len(application.offered)
@@ -284,7 +284,7 @@ async def test_a_call_that_succeeds_after_it_was_given_up_confirms_nothing() -> 
     async with handler_of(store, application, wire) as handler:
         await wire.deliver(delivery_of(order()))
         await called.wait()
-        await handler.operate(lambda engine: engine.abandon(ORDER, by="pat"))
+        await handler.loop.operate(lambda engine: engine.abandon(ORDER, by="pat"))
         go_on.set()
         await until(lambda: handler._hand_over is not None and handler._hand_over._over == {})
         assert rows(store, "confirmed") == []

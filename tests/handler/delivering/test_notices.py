@@ -14,10 +14,10 @@ from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
-from oncewire.handler.loop import offers
 from oncewire.handler.perform import load_channel, perform
+from oncewire.handler.runtime import offers
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.network import Options
@@ -30,9 +30,9 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.loop.test_shell import failed_at_a_hub, told_of
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair, agreement_text
+from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
 
 FAILS = """[delivery]
 timeout = "PT1S"
@@ -180,7 +180,7 @@ def kinds(store: Store) -> list[str]:
 async def fail_one(handler: Handler) -> str:
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", time_to_live=DAYS)
     sent = await handler.send(submission)
-    await handler.operate(lambda engine: engine.abandon(sent.message_id))
+    await handler.loop.operate(lambda engine: engine.abandon(sent.message_id))
     return sent.message_id
 
 
@@ -238,7 +238,7 @@ async def test_one_refused_notice_holds_up_no_other_and_may_be_settled_by_hand(
             "alpha-beta", Service("urn:test:orders"), "New", message_id="first@alpha"
         )
         await handler.send(submission)
-        await handler.operate(lambda engine: engine.abandon("first@alpha"))
+        await handler.loop.operate(lambda engine: engine.abandon("first@alpha"))
         second = await fail_one(handler)
         await until(lambda: kinds(store).count("notified") == 1)
         assert second in {one.message_id for one in bureau.heard}

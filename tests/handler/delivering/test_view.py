@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import StoreProblem
+from oncewire.handler import encryption as spooled_module
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
-from oncewire.handler.sealing import encryption as spooled_module
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode

@@ -19,9 +19,9 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.control.client import LocalHandler, OfflineStore
-from oncewire.handler.documents import splitting
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.sending import splitting
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
@@ -138,7 +138,7 @@ async def test_what_was_compressed_for_one_partner_is_not_taken_for_another(
         ]
         engine.commit()
         compressing.kept = True
-    assert node.compressed == {}
+    assert node.state.compressed == {}
     with node.store.reader() as reader:
         totals = [reader.document("", message_id).total for message_id in sent]  # type: ignore[union-attr]
     # Compressed it fits into fewer parts; the partner who did not agree on that gets all of it.

@@ -12,8 +12,8 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Post
-from oncewire.handler.answering.answer import NOTHING, Answer
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import NOTHING, Answer
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split

@@ -12,8 +12,8 @@ from msgspec import structs
 
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Post
-from oncewire.handler.answering.answer import Answer
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Post
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain

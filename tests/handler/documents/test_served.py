@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
 from oncewire.protocol.states import OutgoingState
@@ -26,7 +26,7 @@ async def take_one(beta: Handler) -> GivenMessage:
         found = await beta.take()
         if found:
             return found[0]
-        await beta._shell.do("look", lambda: None)
+        await beta.loop.do("look", lambda: None)
         time.sleep(0.02)
     raise AssertionError("nothing came")
 

@@ -12,7 +12,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, TransientError
 from oncewire.handler.actions import Notice, Post, Source
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
+from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal

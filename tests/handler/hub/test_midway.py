@@ -11,8 +11,8 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.handler import Handler
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.world import RealWorld

@@ -8,10 +8,10 @@ import pytest
 
 from oncewire.errors import SoapFault, StoreFull
 from oncewire.handler.actions import Action, Post, PostOn, Relay
-from oncewire.handler.answering.answer import Awaited
-from oncewire.handler.engine import Engine
-from oncewire.handler.loop.door import Connections
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.door import Connections
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.answer import Awaited
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.lab.simulation.network import CPA_ID
@@ -112,7 +112,7 @@ def kept_open(chain: Chain) -> tuple[Engine, Awaited, list[Action]]:
     chain.send()
     (_, first) = chain.posts.pop()
     hub = chain.engines["hub1"]
-    hub.context.relaying = {("urn:sim:buyer", "order-0@buyer")}
+    hub.context.state.relaying = {("urn:sim:buyer", "order-0@buyer")}
     answer = hub.receive(whole_parcel(chain.engines["buyer"].context, first.parcel), AT_WEB)
     assert answer.relayed is not None
     assert answer.parcel is None
@@ -284,7 +284,7 @@ def test_a_response_for_which_nobody_waits_any_more_goes_its_own_way(profile: st
     assert instead.message_id == "response@seller"
     assert instead.parcel == relayed[0].parcel
     assert chain.state("response@seller", "hub1") is OutgoingState.OUTSTANDING
-    assert hub.context.in_flight == {"response@seller"}
+    assert hub.context.state.in_flight == {"response@seller"}
 
 
 def test_a_response_that_a_hub_could_not_store_is_not_under_way() -> None:
@@ -294,7 +294,7 @@ def test_a_response_that_a_hub_could_not_store_is_not_under_way() -> None:
     hub.context.store.fail_next_commit(StoreFull("full"))
     with pytest.raises(StoreFull):
         hub.commit()
-    assert hub.context.in_flight == set()
+    assert hub.context.state.in_flight == set()
 
 
 def answered_by_the_seller(chain: Chain) -> Engine:
@@ -302,7 +302,7 @@ def answered_by_the_seller(chain: Chain) -> Engine:
     hub, _, actions = kept_open(chain)
     seller = chain.engines["seller"]
     seller.context.application_called = True
-    seller.context.replying = {("urn:sim:buyer", "order-0@buyer")}
+    seller.context.state.replying = {("urn:sim:buyer", "order-0@buyer")}
     (onward,) = [one for one in actions if isinstance(one, Post)]
     asked = seller.receive(whole_parcel(hub.context, onward.parcel), AT_WEB).awaited
     seller.commit()

@@ -25,8 +25,8 @@ from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
@@ -204,7 +204,9 @@ class Party:
                 incidents = reader.incidents()
             for incident in incidents:
                 if incident.channel is not None:
-                    await self.handler.operate(partial(Engine.resume, channel=incident.channel))
+                    await self.handler.loop.operate(
+                        partial(Engine.resume, channel=incident.channel)
+                    )
 
     def _counts(self) -> dict[str, int]:
         with self.handler.engine.context.store.reader() as reader:

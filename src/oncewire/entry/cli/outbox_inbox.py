@@ -143,7 +143,7 @@ def progress(reader: Reader, stored: StoredOutgoing) -> str:
 
 def tries(stored: StoredOutgoing) -> int | None:
     """How often a message was tried; None of a document of which only the parts travel."""
-    from oncewire.handler.documents.outgoing_document import is_whole
+    from oncewire.handler.sending.outgoing_document import is_whole
 
     return None if is_whole(stored) else stored.outgoing.attempts
 
@@ -213,8 +213,8 @@ def _of_channel(channel: str, place: str) -> tuple[str, str]:
     """What helps a channel on, and of which kind that is. What is about files, a way, an address or
     the store is closed when they are right again: to resume it would only silence it."""
     from oncewire.entry.running.reloading import AGREEMENT, FILES
-    from oncewire.handler.answering.answer import ANSWER_CHANNEL
     from oncewire.handler.perform import DAMAGED, STORE, WAY
+    from oncewire.handler.sending.answer import ANSWER_CHANNEL
 
     if channel.startswith((AGREEMENT, ANSWER_CHANNEL)):
         return "agreement", f"oncewire agreement check{place}"
@@ -227,7 +227,7 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     """What an operator may do about a message; empty: no command helps. What arrived is the
     application's to take, so that is what is mended, unless it stands here because its way on is
     gone; what cannot be sent again under its id (C37) can only be given up."""
-    from oncewire.handler.upkeep.operate import can_resume
+    from oncewire.handler.runtime.operate import can_resume
     from oncewire.protocol.states import IncomingState
     from oncewire.store.transition.rows import FINAL_INCOMING
 

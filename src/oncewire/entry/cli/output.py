@@ -676,7 +676,7 @@ def newest_sent(
     reader: Reader, states: Sequence[OutgoingState], limit: int, *, parts: bool
 ) -> list[StoredOutgoing]:
     """What was sent, newest first; a document stands for its parts, unless they are wanted too."""
-    from oncewire.handler.documents.outgoing_document import is_part
+    from oncewire.handler.sending.outgoing_document import is_part
 
     found: list[StoredOutgoing] = []
     before = None

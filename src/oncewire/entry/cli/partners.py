@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oncewire.entry.party.folder import Card
     from oncewire.entry.party.partners import PartnerOptions
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.context import Tried
+    from oncewire.handler.runtime.trying import Tried
 
 
 @output.answers

@@ -20,11 +20,11 @@ from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.errors import HandlerFailed, NotAllowed, TransportProblem
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import LEASE, Handler
-from oncewire.handler.sending.handing_in import submitted
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import LEASE, Handler
+from oncewire.handler.runtime.operate import find_outgoing
+from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Accepted, Submission
-from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
 from oncewire.store.contract import Store
@@ -116,6 +116,10 @@ class Remote(Verbs):
             raise
         return connection
 
+    async def submit(self, submission: Submission) -> Accepted:
+        """Have a submission stored that was checked here."""
+        return await self.send(submission)
+
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Have it done by the handler."""
         verb = TABLE[method.name]
@@ -182,6 +186,8 @@ class LocalHandler(Verbs):
         self.here, self.handler = self, handler
         self.passing, self._reloading = passing, reloading
         self.url = ""
+        # See `VerbBackend`.
+        self.submit, self.operate, self.taken = handler.send, handler.loop.operate, handler.taken
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it here."""
@@ -194,20 +200,6 @@ class LocalHandler(Verbs):
     def lease(self) -> Duration:
         """See `VerbBackend`."""
         return self.handler.lease
-
-    async def submit(self, submission: Submission) -> Accepted:
-        """See `VerbBackend`."""
-        return await self.handler.send(submission)
-
-    async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
-        """See `VerbBackend`."""
-        return await self.handler.operate(decide, step)
-
-    async def taken(
-        self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
-    ) -> list[GivenMessage]:
-        """See `VerbBackend`."""
-        return await self.handler.taken(take, limit)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """See `VerbBackend`."""
@@ -253,11 +245,12 @@ class OfflineStore(Verbs):
 
     async def submit(self, submission: Submission) -> Accepted:
         """See `VerbBackend`."""
-
-        async def store(given: Submission) -> Accepted:
-            return await self.operate(lambda engine: engine.submit(given))
-
-        return await submitted(self.engine.context, submission, store)
+        async with handed_in(self.engine.context, (submission,)) as handed:
+            (ready,) = handed.submissions
+            accepted = await self.operate(lambda engine: engine.submit(ready))
+            # What was submitted before has its own files.
+            handed.kept = not accepted.repeated
+            return accepted
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "") -> T:  # noqa: ARG002
         """See `VerbBackend`; what would leave now is found again when a handler starts."""

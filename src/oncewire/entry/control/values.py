@@ -23,8 +23,8 @@ from oncewire.entry.delivery.received_message import (
     notice_from,
 )
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.handler.context import Tried
 from oncewire.handler.delivering.view import JoinedContent, PartContent
+from oncewire.handler.runtime.trying import Tried
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service, check_text

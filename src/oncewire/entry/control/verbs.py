@@ -30,10 +30,10 @@ from oncewire.errors import NotAllowed
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.handler.actions import Notice
-    from oncewire.handler.context import Tried
     from oncewire.handler.delivering.deliver import GivenMessage
-    from oncewire.handler.engine import Engine
-    from oncewire.handler.handler import Handler
+    from oncewire.handler.runtime.engine import Engine
+    from oncewire.handler.runtime.handler import Handler
+    from oncewire.handler.runtime.trying import Tried
     from oncewire.handler.sending.submit import Accepted, Submission
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration, Instant
@@ -257,7 +257,7 @@ class PartyVerbs:
 
         What is sent has a service of its own: it reaches no application, and no count.
         """
-        from oncewire.handler.trying import Trying
+        from oncewire.handler.runtime.trying import Trying
 
         return await Trying(self.here.handler, cpa_id, timeout).run()
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.submitting import as_file
 from oncewire.errors import EbxmlError, NotAllowed, SecurityFailure, StoreDamaged
-from oncewire.handler.sealing.content_digest import is_intact
-from oncewire.handler.sealing.encryption import is_closed
+from oncewire.handler.content_digest import is_intact
+from oncewire.handler.encryption import is_closed
 from oncewire.message import Acknowledgment, Payload
 from oncewire.message.form import Validation
 from oncewire.message.instant import Instant, format_instant

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
 from oncewire.entry.messages.evidence import Held
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError, StoreDamaged
-from oncewire.handler.answering.answer import is_bundle
-from oncewire.handler.documents.outgoing_document import Original, is_whole
-from oncewire.handler.sealing.content_digest import (
+from oncewire.handler.content_digest import (
     changed,
     check_kept,
     is_intact,
     is_of_pieces,
     with_digest,
 )
+from oncewire.handler.sending.answer import is_bundle
+from oncewire.handler.sending.outgoing_document import Original, is_whole
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
@@ -108,8 +108,8 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
 
 def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
     """Refuse the row of a document in parts: no message ever had its bytes."""
-    from oncewire.handler.arriving.joined import CONTENT_TYPE as JOINED
-    from oncewire.handler.documents.outgoing_document import CONTENT_TYPE as SPLIT
+    from oncewire.handler.receiving.joined import CONTENT_TYPE as JOINED
+    from oncewire.handler.sending.outgoing_document import CONTENT_TYPE as SPLIT
 
     if stored.content_type in (JOINED, SPLIT):
         raise NotAllowed(
@@ -145,7 +145,7 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
     """Of a message as it was laid out. No file of the spool is read: its name, which is its
     digest, stands in its place. What is encrypted, and what a part carries, is not the file that
     was handed in."""
-    from oncewire.handler.sealing.encryption import is_closed
+    from oncewire.handler.encryption import is_closed
 
     files = {piece.name.encode(): piece for piece in parcel.body if isinstance(piece, SpoolSlice)}
     found = []

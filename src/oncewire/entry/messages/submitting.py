@@ -16,7 +16,7 @@ from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.handler.sending.submit import Submission, check_sizes_known
+from oncewire.handler.sending.submit import Submission, check_sizes, route_to_send
 from oncewire.message import (
     AckRequest,
     AckRequested,
@@ -182,7 +182,7 @@ def submission_of(
     )
     if not options.message_id:
         # One that has an id may be the repetition of another, under the agreement of then.
-        check_sizes_known(submission, agreement)
+        check_sizes(submission, route_to_send(agreement, submission))
     return submission
 
 

@@ -22,8 +22,8 @@ from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.context import HandlerContext, Keys, KillPoints
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import Handler
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.store.records import StoreMark
 from oncewire.store.sqlite.connection import check_mark

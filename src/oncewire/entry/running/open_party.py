@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from oncewire.entry.control.client import LocalHandler, OfflineStore, Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
-from oncewire.entry.control.verbs import PartyVerbs, Verbs
+from oncewire.entry.control.verbs import PartyVerbs
 from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, find_agreement, submission_of
@@ -95,7 +95,7 @@ R = TypeVar("R")
 class Reached:
     """What an open party and its blocking twin share: who does the verbs, and for how long."""
 
-    def __init__(self, settings: Settings, verbs: Verbs) -> None:
+    def __init__(self, settings: Settings, verbs: Remote | LocalHandler) -> None:
         self.verbs, self.agreements = verbs, AgreementFolder(settings)
         self._name, self._closed = settings.party.name, False
         self.transports = settings.transports
@@ -140,7 +140,7 @@ class _Party(PartyVerbs):
         agreement = find_agreement(self._reached.agreements.readable(to), to)
         payloads = payloads_of(documents, media_type)
         there = self._reached.transports
-        return await self._reached.verbs.send(submission_of(agreement, payloads, wishes, there))
+        return await self._reached.verbs.submit(submission_of(agreement, payloads, wishes, there))
 
     @Method
     async def submit(self, submission: Submission) -> Accepted:

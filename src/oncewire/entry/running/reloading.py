@@ -19,13 +19,13 @@ from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, Sta
 from oncewire.entry.running.assemble import in_force, keys_of
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.engine import Engine
 from oncewire.handler.perform import HANDLER
+from oncewire.handler.runtime.engine import Engine
 from oncewire.transport.http.transport import HttpTransport
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.handler import Handler
+    from oncewire.handler.runtime.handler import Handler
 
 logger = logging.getLogger("oncewire.serve")
 
@@ -61,7 +61,7 @@ class Reloading:
         found = self._agreements.readable()
         self._in_force = {kept.file: kept for kept in found.kept}
         # Somebody may have mended a file while nobody ran.
-        self._bad = await self._handler.operate(_told_of)
+        self._bad = await self._handler.loop.operate(_told_of)
         await self._tell(_unread(found))
 
     async def reload(self) -> int:
@@ -130,14 +130,14 @@ class Reloading:
         for channel in self._bad - set(bad):
             over = partial(Engine.resume, channel=channel)
             with contextlib.suppress(OncewireError):
-                await self._handler.operate(over)
+                await self._handler.loop.operate(over)
         self._bad = set(bad)
 
     async def _call(self, channel: str, problem: Exception) -> None:
         trouble = StoreDamaged(str(problem)[:500], channel=channel)
         # Where the store cannot keep an incident, the log has it.
         with contextlib.suppress(OncewireError):
-            await self._handler.operate(lambda engine: engine.trouble(trouble))
+            await self._handler.loop.operate(lambda engine: engine.trouble(trouble))
 
 
 def _told_of(engine: Engine) -> set[str]:

@@ -32,16 +32,16 @@ from oncewire.errors import (
     StoreDamaged,
     TransportProblem,
 )
-from oncewire.handler.loop.joining import OutageIncident
 from oncewire.handler.perform import HANDLER
+from oncewire.handler.runtime.joining import OutageIncident
 from oncewire.message.instant import DAY, Instant, format_instant
 from oncewire.transport.budget import TurnsAway
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.handler.delivering.deliver import Application
-    from oncewire.handler.handler import Handler
-    from oncewire.handler.loop.commit_loop import Supervisor
+    from oncewire.handler.runtime.commit_loop import Supervisor
+    from oncewire.handler.runtime.handler import Handler
 
 
 # Our own certificate: whoever runs a handler hears that it has run out, or soon will.
@@ -209,7 +209,7 @@ def _say_if_restored(settings: Settings) -> None:
 def _tell_of_refused_partners(handler: Handler) -> None:
     """An incident for partners that the endpoint sends away: their documents wait. It is closed
     when none was sent away for a while."""
-    outage = OutageIncident(handler.operate, BUDGET, QUIET)
+    outage = OutageIncident(handler.loop, BUDGET, QUIET)
     handler.supervisor.keep(outage.run())
 
     async def call(problem: str) -> None:
@@ -217,7 +217,7 @@ def _tell_of_refused_partners(handler: Handler) -> None:
         trouble = StoreDamaged(problem, channel=BUDGET)
         # Where the store cannot keep an incident, the log has it.
         with suppress(OncewireError):
-            await handler.operate(lambda engine: engine.trouble(trouble))
+            await handler.loop.operate(lambda engine: engine.trouble(trouble))
 
     for transport in handler.transports.values():
         # Those that listen: HTTP and mail.

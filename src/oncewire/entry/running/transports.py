@@ -14,7 +14,7 @@ from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.files import read_text
 from oncewire.entry.party.agreements import Kept
 from oncewire.entry.party.settings import ClientCertificateRule, Settings
-from oncewire.handler.sealing.authentication import is_withdrawn
+from oncewire.handler.authentication import is_withdrawn
 from oncewire.message.instant import SECOND
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.http.address import AddressRule

@@ -1,3 +1,3 @@
-"""What the application gets: messages (`deliver`, as they were `accepted`) and notices of
-failure (`notices`). `application` is what it must be able to do.
+"""What the application gets: messages (`deliver`, with the `view` that was accepted) and notices of
+failure (`notices`).
 """

@@ -22,7 +22,7 @@ from oncewire.handler.actions import Decided, Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
 from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.spool_reading import NotProved
 from oncewire.journal.identity import identity_digest
@@ -285,9 +285,9 @@ def _give(
 def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a document comes before a message on its channel that is still put together."""
     channel, position = stored.incoming.channel, stored.position
-    if channel is None or not context.joining:
+    if channel is None or not context.state.joining:
         return False
-    before = any(on == channel and place < position for on, place in context.joining.values())
+    before = any(on == channel and place < position for on, place in context.state.joining.values())
     return before and _is_ordered(context, tx, stored)
 
 
@@ -344,7 +344,7 @@ def confirm(
     # It may have been refused until somebody was called.
     resolve_incidents(context, tx, Resolve(message_id), confirmed.channel)
     if by is not None:
-        context.actions.append(Decided(sender, message_id))
+        context.state.actions.append(Decided(sender, message_id))
     return True
 
 

@@ -29,9 +29,9 @@ from oncewire.errors import (
     StoreProblem,
 )
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import Opening, body_slice, slices_of
 from oncewire.handler.route import agreement_for
-from oncewire.handler.sealing.encryption import Opening, body_slice, slices_of
-from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.form import Security
@@ -378,7 +378,7 @@ def part_data(payload: Payload, place: PartPlace, travelled: bytes) -> bytes | N
 def _is_proved(context: HandlerContext, parcel: StoredParcel, *, at_once: bool) -> bool:
     """Whether the files of a parcel are what they were."""
     files = parcel.spooled
-    return not files or context.proofs.hold(files, context.now(), at_once=at_once)
+    return not files or context.state.proofs.hold(files, context.now(), at_once=at_once)
 
 
 def _part_content(spool: Spool, parcel: StoredParcel, place: PartPlace) -> Content | None:

@@ -15,10 +15,10 @@ from oncewire.agreement.agreement import Agreement, PartyTerms
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Source
-from oncewire.handler.answering.answer import NOTHING, Answer, Awaited, post_or_reply
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.next_hop import send_onward
 from oncewire.handler.hub.passing import Previous, answered_here, pass_again, take_back
+from oncewire.handler.sending.answer import NOTHING, Answer, Awaited, post_or_reply
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, RoutingHeader
 from oncewire.message.ids import Party

@@ -21,14 +21,14 @@ from oncewire.errors import (
     StoreGone,
     UnknownMessage,
 )
-from oncewire.handler.answering.answer import envelope_for
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.notices import write_notified
-from oncewire.handler.perform import first_attempt, open_incident, perform, resolve_incidents
-from oncewire.handler.route import Route, addresses_for, route_under
-from oncewire.handler.sealing.encryption import read_head, read_stored
-from oncewire.handler.sealing.seal import (
+from oncewire.handler.encryption import read_head, read_stored
+from oncewire.handler.perform import begin, open_incident, resolve_incidents
+from oncewire.handler.route import Route, route_under
+from oncewire.handler.sending.answer import envelope_for
+from oncewire.handler.sending.seal import (
     onward_parcel,
     relayed,
     relayed_draft,
@@ -76,7 +76,7 @@ def send_onward(
         timeout = onward_patience(outer, route.terms)
         terms = structs.replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
     route = replace(route, terms=terms)
-    key = route.channel(message)
+    key = route.channel_of(message.header.conversation_id)
     outgoing = Outgoing(
         message.header.message_id,
         context.keep_terms(tx, route.terms),
@@ -117,15 +117,11 @@ def _begin(
         # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
         channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
-    addresses = addresses_for(context, tx, copy, terms.transports)
-    step = first_attempt(context, tx, copy, entered, terms, now, addresses)
     sequence = sequence_of(entered.outgoing, terms)
     parcel = onward_parcel(
         context, received.parcel, received.envelope, route, sequence, stamp, kept=True
     )
-    fresh = structs.replace(copy, outgoing=step.outgoing)
-    tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(context, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
+    begin(context, tx, copy, before, entered, terms, parcel)
 
 
 def _journal_forwarded(

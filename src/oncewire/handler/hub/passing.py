@@ -19,17 +19,11 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import notice_terms
 from oncewire.errors import InvalidValue, ValueNotRecognized
 from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
-from oncewire.handler.answering.answer import (
-    NOTHING,
-    Answer,
-    Awaited,
-    acknowledge,
-    answer_error,
-    write_answer,
-)
 from oncewire.handler.arrival import facts_under
+from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.perform import first_attempt, perform
+from oncewire.handler.encryption import read_stored
+from oncewire.handler.perform import begin
 from oncewire.handler.route import (
     Route,
     addresses_for,
@@ -39,9 +33,15 @@ from oncewire.handler.route import (
     peer_label,
     route_under,
 )
-from oncewire.handler.sealing.authentication import check_connection
-from oncewire.handler.sealing.encryption import read_stored
-from oncewire.handler.sealing.seal import onward_parcel, sealed, stored_parcel, whole_parcel
+from oncewire.handler.sending.answer import (
+    NOTHING,
+    Answer,
+    Awaited,
+    acknowledge,
+    answer_error,
+    write_answer,
+)
+from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import facts_of
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
@@ -195,11 +195,11 @@ _HERE = SyncPlan(SyncReplyMode.SIGNALS_AND_RESPONSE)
 
 def waiting_for(context: HandlerContext, tx: Transaction, message_id: str) -> StoredIncoming | None:
     """The request of that id whose connection waits here now."""
-    if not context.relaying:
+    if not context.state.relaying:
         return None
     for stored in tx.incoming_by_id(message_id):
         key = (stored.incoming.sender, message_id)
-        if stored.incoming.state is IncomingState.FORWARDED and key in context.relaying:
+        if stored.incoming.state is IncomingState.FORWARDED and key in context.state.relaying:
             return stored
     return None
 
@@ -207,14 +207,16 @@ def waiting_for(context: HandlerContext, tx: Transaction, message_id: str) -> St
 def give_back(context: HandlerContext, asked: StoredIncoming, post: Post | PostAnswer) -> None:
     """Let a message leave on the connection that waits for it, or else as it would have."""
     incoming = asked.incoming
-    context.actions.append(Relay(incoming.sender, incoming.message_id, post.parcel, instead=post))
+    context.state.actions.append(
+        Relay(incoming.sender, incoming.message_id, post.parcel, instead=post)
+    )
 
 
 def take_back(context: HandlerContext, asked: StoredIncoming, message_id: str) -> None:
     """The same for a message of ours that was about to leave on a connection of its own."""
-    for post in context.actions:
+    for post in context.state.actions:
         if isinstance(post, Post) and post.message_id == message_id:
-            context.actions.remove(post)
+            context.state.actions.remove(post)
             give_back(context, asked, post)
             return
 
@@ -225,9 +227,9 @@ def nothing_more(context: HandlerContext, tx: Transaction, message_id: str) -> N
     if asked is None:
         return
     key = (asked.incoming.sender, message_id)
-    given = (action for action in context.actions if isinstance(action, Relay))
+    given = (action for action in context.state.actions if isinstance(action, Relay))
     if all((each_relay.sender, each_relay.message_id) != key for each_relay in given):
-        context.actions.append(Relay(*key))
+        context.state.actions.append(Relay(*key))
 
 
 def not_passed(
@@ -247,14 +249,14 @@ def not_passed(
         return
     key = (post.sender, post.message_id)
     if fault is not None:
-        context.actions.append(Relay(*key, stored_parcel(fault), status=500))
+        context.state.actions.append(Relay(*key, stored_parcel(fault), status=500))
         return
     if ended.retry_after is not None:
-        context.actions.append(Relay(*key, status=503, retry_after=ended.retry_after))
+        context.state.actions.append(Relay(*key, status=503, retry_after=ended.retry_after))
         return
     error = unreachable_error(ended.reason) if ended.certain else timeout_error()
     report = _report(context, asked, post.parcel, error)
-    context.actions.append(Relay(*key, None if report is None else report.parcel))
+    context.state.actions.append(Relay(*key, None if report is None else report.parcel))
 
 
 def _report(
@@ -469,10 +471,12 @@ def pass_again(
     sender, message_id = known.incoming.sender, known.incoming.message_id
     context.write(tx, [Note(PassedOn(), message_id)], peer=copy.peer)
     if outer is None:
-        context.actions.append(PostAnswer(transport, address, parcel))
+        context.state.actions.append(PostAnswer(transport, address, parcel))
     else:
         timeout = onward_patience(outer, terms)
-        context.actions.append(PostOn(transport, address, parcel, sender, message_id, timeout))
+        context.state.actions.append(
+            PostOn(transport, address, parcel, sender, message_id, timeout)
+        )
     return True
 
 
@@ -564,7 +568,7 @@ def _post(
     elif asked is not None and message.kind is MessageKind.ERROR:
         _owe(context, tx, message, route, parcel)
     else:
-        context.actions.append(post)
+        context.state.actions.append(post)
 
 
 def _owe(
@@ -585,12 +589,7 @@ def _owe(
         hop=len(message.routing) + 1,
         agreement_id=context.keep_agreement(tx, route.agreement),
     )
-    addresses = addresses_for(context, tx, stored, terms.transports)
-    entered = enter_window(outgoing, None, terms, now)
-    step = first_attempt(context, tx, stored, entered, terms, now, addresses)
-    fresh = replace(stored, outgoing=step.outgoing)
-    tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(context, tx, fresh, None, step, terms, parcel=parcel, addresses=addresses)
+    begin(context, tx, stored, None, enter_window(outgoing, None, terms, now), terms, parcel)
 
 
 def answered_here(
@@ -617,7 +616,7 @@ def _keep_open(
     if way is None:
         return NOTHING
     timeout = onward_patience(outer, route.terms)
-    context.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
+    context.state.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
     return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
 
 

@@ -1,3 +1,6 @@
-"""A message that goes out: `submit` stores it, `admit` lets it into its window, `transmit` sends
-what is due and hears what came of it.
+"""A message that goes out: `submit` checks and stores it, `seal` makes its bytes, `transmit` sends
+what is due and takes in what came of it.
+
+`answer` and `asking` make the signals of this handler. A document that is too large for one message
+is cut up by `splitting`; `parts` sends its parts, and `outgoing_document` is its row in the store.
 """

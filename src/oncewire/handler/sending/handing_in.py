@@ -8,25 +8,24 @@ submission comes this way: of a command, of a program, and of an application tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from oncewire.agreement.resolve import binding_to_send
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.context import NOWHERE, HandlerContext, KillPoints
-from oncewire.handler.documents.splitting import (
+from oncewire.handler.route import Route
+from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.sending.splitting import (
     check_splittable,
     compressed_key,
-    needs_compressing,
+    needs_parts,
     write_contents,
 )
-from oncewire.handler.route import Route, route_under
-from oncewire.handler.sealing.seal import SPOOL_ABOVE
-from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
+from oncewire.handler.sending.submit import Submission, agreement_called, route_to_send
 from oncewire.handler.spool_reading import LONG_PIECE
 from oncewire.message.payload import DistantPayload, Payload
 from oncewire.store.spool_contract import Spool
@@ -158,15 +157,21 @@ def _read(file: BinaryIO, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def is_at_hand(submissions: Sequence[Submission]) -> bool:
-    """Whether nothing has to be read: every document is small and in memory."""
-    for submission in submissions:
-        size = 0
-        for payload in submission.payloads:
-            size += payload.size
-            if size > SPOOL_ABOVE or isinstance(payload, DistantPayload):
-                return False
+def _is_at_hand(submission: Submission) -> bool:
+    """Whether every document is small and in memory."""
+    size = 0
+    for payload in submission.payloads:
+        size += payload.size
+        if size > SPOOL_ABOVE or isinstance(payload, DistantPayload):
+            return False
     return True
+
+
+def is_ready(context: HandlerContext, submission: Submission) -> bool:
+    """Whether a turn can take a submission as it is: nothing is to be read or compressed."""
+    if not submission.payloads:
+        return True
+    return _is_at_hand(submission) and _to_compress(context, submission) is None
 
 
 @asynccontextmanager
@@ -174,9 +179,9 @@ async def handed_in(
     context: HandlerContext, submissions: Sequence[Submission]
 ) -> AsyncIterator[HandedIn]:
     """The submissions with their documents at hand, and compressed where that is agreed, for as
-    long as it takes to store them; who stored them says `kept`."""
+    long as it takes to store them; the caller sets `kept` once they are stored."""
     handed = HandedIn(context.store.spool, tuple(submissions), context.kill)
-    if not is_at_hand(submissions):
+    if not all(map(_is_at_hand, submissions)):
         reading = asyncio.ensure_future(asyncio.to_thread(handed.read))
         try:
             await asyncio.shield(reading)
@@ -197,14 +202,14 @@ async def handed_in(
 async def _compressed(context: HandlerContext, submission: Submission) -> AsyncIterator[None]:
     """A submission has its compressed form at hand for as long as it takes to store it."""
     payloads = submission.payloads
-    route = _route_of(context, submission) if payloads else None
-    if route is None or not needs_compressing(payloads, route.terms):
+    route = _to_compress(context, submission)
+    if route is None:
         yield
         return
-    check_splittable(payloads, route.terms, route.form, route.security)
+    check_splittable(payloads, route)
     contents = await asyncio.to_thread(write_contents, context, payloads, route)
     key = compressed_key(payloads, route)
-    waiting = context.compressed.setdefault(key, [])
+    waiting = context.state.compressed.setdefault(key, [])
     waiting.append(contents)
     try:
         yield
@@ -215,27 +220,17 @@ async def _compressed(context: HandlerContext, submission: Submission) -> AsyncI
             for content in contents:
                 context.store.spool.give_back(content.name)
         if not waiting:
-            context.compressed.pop(key, None)
+            context.state.compressed.pop(key, None)
 
 
-def _route_of(context: HandlerContext, submission: Submission) -> Route | None:
-    """How a submission will travel; None where nothing is agreed for it, which its turn says."""
+def _to_compress(context: HandlerContext, submission: Submission) -> Route | None:
+    """The route of a submission that is compressed before its turn, since that takes long; None:
+    it is not, or nothing is agreed for it, which its turn says."""
     try:
         agreement = agreement_called(context, submission.cpa_id)
-        binding = binding_to_send(agreement, submission.service, submission.action)
+        route = route_to_send(agreement, submission)
     except OncewireError:
         return None
-    return route_under(agreement, binding)
-
-
-async def submitted(
-    context: HandlerContext,
-    submission: Submission,
-    store: Callable[[Submission], Awaitable[Accepted]],
-) -> Accepted:
-    """Have a submission read and compressed, and then stored by `store`."""
-    async with handed_in(context, (submission,)) as handed:
-        accepted = await store(handed.submissions[0])
-        # What was submitted before has its own files.
-        handed.kept = not accepted.repeated
-        return accepted
+    terms = route.terms
+    compressed = terms.compress_encoding is not None and needs_parts(submission.payloads, terms)
+    return route if compressed else None

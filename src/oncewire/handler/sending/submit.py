@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Requested
-from oncewire.agreement.resolve import binding_to_send
-from oncewire.agreement.rules import sends_synchronously
+from oncewire.agreement.resolve import binding_to_send, endpoint_type
+from oncewire.agreement.rules import Remembered, sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import PostAnswer
-from oncewire.handler.context import BODY_MAX, HandlerContext, trial_terms
-from oncewire.handler.documents.outgoing_document import Original, is_whole
-from oncewire.handler.documents.splitting import (
+from oncewire.handler.context import BODY_MAX, HandlerContext
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
+from oncewire.handler.perform import begin, journal_submitted
+from oncewire.handler.route import Route, addresses_for, route_under, with_number
+from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.seal import draft_of, seal, unpack_draft, whole_parcel
+from oncewire.handler.sending.splitting import (
     check_splittable,
     needs_parts,
     put_into_spool,
     store_document,
 )
-from oncewire.handler.perform import first_attempt, perform
-from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
-from oncewire.handler.sealing.encryption import check_closable
-from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import (
@@ -40,66 +39,75 @@ from oncewire.message.header import (
     is_trial,
 )
 from oncewire.message.ids import Service, check_id
-from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
-from oncewire.message.signals import Acknowledgment, Error, ErrorList
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Submitted
+from oncewire.message.signals import Acknowledgment, AckRequested, Actor, Error, ErrorList
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.terms import OnExhausted
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
 
-if TYPE_CHECKING:
-    from oncewire.agreement.agreement import ActionBinding, Agreement
-    from oncewire.protocol.terms import Terms
-
-
-# Fitting: the terms a submission runs under, and whether its documents fit what was agreed.
-#
-# It is asked before a document is read, where its size is known by then, and again when it was.
-
-
 PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
 """Bytes of all payloads of a message: with what is around them a body that a handler takes."""
 
+TRIAL_PAUSE: Duration = 3 * SECOND
+"""Between two attempts of a trial, since a person waits for it."""
 
-def terms_to_send(submission: Submission, binding: ActionBinding) -> Terms:
-    """The terms of its action, less what the submission goes without."""
-    terms, opens = binding.terms, submission.ref_to_message_id is None
+_routes: Remembered[Agreement, Route] = Remembered()
+
+
+def route_to_send(agreement: Agreement, submission: Submission) -> Route:
+    """The binding, the terms and the way of a submission, found once for all that are alike."""
+    opens = submission.ref_to_message_id is None
+    key = submission.service, submission.action, submission.best_effort, opens
+    known = _routes.get(agreement, key)
+    if known is not None:
+        return known
+    binding = binding_to_send(agreement, submission.service, submission.action)
+    terms = binding.terms
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
     if terms.synchronous and not sends_synchronously(binding, opens=opens):
         # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
-    return terms
+    if submission.service == TRIAL_SERVICE:
+        # A trial is repeated within seconds, and given up by itself.
+        hasty = replace(
+            terms,
+            timeout=TRIAL_PAUSE,
+            retry_interval=TRIAL_PAUSE,
+            retries=4,
+            on_exhausted=OnExhausted.FAIL_MESSAGE,
+        )
+        terms = hasty if hasty.longest_retry < terms.persist_duration else terms
+    return _routes.keep(agreement, key, route_under(agreement, binding, terms))
 
 
-def check_sizes_known(submission: Submission, agreement: Agreement) -> None:
-    """Refuse a submission by what is known of its documents before anybody has read them."""
-    binding = binding_to_send(agreement, submission.service, submission.action)
-    check_sizes(submission, agreement, binding, terms_to_send(submission, binding))
-
-
-def check_sizes(
-    submission: Submission, agreement: Agreement, binding: ActionBinding, terms: Terms
-) -> None:
-    """Refuse what the partner would refuse: more than was agreed, or than a handler takes."""
+def check_sizes(submission: Submission, route: Route) -> bool:
+    """Refuse what the partner would refuse, more than was agreed or than a handler takes; returns
+    whether it travels in parts. Sizes that are not known yet are checked once they are."""
     payloads = submission.payloads
-    if terms.max_size is not None and needs_parts(payloads, terms):
-        check_splittable(payloads, terms, agreement.form, binding.security)
-        return
-    together = sum(payload.size for payload in payloads)
+    if route.terms.max_size is not None and needs_parts(payloads, route.terms):
+        check_splittable(payloads, route)
+        return True
+    together = sum([payload.size for payload in payloads])
     if together > PAYLOAD_BYTES_MAX:
         raise InvalidValue(
             f"the payloads have {together:,} bytes together, more than {PAYLOAD_BYTES_MAX:,}",
             remedy="send them in several messages, or agree on parts (payload.max_size)",
         )
-    check_closable(payloads, binding.security)
+    if route.security.encrypt and together > ENCRYPTED_BYTES_MAX:
+        raise InvalidValue(
+            f"the payloads have {together:,} bytes together, and no more than "
+            f"{ENCRYPTED_BYTES_MAX:,} are encrypted",
+            remedy="send them in several messages, encrypt them before you hand them in, or agree "
+            "on TLS instead of security.encrypt",
+        )
+    return False
 
 
 LIFETIME_MAX: Duration = 100 * 366 * DAY
@@ -139,7 +147,7 @@ class Submission(Struct, frozen=True):
             if (value := getattr(self, name)) is not None:
                 check_id(value, name)
         lifetime = self.time_to_live
-        # To Python a truth is a number.
+        # bool is a subclass of int; reject it.
         whole = type(lifetime) is int and 0 < lifetime <= LIFETIME_MAX
         if lifetime is not None and not whole:
             remedy = f"give whole microseconds, from 1 to {LIFETIME_MAX}, or none"
@@ -187,26 +195,47 @@ def submit(
     known = None if submission.message_id is None else tx.outgoing(submission.message_id)
     if known is not None:
         return _repeated(context, tx, known, submission)
-    agreement = agreement_called(context, submission.cpa_id)
-    if submission.ref_to_message_id is None:
+    agreement, now = agreement_called(context, submission.cpa_id), context.now()
+    if submission.ref_to_message_id is None and not agreement.in_force(now):
         # What answers a message is owed to it, whatever has ended since.
-        _check_in_force(agreement, context.now())
-    message, route = _compose(
-        context, submission, agreement, context.now(), lambda *way: _stamp(context, tx, *way)
-    )
-    bounded = route.terms.max_size is not None
-    large = bounded and needs_parts(message.payloads, route.terms)
-    if acknowledgments and not large:
+        raise _not_in_force(agreement, now)
+    route = route_to_send(agreement, submission)
+    in_parts = _check(submission, route)
+    conversation_id = submission.conversation_id or context.world.new_id()
+    message_id = submission.message_id
+    if message_id is None:
+        message_id = context.fresh_message_id()
+    else:
+        _check_unused(tx, message_id)
+    key, stamp = route.channel_of(conversation_id), now
+    if key is not None:
+        # On a numbered stream strictly later than the message before it.
+        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+        channel, stamp = channel.stamp(now)
+        tx.save_sending_channel(channel)
+    message = _compose(submission, route, message_id, conversation_id, stamp, now)
+    if acknowledgments and not in_parts:
         message = replace(message, acknowledgments=acknowledgments)
     if warnings:
         message = replace(message, error_list=ErrorList(warnings))
-    _check_unused(tx, message.header.message_id)
-    if large:
+    if in_parts:
         contents = put_into_spool(context, submission.payloads, route)
         store_document(context, tx, message, facts_of(message), route, contents)
     else:
-        store_outgoing(context, tx, message, route)
-    return Accepted(message.header.message_id, message.header.conversation_id)
+        purpose = endpoint_type(message.kind, reply=submission.ref_to_message_id is not None)
+        addresses = route.addresses(route.terms.transports, purpose)
+        store_outgoing(context, tx, message, route, addresses)
+    return Accepted(message_id, conversation_id)
+
+
+def _check(submission: Submission, route: Route) -> bool:
+    """`check_sizes`, once every document has been read: of others there are no bytes to send."""
+    in_parts = check_sizes(submission, route)
+    for payload in submission.payloads:
+        if not payload.digest and not in_parts:
+            problem = f"nobody has read payload {payload.content_id} yet"
+            raise InvalidValue(problem, remedy="hand the submission in with `send`")
+    return in_parts
 
 
 def agreement_called(context: HandlerContext, cpa_id: str) -> Agreement:
@@ -220,18 +249,16 @@ def agreement_called(context: HandlerContext, cpa_id: str) -> Agreement:
     return found[0]
 
 
-def _check_in_force(agreement: Agreement, now: Instant) -> None:
-    """Refuse what the partner would refuse: nothing is agreed for today."""
-    if agreement.in_force(now):
-        return
+def _not_in_force(agreement: Agreement, now: Instant) -> NotAllowed:
+    """The refusal of what the partner would refuse: nothing is agreed for today."""
     begins, name = agreement.start, f"agreement {agreement.cpa_id}"
     if begins is not None and now < begins:
-        raise NotAllowed(
+        return NotAllowed(
             f"{name} begins at {format_instant(begins)}",
             remedy="send it then, or agree on another period",
         )
     ended = "" if agreement.end is None else format_instant(agreement.end)
-    raise NotAllowed(f"{name} ended at {ended}", remedy="agree on a new period")
+    return NotAllowed(f"{name} ended at {ended}", remedy="agree on a new period")
 
 
 def _repeated(
@@ -248,11 +275,12 @@ def _repeated(
     if agreement is None:
         agreement = agreement_called(context, submission.cpa_id)
     named = submission.cpa_id in (agreement.cpa_id, *agreement.also_known_as)
-    given = replace(submission, conversation_id=submission.conversation_id or facts.conversation_id)
-    then = known.outgoing.submitted_at
-    message, _ = _compose(context, given, agreement, then, lambda *_: facts.timestamp)
+    route, then = route_to_send(agreement, submission), known.outgoing.submitted_at
+    _check(submission, route)
+    conversation_id = submission.conversation_id or facts.conversation_id
+    message = _compose(submission, route, message_id, conversation_id, facts.timestamp, then)
     # Earlier versions sent the Service as its caller named it, and not as it is agreed.
-    as_called = replace(message, header=replace(message.header, service=given.service))
+    as_called = replace(message, header=replace(message.header, service=submission.service))
     same = facts.digest in (identity_digest(message), identity_digest(as_called)) or (
         facts.digest == _digest_warned(context, tx, known, message)
     )
@@ -293,91 +321,61 @@ def _check_unused(tx: Transaction, message_id: str) -> None:
 
 
 def _compose(
-    context: HandlerContext,
     submission: Submission,
-    agreement: Agreement,
+    route: Route,
+    message_id: str,
+    conversation_id: str,
+    stamp: Instant,
     now: Instant,
-    stamped: Callable[[Route, str], Instant],
-) -> tuple[Message, Route]:
-    """The message's values and its way, before a number is known."""
-    conversation = submission.conversation_id or context.world.new_id()
-    message_id = submission.message_id or context.fresh_message_id()
-    binding = binding_to_send(agreement, submission.service, submission.action)
-    terms = terms_to_send(submission, binding)
-    if is_trial(message_id):
-        terms = trial_terms(terms)
-    check_sizes(submission, agreement, binding, terms)
-    if terms.max_size is None or not needs_parts(submission.payloads, terms):
-        _check_read(submission.payloads)
-    route = route_under(agreement, binding, terms)
-    stamp = stamped(route, conversation)
-    # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
-    once = binding.rules.duplicate_elimination is Requested.ALWAYS
+) -> Message:
+    """The message's values, before a number is known.
+
+    Its lifetime counts from `now`. The timestamp may lie ahead of that, by as much as the clock
+    was set back: it has to be later than the one before.
+    """
+    agreement, binding, terms = route.agreement, route.binding, route.terms
+    lifetime = submission.time_to_live or terms.time_to_live
+    once = terms.reliable and terms.duplicate_elimination
+    runs, receipt = terms.runs_protocol, terms.ack_requested
+    asks_sync = terms.synchronous and submission.ref_to_message_id is None
     header = Header(
         from_party=agreement.own.party.acting_as(binding.from_role),
         to_party=agreement.partner.party.acting_as(binding.to_role),
         cpa_id=agreement.cpa_id,
-        conversation_id=conversation,
+        conversation_id=conversation_id,
         # What is agreed, whatever its caller calls it: the partner knows it by its type, too.
         service=binding.service or submission.service,
         action=submission.action,
         message_id=message_id,
         timestamp=stamp,
         ref_to_message_id=submission.ref_to_message_id,
-        **_quality(submission, terms, now, at_most_once=once),
+        time_to_live=None if lifetime is None else now + lifetime,
+        semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
+        # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
+        duplicate_elimination=once or binding.rules.duplicate_elimination is Requested.ALWAYS,
+        delivery_receipt_requested=receipt if runs and receipt is not AckRequest.NONE else None,
+        sync_reply=terms.sync_mode if asks_sync else None,
+    )
+    wishes = (
+        (Actor.TO_PARTY_MSH, receipt),
+        (Actor.NEXT_MSH, terms.hop_ack_requested),
     )
     message = Message(
         agreement.form.dialect,
         MessageKind.NORMAL,
         header,
+        (route.hop(stamp, None if once else AckRequest.NONE),),
+        ack_requested=tuple(
+            [
+                AckRequested(actor, wish is AckRequest.SIGNED)
+                for actor, wish in wishes
+                if runs and wish is not AckRequest.NONE
+            ]
+        ),
         manifest=tuple([Reference(f"cid:{each.content_id}") for each in submission.payloads]),
         payloads=submission.payloads,
     )
-    return codec.as_stated(with_hop(message, route, stamp)), route
-
-
-def _check_read(payloads: tuple[Payload, ...]) -> None:
-    """Refuse what nobody has read: of that there are no bytes to send."""
-    for payload in payloads:
-        if not payload.digest:
-            problem = f"nobody has read payload {payload.content_id} yet"
-            raise InvalidValue(problem, remedy="hand the submission in with `send`")
-
-
-def _stamp(context: HandlerContext, tx: Transaction, route: Route, conversation_id: str) -> Instant:
-    """Now; on a numbered stream strictly later than the message before it."""
-    key = route.channel_of(conversation_id)
-    now = context.now()
-    if key is None:
-        return now
-    channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
-    channel, stamp = channel.stamp(now)
-    tx.save_sending_channel(channel)
-    return stamp
-
-
-def _quality(
-    submission: Submission, terms: Terms, now: Instant, *, at_most_once: bool
-) -> dict[str, Any]:
-    """Semantics, lifetime and wishes of a header, as the terms say.
-
-    The lifetime counts from now. The timestamp may lie ahead of it, by as much as the clock was
-    set back: it has to be later than the one before.
-    """
-    lifetime = submission.time_to_live or terms.time_to_live
-    once = terms.reliable and terms.duplicate_elimination
-    opening = submission.ref_to_message_id is None
-    asks_sync = terms.synchronous and opening
-    wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
-    return {
-        "time_to_live": None if lifetime is None else now + lifetime,
-        "semantics": DeliverySemantics.ONCE_AND_ONLY_ONCE
-        if once
-        else DeliverySemantics.BEST_EFFORT,
-        "duplicate_elimination": at_most_once or once,
-        "delivery_receipt_requested": terms.ack_requested if wants_receipt else None,
-        "sync_reply": terms.sync_mode if asks_sync else None,
-    }
+    return codec.as_stated(message)
 
 
 def facts_of(message: Message) -> MessageFacts:
@@ -406,94 +404,39 @@ def store_outgoing(
     tx: Transaction,
     message: Message,
     route: Route,
-    *,
-    relayed_from: str | None = None,
-    notes: tuple[Note, ...] = (),
+    addresses: Mapping[str, str] | None = None,
 ) -> None:
-    """Store a composed message and, if its stream has a place, begin its first attempt."""
-    now = context.now()
-    terms = route.terms
-    facts = facts_of(message)
-    channel_key = route.channel(message)
+    """Store a composed message and, if its stream has a place, begin its first attempt.
+
+    `addresses`: where it goes by each transport, if that is known.
+    """
+    now, terms, header = context.now(), route.terms, message.header
+    key = route.channel_of(header.conversation_id)
     outgoing = Outgoing(
-        message.header.message_id,
-        context.keep_terms(tx, terms),
-        now,
-        channel_key,
-        expires_at=message.header.time_to_live,
+        header.message_id, context.keep_terms(tx, terms), now, key, expires_at=header.time_to_live
     )
     stored = StoredOutgoing(
         outgoing,
-        facts,
+        facts_of(message),
         route.peer,
-        relayed_from=relayed_from,
         hop=len(message.routing),
         agreement_id=context.keep_agreement(tx, route.agreement),
     )
-    first = notes or (_submitted(message, channel_key, terms),)
-    context.write(
-        tx,
-        first,
-        terms_id=outgoing.terms_id,
-        peer=facts.to_party if relayed_from is None else route.peer,
-        hop=stored.hop or None,
-        digest=facts.digest,
-        size=facts.size,
-    )
+    journal_submitted(context, tx, stored, header, best_effort=not terms.reliable)
     channel = None
-    if channel_key is not None:
-        channel = tx.sending_channel(channel_key) or SendingChannel.open(channel_key, terms)
-        if channel.places(terms) < 1 or tx.waiting(channel_key, 1):
+    if key is not None:
+        channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
+        if channel.places(terms) < 1 or tx.waiting(key, 1):
             draft, files = draft_of(message, route.form)
             tx.add_outgoing(stored, parcel=None, draft=draft, files=files)
             # What waits before it may be a document, which it need not wait for.
-            context.admissions[channel_key] = None
+            context.state.admissions[key] = None
             return
-    _send_now(context, tx, stored, message, route, channel)
-
-
-def _send_now(
-    context: HandlerContext,
-    tx: Transaction,
-    stored: StoredOutgoing,
-    message: Message,
-    route: Route,
-    channel: SendingChannel | None,
-) -> None:
-    """There is a place: number, bytes and first attempt go into one insert."""
-    now, terms = context.now(), route.terms
-    entered = enter_window(stored.outgoing, channel, terms, now)
+    entered = enter_window(outgoing, channel, terms, now)
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    addresses = addresses_for(context, tx, stored, terms.transports)
-    step = first_attempt(context, tx, stored, entered, terms, now, addresses)
-    parcel = seal(context, message, route)
-    fresh = replace(stored, outgoing=step.outgoing)
-    tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(context, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
-
-
-def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
-    header, split = message.header, message.header.split
-    what = Submitted(
-        from_party=str(header.from_party),
-        to_party=str(header.to_party),
-        cpa_id=header.cpa_id,
-        conversation_id=header.conversation_id,
-        service=str(header.service),
-        action=header.action,
-        time_to_live=header.time_to_live,
-        best_effort=not terms.reliable,
-        notice=message.kind is MessageKind.ERROR,
-        split_id=None if split is None else split.split_id,
-        split_number=None if split is None else split.number,
-        split_total=None if split is None else split.total,
-    )
-    return Note(what, header.message_id, header.ref_to_message_id, channel)
-
-
-# Copying: a trial that was sent is sent once more, to see what its receiver makes of a copy.
+    begin(context, tx, stored, channel, entered, terms, seal(context, message, route), addresses)
 
 
 def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None:
@@ -507,4 +450,4 @@ def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None
     ways = list(addresses_for(context, tx, stored, transports).items())
     if ways:
         tx.save_outgoing(stored.outgoing.repeated())
-        context.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))
+        context.state.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))

@@ -10,9 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, HandlerContext
-from oncewire.handler.documents.outgoing_document import is_whole
-from oncewire.handler.documents.parts import enter_next, may_go_on
+from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import read_head
 from oncewire.handler.perform import (
     WAY,
     first_attempt,
@@ -26,8 +25,10 @@ from oncewire.handler.perform import (
     way_to,
 )
 from oncewire.handler.route import addresses_for, peer_label, route_under, stamps_at_entry
-from oncewire.handler.sealing.encryption import read_head
-from oncewire.handler.sealing.seal import build_numbered
+from oncewire.handler.sending.outgoing_document import is_whole
+from oncewire.handler.sending.parts import enter_next, may_go_on
+from oncewire.handler.sending.seal import build_numbered
+from oncewire.handler.state import IN_FLIGHT_MAX, NEVER
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.message.signals import Error, Severity
@@ -66,9 +67,9 @@ ASIDE = 256
 
 def admit_waiting(context: HandlerContext) -> None:
     """Fill the windows that have places, in order of submission."""
-    while context.admissions:
-        key = next(iter(context.admissions))
-        del context.admissions[key]
+    while context.state.admissions:
+        key = next(iter(context.state.admissions))
+        del context.state.admissions[key]
         while _admit_one(context, key):
             pass
 
@@ -93,11 +94,11 @@ def _admit_one(context: HandlerContext, key: str) -> bool:
         if deadline is None or context.now() < deadline:
             moved.append(stored)
             if is_whole(stored):
-                context.part_went.add(key)
+                context.state.part_went.add(key)
                 enter_next(context, tx, stored, channel, terms)
                 relieve(context, tx, stored.outgoing.message_id)
             else:
-                context.part_went.discard(key)
+                context.state.part_went.discard(key)
                 enter(context, tx, stored, channel, terms)
         elif not context.in_doubt:
             # It expired while it waited: it must not use up a number.
@@ -123,14 +124,16 @@ def _admit_one(context: HandlerContext, key: str) -> bool:
 def _next_waiting(context: HandlerContext, tx: Transaction, key: str) -> StoredOutgoing | None:
     """The first that waits. One that cannot go on holds up what must follow it in order; where
     nothing must, a document and what is whole take turns."""
-    found = tx.waiting(key, ASIDE if context.troubled else 1)
-    if found and is_whole(found[0]) and not context.troubled:
+    found = tx.waiting(key, ASIDE if context.state.troubled else 1)
+    if found and is_whole(found[0]) and not context.state.troubled:
         found = tx.waiting(key, ASIDE)
     document = None
     for stored in found:
-        fit = context.troubled.get(stored.outgoing.message_id, 0) <= context.now()
+        fit = context.state.troubled.get(stored.outgoing.message_id, 0) <= context.now()
         if fit and not is_whole(stored):
-            return document if document is not None and key not in context.part_went else stored
+            return (
+                document if document is not None and key not in context.state.part_went else stored
+            )
         if fit and document is None and may_go_on(context, tx, stored):
             document = stored
         if not _may_be_passed(context, tx, stored):
@@ -174,7 +177,7 @@ def set_aside(context: HandlerContext, message_id: str, problem: Exception) -> N
     """A step of this message was undone: call the operator, once, and look at it again later."""
     if not isinstance(problem, OncewireError):
         logger.error("a step of a message failed", exc_info=problem)
-    until = context.troubled[message_id] = context.now() + LOOK_AGAIN
+    until = context.state.troubled[message_id] = context.now() + LOOK_AGAIN
 
     def look_later(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
@@ -194,14 +197,14 @@ def set_aside(context: HandlerContext, message_id: str, problem: Exception) -> N
     trouble = context.isolated_step(look_later)
     if trouble is not None:
         # Not even its timer can be set; it is passed over until the next start.
-        context.stuck.add(message_id)
+        context.state.stuck.add(message_id)
         logger.error("a message is stuck", extra={"message_id": message_id}, exc_info=trouble)
 
 
 def look_again(context: HandlerContext) -> None:
     """Give those that waited for somebody to mend something another chance."""
     now = context.now()
-    due = [message_id for message_id, until in context.troubled.items() if 0 < until <= now]
+    due = [message_id for message_id, until in context.state.troubled.items() if 0 < until <= now]
     if not due:
         return
     for message_id in due:
@@ -210,23 +213,23 @@ def look_again(context: HandlerContext) -> None:
                 stored = tx.outgoing(message_id)
         except StoreDamaged:
             # It is still damaged, and named.
-            context.troubled[message_id] = now + LOOK_AGAIN
+            context.state.troubled[message_id] = now + LOOK_AGAIN
             continue
-        context.stuck.discard(message_id)
+        context.state.stuck.discard(message_id)
         if stored is None or stored.outgoing.state in FINAL_OUTGOING:
-            del context.troubled[message_id]
+            del context.state.troubled[message_id]
         elif stored.outgoing.state is not OutgoingState.WAITING:
             # Its own timer brings it up.
-            context.troubled[message_id] = NEVER
+            context.state.troubled[message_id] = NEVER
         elif stored.outgoing.channel is not None:
-            context.troubled[message_id] = 0
-            context.admissions[stored.outgoing.channel] = None
+            context.state.troubled[message_id] = 0
+            context.state.admissions[stored.outgoing.channel] = None
 
 
 def recheck_waiting(context: HandlerContext) -> None:
     """The commit failed: those that were let go on since the last one were not."""
-    let_go = [message_id for message_id, until in context.troubled.items() if not until]
-    context.troubled |= dict.fromkeys((*let_go, *context.relieved), 1)
+    let_go = [message_id for message_id, until in context.state.troubled.items() if not until]
+    context.state.troubled |= dict.fromkeys((*let_go, *context.state.relieved), 1)
 
 
 DELEGATED_MAX = 100_000
@@ -258,10 +261,12 @@ def transmit_due(context: HandlerContext) -> None:
         return
     with context.transition() as tx:
         # Of so many, enough are not under way already.
-        due = tx.due(context.now(), IN_FLIGHT_MAX + len(context.stuck))
+        due = tx.due(context.now(), IN_FLIGHT_MAX + len(context.state.stuck))
     # One attempt at a time: a slow transmission is not overtaken by its own retry.
     free = [
-        due_id for due_id in due if due_id not in context.in_flight and due_id not in context.stuck
+        due_id
+        for due_id in due
+        if due_id not in context.state.in_flight and due_id not in context.state.stuck
     ]
     for message_id in free[:room]:
         _step(context, message_id, _attempt)
@@ -284,7 +289,7 @@ def take_up_delegated(context: HandlerContext, tx: Transaction) -> None:
         terms, outgoing = context.terms_of(tx, stored.outgoing.terms_id), stored.outgoing
         if terms.reliable and not terms.runs_protocol and outgoing.attempts:
             again = Transmit(message_id, outgoing.attempts, outgoing.transport_name(terms))
-            context.taken_up.add(message_id)
+            context.state.taken_up.add(message_id)
             perform_effects(context, tx, stored, outgoing, (again,), terms)
 
 
@@ -292,9 +297,11 @@ def expire_due(context: HandlerContext) -> None:
     """End every message whose TimeToLive or persistDuration has passed; none while it is not
     known what time it is."""
     with context.transition() as tx:
-        expired = [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.stuck))
+        expired = (
+            [] if context.in_doubt else tx.expired(context.now(), BATCH + len(context.state.stuck))
+        )
     for message_id in expired:
-        if message_id not in context.stuck:
+        if message_id not in context.state.stuck:
             _step(context, message_id, _expire)
 
 
@@ -320,7 +327,7 @@ def _attempt(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -
     if is_whole(stored):
         # It was set aside: only its parts travel, and the next one may.
         tx.save_outgoing(replace(stored.outgoing, next_attempt_at=None))
-        context.releasing[stored.outgoing.message_id] = None
+        context.state.releasing[stored.outgoing.message_id] = None
         return
     deadline = stored.outgoing.deadline(terms)
     if deadline is not None and now >= deadline and context.in_doubt:
@@ -355,7 +362,7 @@ def _is_unacknowledged(context: HandlerContext, tx: Transaction, stored: StoredO
 
 def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmission) -> None:
     """Take the transport's word on an attempt. A reply, if any, is received separately."""
-    context.in_flight.discard(ended.message_id)
+    context.state.in_flight.discard(ended.message_id)
     stored = tx.outgoing(ended.message_id)
     if stored is None:
         return
@@ -380,7 +387,7 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
             now,
             attempt=ended.attempt,
             # Whether the run before had given it to the transport, nobody knows.
-            certain=ended.certain and ended.message_id not in context.taken_up,
+            certain=ended.certain and ended.message_id not in context.state.taken_up,
             reason=ended.reason,
         )
     perform(context, tx, stored, channel, step, terms)
@@ -410,7 +417,7 @@ def take_up(context: HandlerContext) -> None:
     for key in keys:
         if key.startswith(WAY):
             transport, _, peer = key.removeprefix(WAY).partition(" to ")
-            context.left.add((peer, transport))
+            context.state.left.add((peer, transport))
 
 
 def left_ways(context: HandlerContext) -> list[LeftWay]:
@@ -420,13 +427,13 @@ def left_ways(context: HandlerContext) -> list[LeftWay]:
         route = route_under(agreement, agreement.sending)
         for transport in route.terms.transports:
             key, address = (peer_label(agreement), transport), route.address(transport)
-            if key in context.left and address is not None:
+            if key in context.state.left and address is not None:
                 found[key] = LeftWay(*key, address)
     return list(found.values())
 
 
 def take_again(context: HandlerContext, way: LeftWay) -> None:
     """A probe got through, or an operator says that it would."""
-    context.left.discard((way.peer, way.transport))
+    context.state.left.discard((way.peer, way.transport))
     with context.transition() as tx:
         resolve_incidents(context, tx, Resolve(channel=way_key(way.peer, way.transport)))

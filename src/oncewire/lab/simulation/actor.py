@@ -9,12 +9,12 @@ from typing import Protocol
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem
 from oncewire.handler.actions import Action, Join, Notice, Post, PostAnswer, PostOn, Relay, Source
-from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.loop.door import Connection, Connections
-from oncewire.handler.loop.joining import join_at_once
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.door import Connection, Connections
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.joining import join_at_once
+from oncewire.handler.sending.answer import Answer, Awaited
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.row import Row
@@ -69,7 +69,7 @@ class Actor:
         self.engine = Engine(HandlerContext(self.name, self.store, self._agreements, self.world))
         # The connections of the process before are gone with it.
         self._connections = Connections()
-        self.engine.context.relaying = self._connections.requests
+        self.engine.context.state.relaying = self._connections.requests
         self.up = True
         if not self.turn("start", self.engine.start) and self.up:
             # A handler that cannot record its boot does not serve; it is started again.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.loop.offers import REFUSALS_MAX
+from oncewire.handler.runtime.offers import REFUSALS_MAX
 from oncewire.handler.sending.submit import Submission
 from oncewire.lab.wild.papers import SERVICE, cpa_id_of
 from oncewire.lab.wild.plan import BUYER, Ending, Mood, Order, Reply, Whim
@@ -22,7 +22,7 @@ from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:
-    from oncewire.handler.engine import Engine
+    from oncewire.handler.runtime.engine import Engine
     from oncewire.lab.wild.machine import Machine
 
 THINKS: Duration = 30 * MILLISECOND

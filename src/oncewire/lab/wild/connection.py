@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn, Source
-from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.handler import RETRY_AFTER
-from oncewire.handler.loop.door import Connection, Connections
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.runtime.door import Connection, Connections
+from oncewire.handler.runtime.handler import RETRY_AFTER
+from oncewire.handler.sending.answer import Answer, Awaited
+from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.lab.simulation.network import START, Clock
 from oncewire.lab.wild.plan import Cut, Ending, Event, Harm, Ledger, Mishap
@@ -28,7 +28,7 @@ from oncewire.transport.contract import Reply
 from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
-    from oncewire.handler.engine import Engine
+    from oncewire.handler.runtime.engine import Engine
     from oncewire.lab.wild.machine import Machine
 
 

@@ -24,8 +24,8 @@ from oncewire.handler.actions import (
     Relay,
 )
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.engine import Engine
-from oncewire.handler.loop.joining import PROBE_EVERY, join_at_once
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.joining import PROBE_EVERY, join_at_once
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.network import Clock, NodeWorld
@@ -117,8 +117,8 @@ class Machine:
             keys = None
         node = HandlerContext(self.name, self.store, Agreements(papers), self.world, keys=keys)
         node.application_called = self.name in self.setting.called
-        node.replying = self.door.waiting.keys()
-        node.relaying = self.door.relaying.requests
+        node.state.replying = self.door.waiting.keys()
+        node.state.relaying = self.door.relaying.requests
         return Engine(node)
 
     def boot(self) -> None:
@@ -273,12 +273,12 @@ class Machine:
 
     def _probe_later(self) -> None:
         engine = self.engine
-        if engine.context.left and self._probing is not engine:
+        if engine.context.state.left and self._probing is not engine:
             self._probing = engine
             self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
 
     def _probe(self, engine: Engine) -> None:
-        """Try what was left, as `handler.loop.probing` does."""
+        """Try what was left, as `runtime.joining.Probing` does."""
         if self.engine is not engine or not self.up:
             return
         self._probing = None
@@ -289,7 +289,7 @@ class Machine:
                 self.ledger.happened["transport taken again"] += 1
                 ending = self.turn("probe", lambda w=way: take_again(engine.context, w))  # type: ignore[misc]
                 if ending is not Ending.DONE:
-                    engine.context.left.add((way.peer, way.transport))
+                    engine.context.state.left.add((way.peer, way.transport))
         self._probe_later()
 
     # --- actions ---

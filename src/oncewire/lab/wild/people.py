@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.actions import Source
-from oncewire.handler.answering.answer import signal_route
 from oncewire.handler.perform import WAY
+from oncewire.handler.sending.answer import signal_route
 from oncewire.lab.wild.application import document_of, submission_of
 from oncewire.lab.wild.papers import Paper, cpa_id_of, is_readable, papers_of
 from oncewire.lab.wild.plan import (

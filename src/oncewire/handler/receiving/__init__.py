@@ -1,0 +1,7 @@
+"""A message that comes in: `inbound` takes the body, `receive` reads it, `agreement_match` finds
+its agreement, `arrive` judges and stores it with its answer. `signals` takes what partners say
+about messages of ours.
+
+`release` lets go what waited for its turn, `reply` answers when the application has spoken. Parts
+of a document wait in `gathering`; `joining` and `joined` put the document together.
+"""

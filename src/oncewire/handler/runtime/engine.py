@@ -1,0 +1,504 @@
+"""Engine: the synchronous handler. Verbs change state; `commit` makes it so and lets go.
+
+A verb runs one transition. Nothing it decides leaves the process before `commit` returns:
+replies, posts and notices are collected and given out by the commit, or thrown away with
+it. Whoever drives the engine (the asyncio shell, the simulator) calls verbs, then commit,
+then performs the actions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from oncewire import __version__
+from oncewire.errors import (
+    AgreementProblem,
+    EbxmlError,
+    InvalidValue,
+    OncewireError,
+    StoreProblem,
+)
+from oncewire.handler.actions import (
+    Action,
+    Join,
+    Notice,
+    Post,
+    PostAnswer,
+    PostOn,
+    PostReply,
+    Relay,
+    Source,
+)
+from oncewire.handler.context import HandlerContext
+from oncewire.handler.delivering import deliver, notices
+from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.hub.next_hop import abandon_stranded, resume_stranded, resume_stranded_hops
+from oncewire.handler.hub.passing import nothing_more, relay
+from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.handler.receiving import gathering, release
+from oncewire.handler.receiving.inbound import Expected, Reply, expected
+from oncewire.handler.receiving.joined import (
+    JoinPlan,
+    finish_join,
+    give_up_incomplete,
+    plan_join,
+    refuse_join,
+)
+from oncewire.handler.receiving.joining import Joined
+from oncewire.handler.receiving.receive import (
+    receive,
+    receive_aside,
+    receive_onward,
+    receive_reply,
+    repost_answers,
+)
+from oncewire.handler.receiving.release import give_up_gaps
+from oncewire.handler.receiving.reply import (
+    acknowledge_next,
+    close_if_alone,
+    left_alone,
+    overdue,
+    reply_to,
+    respond,
+    send,
+    take_up_waiting,
+)
+from oncewire.handler.runtime import operate, retention
+from oncewire.handler.runtime.failures import left_untold, tell_failures
+from oncewire.handler.runtime.operate import close_what_is_over
+from oncewire.handler.runtime.retention import next_wake
+from oncewire.handler.sending import answer as unaddressed
+from oncewire.handler.sending import parts, transmit
+from oncewire.handler.sending.answer import Answer, Awaited
+from oncewire.handler.sending.asking import ask_for_unknown, ask_status, ping
+from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
+from oncewire.handler.sending.transmit import (
+    Transmission,
+    admit_waiting,
+    look_again,
+    recheck_waiting,
+    set_aside,
+)
+from oncewire.handler.spool_reading import Reading
+from oncewire.journal.row import JOURNAL_VERSION
+from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.notes import Started, Stopped
+from oncewire.protocol.states import IncomingState
+from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.wire.parcel import Parcel, Received
+
+logger = logging.getLogger("oncewire.handler")
+
+
+class Engine:
+    """One handler without its sockets."""
+
+    def __init__(self, context: HandlerContext) -> None:
+        self.context = context
+        if context.at_rest:
+            # It is never started; what it writes must not look like a time that was accepted.
+            retention.begin_clock(context)
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Record the boot and take up what an earlier one left: answers still owed."""
+        context = self.context
+        retention.begin_clock(context)
+        with context.store.reader() as reader:
+            # Somebody may have mended what held these up.
+            context.state.troubled = {
+                incident.message_id: 1 for incident in reader.incidents() if incident.message_id
+            }
+        with context.transition() as tx:
+            parties = sorted(
+                {str(party_id) for deal in context.agreements for party_id in deal.own.party.ids}
+                | {party_id.value for deal in context.agreements for party_id in deal.own.party.ids}
+            )
+            context.write(tx, [Note(Started(__version__, JOURNAL_VERSION, tuple(parties)))])
+        retention.watch(context)
+        for step in (
+            lambda tx: release.survey(context, tx),
+            lambda tx: deliver.recover_hand_overs(context, tx),
+            lambda tx: take_up_waiting(context, tx),
+            lambda tx: context.state.failed.extend(left_untold(context, tx)),
+            lambda tx: gathering.begin_all(context, tx),
+            lambda tx: retention.end_all_answers(context, tx),
+            lambda tx: repost_answers(context, tx),
+            lambda tx: transmit.take_up_delegated(context, tx),
+            lambda tx: resume_stranded_hops(context, tx),
+        ):
+            problem = context.isolated_step(step)
+            if problem is not None:
+                # A handler that cannot take up one part of it serves the rest.
+                logger.error("what an earlier run left is not taken up", exc_info=problem)
+        retention.begin_retention(context)
+
+    def stop(self) -> None:
+        """Record a graceful end."""
+        with self.context.transition() as tx:
+            self.context.state.refusals.write(tx, self.context.now())
+            self.context.write(tx, [Note(Stopped())])
+
+    def commit(self) -> list[Action]:
+        """Make every transition since the last commit durable and give its actions out.
+
+        When the store cannot, nothing happened: the error is raised, and every caller
+        whose verb was in it must be told so.
+        """
+        context, state = self.context, self.context.state
+        try:
+            while state.admissions or state.failed or state.parts_ended or state.releasing:
+                parts.follow(context)
+                admit_waiting(context)
+                for message_id, problem in parts.release(context):
+                    set_aside(context, message_id, problem)
+                tell_failures(context)
+            if state.unaddressed:
+                unaddressed.call_operator(context)
+            if context.store.pending():
+                context.store.commit()
+        except OncewireError:
+            # It may have been a sweep that was undone, and a full disk is a reason for one.
+            state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
+            state.timeline.undo()
+            recheck_waiting(context)
+            for action in state.actions:
+                post: object = action
+                if isinstance(action, PostReply):
+                    post = action.post
+                elif isinstance(action, Relay):
+                    post = action.instead
+                if isinstance(post, Post):
+                    state.in_flight.discard(post.message_id)
+            state.actions = []
+            raise
+        finally:
+            state.relieved = []
+            spooled, state.spooled = state.spooled, []
+            for name in spooled:
+                context.store.spool.let_go(name)
+        state.timeline.keep()
+        actions, state.actions = state.actions, []
+        return actions
+
+    def next_wake(self) -> Instant:
+        """When `tick` has something to do next."""
+        return next_wake(self.context, self.context.now())
+
+    def rest(self) -> Duration:
+        """How long `tick` has nothing to do from now on; not more than 0: it has something."""
+        now = self.context.now()
+        return next_wake(self.context, now) - now
+
+    # --- verbs ---
+
+    def expect(self, message_ids: Sequence[str], submissions: int = 0) -> None:
+        """Verbs that wait may ask for these messages, and so many for a new one each: have the
+        store find all of them at once."""
+        fresh = self.context.fresh_message_ids(submissions)
+        with self.context.store.transition() as tx:
+            tx.expect((*message_ids, *fresh))
+
+    def submit(self, submission: Submission) -> Accepted:
+        """Take a document from an application."""
+        with self.context.transition() as tx:
+            return send(self.context, tx, submission)
+
+    def receive(
+        self,
+        parcel: Parcel,
+        source: Source,
+        stored: StoredParcel | None = None,
+        reading: Reading | None = None,
+    ) -> Answer:
+        """Take what a transport brought; the answer may leave after the commit.
+
+        `stored` says where the bytes lie, if spooled already, `reading` what they say, if read.
+        """
+        with self.context.transition() as tx:
+            return receive(self.context, tx, parcel, source, stored, reading)
+
+    def expects(self, received: Received) -> Expected:
+        """Whether the rest of a message may come whose header is there."""
+        with self.context.transition() as tx:
+            return expected(self.context, tx, received)
+
+    def join_plan(self, wanted: Join) -> JoinPlan | None:
+        """What a document is to be made of; None: nothing any more."""
+        try:
+            with self.context.transition() as tx:
+                return plan_join(self.context, tx, wanted.sender, wanted.split_id)
+        except EbxmlError as error:
+            self.not_joined(wanted, error)
+            return None
+
+    def joined(self, plan: JoinPlan, joined: tuple[Joined, ...], made: Sequence[str]) -> None:
+        """A document was put together; `made`: the files that came to be by that."""
+        self.context.state.spooled += made
+        with self.context.transition() as tx:
+            finish_join(self.context, tx, plan, joined)
+            # There may have been no room for it until now.
+            resolve_incidents(self.context, tx, Resolve(plan.document.split_id))
+
+    def not_joined(self, wanted: Join, error: EbxmlError) -> None:
+        """The parts are no document, for a reason that its sender is told."""
+        with self.context.transition() as tx:
+            refuse_join(self.context, tx, wanted.sender, wanted.split_id, error)
+
+    def transmission_over(self, ended: Transmission, reply: Reply | None = None) -> None:
+        """Take the transport's word on an attempt, and what came back with it."""
+        # It is over even when the store cannot take note of it: its timer brings it up again.
+        self.context.state.in_flight.discard(ended.message_id)
+        with self.context.transition() as tx:
+            if reply is not None:
+                receive_reply(self.context, tx, reply, ended)
+            else:
+                transmit.transmission_over(self.context, tx, ended)
+                if ended.sent:
+                    nothing_more(self.context, tx, ended.message_id)
+
+    def answer_left(self, answer: PostAnswer, *, sent: bool, reply: Reply | None = None) -> None:
+        """An answer on a connection of its own went out, or did not: then it stays owed
+        until the duplicate that will surely come, or the next start.
+
+        A question may be answered where it was asked: `reply` is what came back.
+        """
+        if reply is not None:
+            with self.context.transition() as tx:
+                receive_aside(self.context, tx, reply, answer.address)
+        if not sent or not answer.message_id:
+            return
+        with self.context.transition() as tx:
+            tx.answer_left(answer.sender, answer.message_id)
+
+    def onward_over(self, post: PostOn, ended: Transmission, reply: Reply | None = None) -> None:
+        """Take what the next hop said of a message whose connection waits here."""
+        with self.context.transition() as tx:
+            receive_onward(self.context, tx, post, ended, reply)
+
+    def relay(self, awaited: Awaited, said: Sequence[Relay]) -> Answer:
+        """What goes back on a connection that waited for the next hop; nothing said: it did
+        not speak in time."""
+        with self.context.transition() as tx:
+            return relay(self.context, tx, awaited, said)
+
+    def tick(self) -> None:
+        """Do what time has made due: expiries, attempts, notices, questions, retention."""
+        context, state = self.context, self.context.state
+        retention.watch(context)
+        state.ticked_at = context.now()
+        look_again(context)
+        transmit.expire_due(context)
+        transmit.transmit_due(context)
+        looks_at_gaps = state.ticked_at >= state.gaps_due_at
+        give_up_gaps(context)
+        if looks_at_gaps:
+            # What could not be put together for want of room is tried again.
+            context.isolated_step(lambda tx: gathering.begin_all(context, tx))
+            close_what_is_over(context)
+        if looks_at_gaps and not context.in_doubt:
+            give_up_incomplete(context)
+        if state.repost_after is not None:
+            context.isolated_step(lambda tx: repost_answers(context, tx))
+        while state.acks_waiting and state.acks_waiting[0][0] <= state.ticked_at:
+            context.isolated_step(lambda tx: acknowledge_next(context, tx))
+        questions, state.status_questions = state.status_questions, []
+        for message_id in questions:
+            # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
+            with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
+                ask_status(context, tx, message_id)
+        self._retain()
+
+    def _retain(self) -> None:
+        """Clear away what nobody needs any more, when it is time for that."""
+        context = self.context
+        due = context.state.refusals.due_at
+        if due is not None and context.now() >= due:
+            with context.transition() as tx:
+                context.state.refusals.write(tx, context.now())
+        if context.now() >= context.state.clean_due_at:
+            retention.clean_spool(context)
+        if not context.in_doubt and context.now() >= context.state.sweep_due_at:
+            with context.transition() as tx:
+                retention.sweep(context, tx)
+
+    def ping(self, cpa_id: str) -> str:
+        """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""
+        with self.context.transition():
+            return ping(self.context, agreement_called(self.context, cpa_id))
+
+    def ask_status(self, message_id: str, cpa_id: str | None = None) -> str:
+        """Ask the receiver of a message what became of it, or, where it is unknown here, the
+        partner of that agreement; returns the CPAId that its `StatusTold` has."""
+        with self.context.transition() as tx:
+            if cpa_id is not None:
+                agreement = agreement_called(self.context, cpa_id)
+                if ask_for_unknown(self.context, tx, agreement, message_id):
+                    return agreement.cpa_id
+            operate.find_outgoing(tx, message_id)
+            ask_status(self.context, tx, message_id)
+        return ""
+
+    def is_called(self, channel: str) -> bool:
+        """Whether the operator is called for a channel now."""
+        with self.context.store.reader() as reader:
+            return any(incident.channel == channel for incident in reader.incidents())
+
+    def trouble(self, problem: StoreProblem, message_id: str | None = None) -> None:
+        """Call the operator for something that the store cannot do, once."""
+        with self.context.transition() as tx:
+            release.call_operator(self.context, tx, problem, message_id)
+
+    def hand_over(
+        self,
+        limit: int,
+        lease: Duration,
+        room: deliver.Room | None = None,
+        *,
+        one_by_one: bool = False,
+    ) -> list[GivenMessage]:
+        """Hand messages to the application; to be believed only after the commit. `one_by_one`:
+        of each channel one, and the next when that is confirmed."""
+        return [given.taken for given in self._hand_over(limit, lease, room, one_by_one)]
+
+    def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
+        """The same for an application that looks at nothing but where a message stands."""
+        return [given.stored for given in self._hand_over(limit, lease)]
+
+    def _hand_over(
+        self,
+        limit: int,
+        lease: Duration,
+        room: deliver.Room | None = None,
+        one_by_one: bool = False,
+    ) -> list[deliver.Given]:
+        with self.context.transition() as tx:
+            return deliver.hand_over(
+                self.context,
+                tx,
+                limit,
+                lease,
+                room,
+                one_by_one=one_by_one,
+                is_over=lambda stored: close_if_alone(self.context, tx, stored),
+            )
+
+    def still_offered(self, sender: str, message_id: str) -> bool:
+        """Whether the application may be called once more with a message that it refused: not
+        when somebody confirmed it, nor when nobody waits for its response any more."""
+        with self.context.transition() as tx:
+            stored = tx.incoming(sender, message_id)
+            if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:
+                return False
+            return not close_if_alone(self.context, tx, stored)
+
+    def confirm(
+        self,
+        sender: str,
+        message_id: str,
+        responses: Sequence[Submission] = (),
+        by: str | None = None,
+    ) -> bool:
+        """The application has the message; its answers are submitted in the same transition,
+        and only with the first confirmation. `by`: the person who says so in its place."""
+        with self.context.transition() as tx:
+            stored = tx.incoming(sender, message_id)
+            first = deliver.confirm(self.context, tx, sender, message_id, by)
+            if first and stored is not None:
+                respond(self.context, tx, stored, responses)
+            return first
+
+    def refused(self, sender: str, message_id: str, reason: str) -> bool:
+        """The application will not take a message that it was offered again and again; False
+        when it waits for the application no more."""
+        with self.context.store.reader() as reader:
+            called = any(incident.message_id == message_id for incident in reader.incidents())
+        with self.context.transition() as tx:
+            stored = tx.incoming(sender, message_id)
+            if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:
+                return False
+            if not called:
+                problem = (
+                    f"the application does not take it: {reason[:200]}; mend the application: the "
+                    "message is offered to it until it takes it; what it can never take is given "
+                    f"up with `oncewire abandon {message_id}`"
+                )
+                open_incident(self.context, tx, Raise(problem, message_id), stored.incoming)
+            return True
+
+    def notices(self, limit: int) -> list[Notice]:
+        """What the application has to be told of, the oldest message first."""
+        with self.context.transition() as tx:
+            return notices.owed(tx, limit)
+
+    def owes(self, notice_id: str) -> bool:
+        """Whether a notice is still to be told."""
+        with self.context.transition() as tx:
+            return notices.find_owed(tx, notice_id) is not None
+
+    def confirm_notice(self, notice_id: str) -> bool:
+        """The application took the notice of a failure; False when it is owed no more."""
+        with self.context.transition() as tx:
+            return notices.take(self.context, tx, notice_id)
+
+    def notice_refused(self, notice_id: str, reason: str) -> bool:
+        """The application will not take a notice that it was told again and again; False when
+        it is owed no more."""
+        with self.context.transition() as tx:
+            return notices.refuse(self.context, tx, notice_id, reason)
+
+    def reply_to(self, awaited: Awaited) -> Answer | None:
+        """What goes back on a connection that waits for a response; None: nothing yet."""
+        with self.context.transition() as tx:
+            return reply_to(self.context, tx, awaited)
+
+    def overdue(self, awaited: Awaited) -> Answer:
+        """A connection cannot wait for its response any longer."""
+        with self.context.transition() as tx:
+            return overdue(self.context, tx, awaited)
+
+    def left_alone(self, awaited: Awaited) -> None:
+        """A connection that waited for its response has gone."""
+        with self.context.transition() as tx:
+            left_alone(self.context, tx, awaited)
+
+    def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+        """The operator resolved the trouble of a message or a channel."""
+        with self.context.transition() as tx:
+            if channel is not None:
+                operate.resume_channel(self.context, tx, channel)
+            elif message_id is not None and not resume_stranded(self.context, tx, message_id):
+                operate.resume_message(self.context, tx, message_id)
+
+    def pause(self, channel: str, reason: str) -> None:
+        """Stop sending on a channel."""
+        with self.context.transition() as tx:
+            operate.pause_channel(self.context, tx, channel, reason)
+
+    def abandon(self, message_id: str, by: str | None = None) -> None:
+        """Give a message up, by the word of that person."""
+        with self.context.transition() as tx:
+            if not abandon_stranded(self.context, tx, message_id, by):
+                operate.abandon_message(self.context, tx, message_id, by)
+
+    def hold(self, message_id: str, *, held: bool) -> None:
+        """Put a message under legal hold, or lift it."""
+        with self.context.transition() as tx:
+            operate.hold_message(tx, message_id, held=held)
+
+    def accept_clock(self) -> None:
+        """The operator says that the machine's clock is right, however it was set."""
+        with self.context.transition() as tx:
+            retention.accept(self.context, tx)
+
+    def restart(self, channel: str) -> None:
+        """Restart the numbering of a channel."""
+        with self.context.transition() as tx:
+            operate.restart_channel(self.context, tx, channel)
+
+
+__all__ = ["Accepted", "Answer", "Engine", "Notice", "Source", "Submission", "Transmission"]

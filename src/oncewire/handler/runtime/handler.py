@@ -1,0 +1,478 @@
+"""Handler: start, stop and the verbs an application uses, over real transports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import TypeVar
+
+from oncewire.errors import (
+    HandlerFailed,
+    OncewireError,
+    StoreDamaged,
+    StoreFull,
+    StoreGone,
+    StoreProblem,
+)
+from oncewire.handler.actions import (
+    Action,
+    Decided,
+    Join,
+    Notice,
+    Ponged,
+    Post,
+    PostAnswer,
+    PostOn,
+    PostReply,
+    Ready,
+    Refused,
+    Relay,
+    Settled,
+    StatusTold,
+    Warned,
+)
+from oncewire.handler.context import HandlerContext, KillPoints
+from oncewire.handler.delivering.deliver import Application, GivenMessage
+from oncewire.handler.perform import STORE
+from oncewire.handler.receiving.inbound import hear
+from oncewire.handler.runtime.carrier import Carrier
+from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Supervisor
+from oncewire.handler.runtime.door import Door, Relaying
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.joining import (
+    PROBE_EVERY,
+    QUIET,
+    Joining,
+    OutageIncident,
+    Outages,
+    Probing,
+    try_spool,
+)
+from oncewire.handler.runtime.offers import HandOver, Telling
+from oncewire.handler.runtime.operate import find_outgoing
+from oncewire.handler.sending.handing_in import handed_in, is_ready
+from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.sending.transmit import Transmission, set_aside
+from oncewire.handler.state import IN_FLIGHT_MAX
+from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.signals import StatusResponse
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
+from oncewire.wire.codec import named_in
+
+logger = logging.getLogger("oncewire.handler")
+
+T = TypeVar("T")
+
+ANSWERS_MAX = 256
+"""Acknowledgements and other signals under way at once."""
+
+RETRY_AFTER = 30
+"""Seconds a sender is asked to wait while the store cannot take anything."""
+
+LEASE: Duration = 60 * SECOND
+
+
+_STAYS = frozenset({OutgoingState.DELIVERED, OutgoingState.SENT})
+"""Outcomes that only another outcome can follow."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """Somebody who waits for an outcome."""
+
+    woken: asyncio.Future[None]
+    # The outcome that was told last; None: the time is up.
+    state: OutgoingState | None = None
+
+    def wake(self) -> None:
+        """There is an outcome, or no more time to wait for one."""
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+
+class Handler:
+    """One Message Service Handler. Use it as `async with Handler(...) as handler`."""
+
+    def __init__(
+        self,
+        context: HandlerContext,
+        transports: Mapping[str, Transport],
+        *,
+        application: Application | None = None,
+        kill: KillPoints | None = None,
+        lease: Duration = LEASE,
+        probe_every: Duration = PROBE_EVERY,
+    ) -> None:
+        self.engine = Engine(context)
+        self.transports = dict(transports)
+        self.lease = lease
+        self._kill = context.kill = kill or KillPoints()
+        self.loop = CommitLoop(self.engine, self._perform, self._kill)
+        context.application_called = application is not None
+        context.state.proofs.beside = True
+        self.supervisor = Supervisor(self.loop)
+        self._spawn = self.supervisor.spawn
+        # Reliable messages find a place here at once (see `HandlerContext.room`); of the others,
+        # which are sent and forgotten, any number may come.
+        self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._answering = asyncio.Semaphore(ANSWERS_MAX)
+        self._waiting: dict[str, list[_Waiter]] = {}
+        self._pinged: dict[str, asyncio.Event] = {}
+        self._asking: dict[tuple[str, str], list[asyncio.Future[StatusResponse]]] = {}
+        self._carrier = Carrier(context.store.spool, self.transports)
+        self._relaying = Relaying(self.loop, self._carrier.carry, self._perform, self._spawn)
+        self._joining = Joining(self.loop)
+        self._outages = Outages(time.monotonic)
+        spool = context.store.spool
+        self._outage = OutageIncident(self.loop, STORE, QUIET, lambda: try_spool(spool))
+        self._door = Door(self.loop, self._relaying, self._call_operator)
+        self._probing = Probing(self.loop, self.transports, probe_every)
+        self._ready = asyncio.Event()
+        self._hand_over = self._telling = None
+        if application is not None:
+            self._hand_over = HandOver(application, self.loop, self._ready)
+            if application.hears:
+                self._telling = Telling(application, self.loop)
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Take up what the last run left, listen, and begin to send."""
+        self.supervisor.start()
+        await self.loop.do("start", self.engine.start)
+        for transport in self.transports.values():
+            await transport.start(self._door.take)
+        for offers in (self._hand_over, self._telling):
+            if offers is not None:
+                offers.ended = self.supervisor.ended
+                self._spawn(offers.run())
+        self.supervisor.keep(self._probing.run())
+        self.supervisor.keep(self._outage.run())
+        self._ready.set()
+
+    async def stop(self) -> None:
+        """Stop listening, let transmissions under way end, record a graceful stop."""
+        for offers in (self._hand_over, self._telling):
+            if offers is not None:
+                await offers.stop()
+        self._relaying.wake_all()
+        self._door.stop()
+        for transport in self.transports.values():
+            await transport.stop()
+        await self.supervisor.finish(5)
+        # One that failed has nothing true to say any more.
+        with contextlib.suppress(HandlerFailed):
+            await self.loop.do("stop", self.engine.stop)
+        await self.loop.stop()
+        self.engine.context.state.reading_room.close()
+        self.engine.context.store.close()
+
+    async def __aenter__(self) -> Handler:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # --- verbs ---
+
+    async def send(self, submission: Submission) -> Accepted:
+        """Take a document: when this returns, it is stored and will be sent or told of."""
+        engine = self.engine
+        if is_ready(engine.context, submission):
+            return await self.loop.do(SUBMIT, lambda: engine.submit(submission))
+        async with handed_in(engine.context, (submission,)) as handed:
+            (ready,) = handed.submissions
+            accepted = await self.loop.do(SUBMIT, lambda: engine.submit(ready))
+            # What was submitted before has its own files.
+            handed.kept = not accepted.repeated
+            return accepted
+
+    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
+        """The outcome of a message, or None when it has none within the time."""
+        # What is under way has no outcome yet.
+        if message_id not in self.engine.context.state.in_flight:
+            state = self.loop.look(lambda: self._state(message_id))
+            if state in FINAL_OUTGOING:
+                return state
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop.create_future())
+        waiting = self._waiting.setdefault(message_id, [])
+        waiting.append(waiter)
+        expiry = loop.call_later(timeout, waiter.wake)
+        try:
+            await waiter.woken
+            if waiter.state is None or waiter.state in _STAYS:
+                return waiter.state
+            # One turn may have gone on from there: what counts is what is stored.
+            return self.loop.look(lambda: self._state(message_id))
+        finally:
+            expiry.cancel()
+            waiting.remove(waiter)
+            if not waiting:
+                del self._waiting[message_id]
+
+    def _state(self, message_id: str) -> OutgoingState:
+        with self.engine.context.store.transition() as tx:
+            return find_outgoing(tx, message_id).outgoing.state
+
+    def transfers(self) -> dict[str, tuple[int, int]]:
+        """Large messages on their way, by MessageId: bytes that have left, and of how many."""
+        return dict(self._carrier.transfers)
+
+    def refusals(self) -> dict[str, tuple[int, Instant, str]]:
+        """Messages that the application is offered and refuses, by MessageId: how often, when
+        last, and what it raised then."""
+        return {} if self._hand_over is None else dict(self._hand_over.refusals)
+
+    async def take(self, limit: int = 16) -> list[GivenMessage]:
+        """Hand messages to the caller, who confirms each within the lease."""
+        return await self.taken(lambda engine, room: engine.hand_over(room, self.lease), limit)
+
+    async def taken(
+        self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
+    ) -> list[GivenMessage]:
+        """What `take` hands over, and after that what it passes over for want of a proof."""
+        context = self.engine.context
+        given = await self.loop.do("take", lambda: take(self.engine, limit))
+        left = limit - len(given)
+        if left > 0 and await context.state.proofs.read(context.now()):
+            given += await self.loop.do("take", lambda: take(self.engine, left))
+        return given
+
+    async def confirm(
+        self, sender: str, message_id: str, responses: Sequence[Submission] = ()
+    ) -> bool:
+        """The caller has the message, and answers it; saying so twice is the same as once."""
+        async with handed_in(self.engine.context, responses) as handed:
+            new = await self.loop.do(
+                "confirm", lambda: self.engine.confirm(sender, message_id, handed.submissions)
+            )
+            handed.kept = new
+            return new
+
+    async def notices(self, limit: int = 16) -> list[Notice]:
+        """Failures that the application was not told of yet; each is told until confirmed."""
+        return await self.loop.do("look", lambda: self.engine.notices(limit))
+
+    async def confirm_notice(self, notice_id: str) -> bool:
+        """The caller knows of the failure; saying so twice is the same as once."""
+        return await self.loop.do("told", lambda: self.engine.confirm_notice(notice_id))
+
+    async def ping(self, cpa_id: str, timeout: float) -> bool:
+        """Whether the partner's handler answers a Ping within the time."""
+        pinged = asyncio.Event()
+
+        def ask() -> str:
+            message_id = self.engine.ping(cpa_id)
+            self._pinged[message_id] = pinged
+            return message_id
+
+        message_id = await self.loop.do("ping", ask)
+        try:
+            await asyncio.wait_for(pinged.wait(), timeout)
+        except TimeoutError:
+            return False
+        finally:
+            self._pinged.pop(message_id, None)
+            self.engine.context.state.pings.discard(message_id)
+        return True
+
+    async def ask_status(
+        self, message_id: str, timeout: float, cpa_id: str | None = None
+    ) -> StatusResponse | None:
+        """What the receiver of a message says became of it; None when it says nothing within
+        the time. `wait` tells if that settles the message. For a message that is unknown here an
+        agreement says whom to ask."""
+        future: asyncio.Future[StatusResponse] = asyncio.get_running_loop().create_future()
+
+        def ask() -> tuple[str, str]:
+            asked = self.engine.ask_status(message_id, cpa_id), message_id
+            self._asking.setdefault(asked, []).append(future)
+            return asked
+
+        asked = await self.loop.do("ask status", ask)
+        try:
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            return None
+        finally:
+            # An answer takes the whole list away; who gave up before takes only himself.
+            asking = self._asking.get(asked, [])
+            if future in asking:
+                asking.remove(future)
+            if not asking:
+                self._asking.pop(asked, None)
+                self.engine.context.state.asked.discard(asked)
+
+    # --- what leaves ---
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, Post):
+            self._carrier.use(action.parcel)
+            self._spawn(self._post(action))
+        elif isinstance(action, PostAnswer):
+            self._carrier.use(action.parcel)
+            self._spawn(self._post_answer(action))
+        elif isinstance(action, PostReply):
+            self._let_reply(action)
+        elif isinstance(action, PostOn):
+            self._relaying.post_on(action)
+        elif isinstance(action, Relay):
+            self._relaying.give(action)
+        elif isinstance(action, Settled):
+            for waiter in self._waiting.get(action.message_id, ()):
+                waiter.state = action.state
+                waiter.wake()
+        elif isinstance(action, Ponged):
+            pinged = self._pinged.pop(action.message_id, None)
+            if pinged is not None:
+                pinged.set()
+        elif isinstance(action, StatusTold):
+            asked = action.cpa_id, action.response.ref_to_message_id
+            for future in self._asking.pop(asked, ()):
+                if not future.done():
+                    future.set_result(action.response)
+        elif isinstance(action, Notice):
+            self._notify(action)
+        elif isinstance(action, Refused | Warned):
+            self._pass_on(action)
+        elif isinstance(action, Join):
+            self._spawn(self._joining.join(action))
+        elif isinstance(action, Ready | Decided):
+            self._look_again(action)
+
+    def _look_again(self, news: Ready | Decided) -> None:
+        """Something changed for what waits for the application."""
+        if isinstance(news, Ready):
+            self._ready.set()
+        elif self._hand_over is not None:
+            self._hand_over.end(news)
+
+    def _notify(self, notice: Notice) -> None:
+        logger.warning(
+            "a message failed",
+            extra={"message_id": notice.message_id, "outcome": notice.outcome.value},
+        )
+        if self._telling is not None:
+            self._telling.due.set()
+
+    def _pass_on(self, said: Refused | Warned) -> None:
+        """What a partner said of a message, and nobody is owed."""
+        if isinstance(said, Warned):
+            logger.warning("a partner warns about a message", extra=asdict(said))
+            return
+        notice = said.notice
+        logger.warning(
+            "a message that was sent with best effort was refused",
+            extra={"message_id": notice.message_id, "reason": notice.reason},
+        )
+        if self._telling is not None:
+            self._telling.tell_of(said)
+
+    async def _post(self, post: Post) -> None:
+        async with contextlib.nullcontext() if post.delegated else self._sending:
+            self._kill.reach("post before send")
+            damaged: StoreDamaged | None = None
+            try:
+                outcome = await self._carrier.carry(
+                    post.transport,
+                    post.address,
+                    post.parcel,
+                    post.timeout / SECOND,
+                    post.message_id if post.delegated else "",
+                    post.message_id,
+                    None if post.begin_within is None else post.begin_within / SECOND,
+                )
+            except StoreDamaged as problem:
+                damaged, outcome = problem, AttemptOutcome(OutcomeKind.REFUSED, str(problem))
+            except Exception as problem:
+                # Of this attempt alone: the next one may find another answer.
+                logger.exception("an attempt failed", extra={"message_id": post.message_id})
+                outcome = AttemptOutcome(
+                    OutcomeKind.UNKNOWN, f"a fault of ours: {type(problem).__name__}"
+                )
+            finally:
+                self._carrier.let_go(post.parcel)
+            self._kill.reach("post after send")
+        ended = Transmission(
+            post.message_id,
+            post.attempt,
+            sent=outcome.kind is OutcomeKind.SENT,
+            # A status that refuses one copy says nothing of another that the network made.
+            certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None,
+            reason=outcome.reason,
+            retry_after=outcome.retry_after,
+            address=post.address,
+        )
+        reply = await hear(self.engine.context, outcome)
+        names = () if reply is None else named_in(reply.parcel.body)
+        await self._try("outcome", lambda: self.engine.transmission_over(ended, reply), names)
+        if damaged is not None:
+            why = damaged
+            await self._try("outcome", lambda: set_aside(self.engine.context, post.message_id, why))
+
+    def _let_reply(self, reply: PostReply) -> None:
+        """Wake the connections that wait; where none does any more, send it on its own."""
+        waited = self._door.reply_is_there(reply.sender, reply.message_id)
+        if reply.post is None:
+            return
+        if not waited:
+            self._perform(reply.post)
+            return
+        ended = Transmission(reply.post.message_id, reply.post.attempt, sent=True)
+        self._spawn(self._try("outcome", lambda: self.engine.transmission_over(ended)))
+
+    async def _post_answer(self, post: PostAnswer) -> None:
+        async with self._answering:
+            self._kill.reach("answer before send")
+            try:
+                outcome = await self._carry_answer(post)
+            except StoreDamaged as problem:
+                await self._call_operator(problem, post.message_id)
+                return
+            except Exception:
+                logger.exception("an answer was not sent", extra={"message_id": post.message_id})
+                return
+            finally:
+                self._carrier.let_go(post.parcel)
+            self._kill.reach("answer after send")
+        sent, reply = outcome.kind is OutcomeKind.SENT, await hear(self.engine.context, outcome)
+        await self._try(
+            "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
+        )
+
+    async def _carry_answer(self, post: PostAnswer) -> AttemptOutcome:
+        """One way after the other, until one takes it: a signal that comes twice is one signal."""
+        outcome = AttemptOutcome(OutcomeKind.REFUSED)
+        for transport, address in post.ways:
+            outcome = await self._carrier.carry(transport, address, post.parcel, 30.0)
+            if outcome.kind is OutcomeKind.SENT:
+                break
+        return outcome
+
+    async def _try(self, step: str, verb: Callable[[], object], names: Sequence[str] = ()) -> None:
+        """Run a verb whose failure only means that a timer will bring the matter up again."""
+        try:
+            await self.loop.do(step, verb, names=names)
+        except OncewireError as problem:
+            logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
+
+    async def _call_operator(self, problem: StoreProblem, message_id: str | None = None) -> None:
+        """Log a trouble of the store and open its incident, if the store can keep one."""
+        self._outages.say(problem)
+        if isinstance(problem, StoreFull | StoreGone):
+            self._outage.came()
+        with contextlib.suppress(OncewireError):
+            await self.loop.do("operate", lambda: self.engine.trouble(problem, message_id))

@@ -1,0 +1,225 @@
+"""Joining: documents whose parts are all stored are put together, while everything else goes on.
+
+One at a time: what takes long is the disk, and two documents at once take longer than one after the
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import monotonic
+
+from oncewire.errors import EbxmlError, OncewireError, StoreProblem
+from oncewire.handler.actions import Join
+from oncewire.handler.receiving.joining import made_files, put_together
+from oncewire.handler.runtime.commit_loop import CommitLoop
+from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.sending.transmit import LeftWay, left_ways, take_again, take_up
+from oncewire.message.instant import SECOND, Duration
+from oncewire.store.spool_contract import Spool
+from oncewire.transport.contract import OutcomeKind, Transport
+
+logger = logging.getLogger("oncewire.handler")
+
+
+def join_at_once(engine: Engine, wanted: Join) -> None:
+    """Put a document together where nobody else has to wait for that."""
+    plan = engine.join_plan(wanted)
+    if plan is None:
+        return
+    try:
+        joined = put_together(engine.context.store.spool, plan.contents, plan.limits)
+    except EbxmlError as error:
+        engine.not_joined(wanted, error)
+        return
+    except StoreProblem as problem:
+        engine.trouble(problem, wanted.split_id)
+        return
+    engine.joined(plan, joined, made_files(joined, plan.contents))
+
+
+class Joining:
+    """The same beside a running handler, in a thread."""
+
+    def __init__(self, loop: CommitLoop) -> None:
+        self._loop = loop
+        self._turn = asyncio.Lock()
+        # Those that wait for their turn, or have it.
+        self._wanted: set[Join] = set()
+
+    async def join(self, wanted: Join) -> None:
+        """Put one document together; what cannot be done now is done after the next start."""
+        if wanted in self._wanted:
+            return
+        self._wanted.add(wanted)
+        try:
+            async with self._turn:
+                await self._join(wanted)
+        finally:
+            self._wanted.discard(wanted)
+
+    async def _join(self, wanted: Join) -> None:
+        engine, loop = self._loop.engine, self._loop
+        context = engine.context
+        try:
+            plan = await loop.do("join", lambda: engine.join_plan(wanted))
+            if plan is None:
+                return
+            context.kill.reach("join before work")
+            joined = await asyncio.to_thread(
+                put_together, context.store.spool, plan.contents, plan.limits
+            )
+            made = made_files(joined, plan.contents)
+            context.kill.reach("join after work")
+            await loop.do("join", lambda: engine.joined(plan, joined, made))
+        except EbxmlError as error:
+            refused = error
+            await loop.do("join", lambda: engine.not_joined(wanted, refused))
+        except StoreProblem as problem:
+            trouble = problem
+            await loop.do("join", lambda: engine.trouble(trouble, wanted.split_id))
+        except OncewireError:
+            logger.exception("a document is not joined", extra={"message_id": wanted.split_id})
+
+
+# Probing: transports that messages have left are tried again, with nothing on board.
+
+
+PROBE_EVERY: Duration = 30 * SECOND
+_TIMEOUT = 20.0
+
+
+class Probing:
+    """Probes what was left until it works again."""
+
+    def __init__(
+        self, loop: CommitLoop, transports: Mapping[str, Transport], every: Duration
+    ) -> None:
+        self._loop, self._transports, self._every = loop, transports, every
+
+    async def run(self) -> None:
+        """For as long as the handler lives."""
+        context = self._loop.engine.context
+        await self._loop.do("look", lambda: take_up(context))
+        while True:
+            await asyncio.sleep(self._every / SECOND)
+            if context.state.left:
+                ways = await self._loop.do("look", lambda: left_ways(context))
+                await asyncio.gather(*map(self._probe, ways))
+
+    async def _probe(self, way: LeftWay) -> None:
+        transport = self._transports.get(way.transport)
+        if transport is None:
+            return
+        try:
+            outcome = await transport.probe(way.address, timeout=_TIMEOUT)
+        except Exception:
+            # Of this probe alone: the next one may find another answer.
+            logger.exception("a probe failed", extra={"transport": way.transport})
+            return
+        if outcome.kind is not OutcomeKind.SENT:
+            return
+        logger.info("a transport works again", extra={"peer": way.peer, "transport": way.transport})
+        context = self._loop.engine.context
+        try:
+            await self._loop.do("probe", lambda: take_again(context, way))
+        except OncewireError as problem:
+            # The incident stays open; the next probe brings it up again.
+            logger.warning("a step was not stored", extra={"problem": str(problem)})
+            context.state.left.add((way.peer, way.transport))
+
+
+# Outages: what a handler cannot do for a while, told once, and that it is over.
+#
+# A store that cannot be written fails for every arrival. Each of them says so would fill the log;
+# none of them would leave nobody the wiser. And an incident that stays open when its cause has
+# ended is one that operators learn to pass over.
+
+
+AGAIN = 60.0
+"""Seconds until the same trouble is told again, with how often it came meanwhile."""
+
+KINDS_MAX = 64
+
+QUIET = 60.0
+"""Seconds without trouble of the store after which it is tried: twice what senders are asked to
+wait, so that those who were sent away have come back."""
+
+LOOK_EVERY = 5.0
+"""Seconds between two looks whether it is over."""
+
+ROOM = 16
+"""Megabytes that the disk must take before it is called free again. That a small row can be kept,
+such as that of an incident, proves nothing of a body."""
+
+
+class Outages:
+    """Tells of each kind of trouble at once, and of its repeats in one line a minute."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def say(self, problem: OncewireError) -> None:
+        """Log it, unless it was just logged."""
+        # One for each kind: a text may name another message each time.
+        kind, now = type(problem).__name__, self._now()
+        at, repeats = self._told.get(kind, (-AGAIN, 0))
+        if now - at < AGAIN:
+            self._told[kind] = at, repeats + 1
+            return
+        if len(self._told) >= KINDS_MAX:
+            self._told.clear()
+        self._told[kind] = now, 0
+        logger.error(
+            "senders are sent away: the store cannot take or give what they need",
+            extra={"problem": str(problem), "repeats": repeats},
+        )
+
+
+class OutageIncident:
+    """The incident of a trouble that ends by itself: closed when the trouble has not come for a
+    while and `works` raises nothing."""
+
+    def __init__(
+        self,
+        loop: CommitLoop,
+        channel: str,
+        quiet: float,
+        works: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._loop, self._channel, self._quiet, self._works = loop, channel, quiet, works
+        self._came = monotonic()
+        self._open = False
+
+    def came(self) -> None:
+        """The trouble is there, and so will be its incident."""
+        self._came, self._open = monotonic(), True
+
+    async def run(self) -> None:
+        """For as long as the handler lives; what an earlier run left open is its business too."""
+        try:
+            self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))
+        except OncewireError:
+            self._open = True
+        while True:
+            await asyncio.sleep(min(LOOK_EVERY, self._quiet))
+            came = self._came
+            if not self._open or monotonic() - came < self._quiet:
+                continue
+            try:
+                await asyncio.to_thread(self._works)
+                if came == self._came:
+                    await self._loop.operate(partial(Engine.resume, channel=self._channel))
+                    self._open = came != self._came
+            except OncewireError as problem:
+                logger.debug("it is not over", extra={"problem": str(problem)})
+
+
+def try_spool(spool: Spool) -> None:
+    """Write a large file and take it back; raises StoreFull or StoreGone."""
+    name, _ = spool.put(bytes(1024 * 1024) for _ in range(ROOM))
+    spool.give_back(name)

@@ -1,0 +1,529 @@
+"""Answer: acknowledgements, errors and faults, on this connection or on one of their own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from msgspec import Struct, structs
+
+from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
+from oncewire.agreement.agreements import CPA_ID
+from oncewire.agreement.rules import Remembered, replies_unasked
+from oncewire.errors import (
+    EbxmlError,
+    InvalidValue,
+    SecurityFailure,
+    SoapFault,
+    ValueNotRecognized,
+)
+from oncewire.handler.actions import PostAnswer, Source
+from oncewire.handler.authentication import is_authentic, receipt_references
+from oncewire.handler.context import HandlerContext
+from oncewire.handler.perform import HANDLER, open_incident
+from oncewire.handler.route import Route, as_of_today, peer_label, route_under
+from oncewire.handler.sending.seal import seal, sealed, stored_parcel, whole_parcel, written
+from oncewire.handler.spool_reading import RefusedByTerms
+from oncewire.handler.state import is_told
+from oncewire.message.envelope import ANSWERS, Message, MessageKind
+from oncewire.message.form import Form
+from oncewire.message.header import AckRequest
+from oncewire.message.instant import Duration, Instant
+from oncewire.message.signals import Actor, Error, ErrorList, SignedDigest
+from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Refused, WarningSent
+from oncewire.protocol.receiver import AckOwed
+from oncewire.protocol.synchronous import SyncPlan
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.wire import answers, codec, soap
+from oncewire.wire.answers import Envelope
+from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.templates.acknowledgment import AckFields, AckTemplate, stencil_of
+
+# Ignored: what was said about a message, and changed nothing, leaves a trace.
+#
+# A signal may prove nothing, come from somebody who has no say, or say too little. Its sender may
+# be waiting all the same, and whoever looks for the reason finds it here: a log line, and a row of
+# the message it is about, which `why` shows. Anybody can send such signals, so rows and lines are
+# written for the first of them, the second, the fourth and so on: each says how many there were.
+
+
+logger = logging.getLogger("oncewire.handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What somebody said, in a word, and why it does not count."""
+
+    kind: str
+    code: str
+    problem: str
+    # Who says so, as far as anybody can tell.
+    peer: str | None = None
+    # The signal's own MessageId, if it has one.
+    signal_id: str | None = None
+    transport: str | None = None
+
+    @classmethod
+    def of(cls, message: Message, agreement: Agreement, code: str, problem: str) -> Claim:
+        """The claim of the agreement's partner, who proved to be the one who makes it."""
+        header = message.header
+        peer = str(sender_of(agreement, header.from_party))
+        return cls(word_for(message.kind), code, problem, peer, header.message_id)
+
+
+def word_for(kind: MessageKind | None) -> str:
+    """A kind of signal as people call it."""
+    return _WORDS.get(kind, MESSAGE)
+
+
+MESSAGE = "message"
+"""What is no signal."""
+
+_WORDS: dict[MessageKind | None, str] = {
+    MessageKind.ACKNOWLEDGMENT: "acknowledgement",
+    MessageKind.ERROR: "error",
+    MessageKind.STATUS_RESPONSE: "status",
+    MessageKind.STATUS_REQUEST: "status request",
+    MessageKind.PING: "ping",
+    MessageKind.PONG: "pong",
+}
+
+
+def ignore(context: HandlerContext, tx: Transaction, claim: Claim, about: str | None) -> None:
+    """Take note of a claim about a message of ours, or about one that nobody here knows."""
+    known = about is not None and tx.outgoing(about) is not None
+    # Names that a stranger may choose count for nothing here: he could choose many.
+    name = f"about {about}" if known else f"{claim.kind} {claim.code}"
+    count = context.state.ignored.count(name, context.now())
+    if not is_told(count):
+        return
+    said = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:TEXT_MAX]}
+    logger.warning(
+        "a signal was ignored",
+        extra={**said, "message_id": about, "peer": claim.peer, "count": count},
+    )
+    if known:
+        what = Ignored(claim.kind, claim.code, claim.problem, count)
+        note = Note(what, about, claim.signal_id, transport=claim.transport)
+    else:
+        signal = None if claim.kind == MESSAGE else claim.kind
+        refused = Refused(claim.code, problem=claim.problem, signal=signal)
+        note = Note(refused, claim.signal_id, about, transport=claim.transport)
+    context.write(tx, [note], peer=claim.peer)
+
+
+def ignore_unbacked(
+    context: HandlerContext,
+    tx: Transaction,
+    agreement: Agreement,
+    written: Message,
+    believed: Message,
+) -> None:
+    """Take note of acknowledgements that a message carries and its signature does not cover."""
+    backed = {ack.ref_to_message_id for ack in believed.acknowledgments}
+    for ack in written.acknowledgments:
+        if ack.ref_to_message_id not in backed:
+            problem = "it lies outside the signature of the message that carries it"
+            claim = Claim.of(written, agreement, "SecurityFailure", problem)
+            ignore(context, tx, replace(claim, kind="acknowledgement"), ack.ref_to_message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A request whose reply is to go back on its own connection, once it is there."""
+
+    sender: str
+    message_id: str
+    # How long the connection waits for the application, or for the next hop.
+    patience: Duration
+
+
+class Answer(Struct, frozen=True):
+    """What goes back on the connection once the commit is done; no parcel: an empty body."""
+
+    status: int = 204
+    parcel: StoredParcel | None = None
+    retry_after: int | None = None
+    # Nothing can go back yet: the application is asked first.
+    awaited: Awaited | None = None
+    # Nothing can go back yet: at a hub, what the next hop says goes back too.
+    relayed: Awaited | None = None
+    # What is answered is a partner's, as far as its agreement lets that be known, and is no
+    # repetition: the partner itself is there.
+    partner_is_there: bool = False
+    # Nothing came of what is answered, and it could be anybody's: no row names its bytes.
+    refused: bool = False
+
+
+NOTHING = Answer()
+"""Received, and nothing to say on this connection."""
+
+DAMAGED = Answer(400)
+"""The bytes are not those that were sent; the sender's next attempt brings them whole."""
+
+
+def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
+    """The way back to the partner for a signal of that kind."""
+    return route_under(agreement, agreement.signal_binding(Direction.SEND, kind))
+
+
+def envelope_for(context: HandlerContext, route: Route) -> Envelope:
+    """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
+    return _envelope(route, context.new_message_id(), context.now())
+
+
+def _envelope(route: Route, message_id: str, now: Instant) -> Envelope:
+    hop = route.hop(now, AckRequest.NONE)
+    return Envelope(message_id, now, route.form, own=route.agreement.own.party, hop=hop)
+
+
+def acknowledgment_for(
+    context: HandlerContext,
+    message: Message,
+    route: Route,
+    owed: AckOwed,
+    received: Received,
+    *,
+    final: bool,
+) -> Message:
+    """The acknowledgement that is owed for a message, as a message of its own by that way back;
+    its elements may ride on a response instead."""
+    references = receipt_references(context, received) if owed.signed else ()
+    return _acknowledgment(message, envelope_for(context, route), owed, references, final=final)
+
+
+def _acknowledgment(
+    message: Message,
+    envelope: Envelope,
+    owed: AckOwed,
+    references: tuple[SignedDigest, ...],
+    *,
+    final: bool,
+) -> Message:
+    asked_here = owed.hop_receipt is not AckRequest.NONE
+    for_end = final and (owed.receipt is not AckRequest.NONE or not asked_here)
+    actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
+    ack = answers.acknowledgment_for(message, envelope, actor=actor, references=references)
+    if for_end and asked_here and message.ack_requested:
+        # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
+        second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
+        ack = structs.replace(ack, acknowledgments=(*ack.acknowledgments, second))
+    return ack
+
+
+def acknowledge(
+    context: HandlerContext,
+    message: Message,
+    agreement: Agreement,
+    owed: AckOwed,
+    plan: SyncPlan,
+    received: Received,
+    *,
+    final: bool,
+    warnings: tuple[Error, ...] = (),
+) -> StoredAnswer:
+    """Build the acknowledgement that is owed for a message, with what its sender is told."""
+    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
+    if not (owed.signed or route.security.sign or warnings or message.routing):
+        kind = MessageKind.ACKNOWLEDGMENT
+        ack_id, plain = _plain(context, message, route, owed, final=final)
+        return StoredAnswer(ack_id, kind, sealed(context, plain), owed=not plan.signals)
+    ack = acknowledgment_for(context, message, route, owed, received, final=final)
+    if warnings:
+        ack = structs.replace(ack, error_list=ErrorList(warnings))
+    parcel = seal(context, ack, route, sign=owed.signed)
+    return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
+
+
+_templates: Remembered[Agreement, tuple[AckTemplate | None]] = Remembered()
+
+
+def _plain(
+    context: HandlerContext, message: Message, route: Route, owed: AckOwed, *, final: bool
+) -> tuple[str, Parcel]:
+    """The MessageId and the bytes of an unsigned acknowledgment, of a message without a
+    RoutingHeader: the template of earlier ones, filled in where nothing else of the message
+    counts."""
+    header, agreement = message.header, route.agreement
+
+    def example(values: AckFields) -> Parcel:
+        about = structs.replace(
+            header, message_id=values.ref_to_message_id, conversation_id=values.conversation_id
+        )
+        envelope = _envelope(route, values.message_id, values.now)
+        asking = structs.replace(message, header=about)
+        return written(context, _acknowledgment(asking, envelope, owed, (), final=final), route)
+
+    values = AckFields(
+        context.new_message_id(), header.message_id, header.conversation_id, context.now()
+    )
+    parties = header.from_party, header.to_party, header.cpa_id, message.dialect, message.kind
+    asked = message.ack_requested, header.delivery_receipt_requested, owed, final
+    known = _templates.get(agreement, (parties, asked))
+    if known is None:
+        found = (stencil_of(example, values),)
+        known = _templates.keep(agreement, (parties, asked), found)
+    filled = example(values) if known[0] is None else known[0].filled(values)
+    return values.message_id, filled
+
+
+def write_answer(
+    context: HandlerContext,
+    tx: Transaction,
+    stored: StoredIncoming,
+    answer: StoredAnswer,
+    warnings: Iterable[Error] = (),
+    *,
+    acknowledges: bool | None = None,
+) -> None:
+    """Journal what a message is answered with, and what its sender is warned of in it.
+
+    `acknowledges`: whether the answer does, where its kind does not say it.
+    """
+    message_id = stored.incoming.message_id
+    if acknowledges is None:
+        acknowledges = answer.kind is MessageKind.ACKNOWLEDGMENT
+    notes = [Note(AckSent(), message_id, answer.answer_id)] if acknowledges else []
+    for warning in warnings:
+        what = WarningSent(warning.code, warning.location or None, warning.description or None)
+        notes.append(Note(what, message_id, answer.answer_id))
+    context.write(
+        tx,
+        notes,
+        terms_id=stored.incoming.terms_id,
+        hop=stored.hop or None,
+        peer=stored.peer,
+    )
+
+
+def answer_error(
+    context: HandlerContext,
+    message: Message,
+    agreement: Agreement,
+    errors: tuple[Error, ...],
+    plan: SyncPlan,
+) -> StoredAnswer | None:
+    """Build the error message that answers a refused one; None where none may be sent."""
+    if message.kind in ANSWERS:
+        return None
+    route = signal_route(agreement, MessageKind.ERROR)
+    envelope = envelope_for(context, route)
+    report = answers.error_message_for(message, errors, envelope)
+    return StoredAnswer(
+        envelope.message_id, report.kind, seal(context, report, route), owed=not plan.signals
+    )
+
+
+def post_or_reply(
+    context: HandlerContext,
+    agreement: Agreement,
+    stored: StoredIncoming,
+    answer: StoredAnswer,
+    plan: SyncPlan,
+    source: Source,
+) -> Answer:
+    """Give the answer back on this connection, or send it on one of its own (C27)."""
+    if plan.signals and source.can_answer:
+        return Answer(200, answer.parcel)
+    incoming = stored.incoming
+    sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
+    for own_way in _apart(context, answer):
+        post_signal(context, agreement, own_way, sender=sender, message_id=message_id)
+    return NOTHING
+
+
+def is_bundle(answer: StoredAnswer) -> bool:
+    """Whether an answer is two messages in one body, an acknowledgement and a response (C30)."""
+    return answer.parcel.content_type.startswith(codec.BUNDLE_TYPE)
+
+
+def _apart(context: HandlerContext, answer: StoredAnswer) -> list[StoredAnswer]:
+    """Two replies share a body only on the connection that waits for both (C30)."""
+    if not is_bundle(answer):
+        return [answer]
+    parts = codec.unbundle(whole_parcel(context, answer.parcel), context.limits)
+    return [structs.replace(answer, parcel=stored_parcel(part)) for part in parts]
+
+
+def signal_ways(
+    context: HandlerContext, agreement: Agreement, kind: MessageKind
+) -> list[tuple[str, str]]:
+    """The transports that reach the partner's handler with a signal, and its address on each;
+    last those on which nothing got across lately."""
+    route = signal_route(as_of_today(context, agreement), kind)
+    purpose = EndpointType.ERROR if kind is MessageKind.ERROR else EndpointType.RESPONSE
+    found = [(name, route.address(name, purpose)) for name in route.terms.transports]
+    ways = [(name, address) for name, address in found if address is not None]
+    return sorted(ways, key=lambda way: (route.peer, way[0]) in context.state.left)
+
+
+def post_signal(
+    context: HandlerContext,
+    agreement: Agreement,
+    answer: StoredAnswer,
+    *,
+    sender: str = "",
+    message_id: str = "",
+) -> None:
+    """Send a signal to the partner's handler; where it has no address, somebody is told."""
+    ways = signal_ways(context, agreement, answer.kind)
+    if not ways:
+        context.state.unaddressed[peer_label(agreement)] = word_for(answer.kind)
+        return
+    first, *others = ways
+    post = PostAnswer(*first, answer.parcel, sender, message_id, tuple(others))
+    context.state.actions.append(post)
+
+
+REFUSED = Answer(400)
+"""What came is not taken, and its sender's dialect has nothing that could say why here."""
+
+
+def answer_fault(fault: ReadFault) -> Answer:
+    """The peer sent something that is no message: a SOAP Fault (ebMS 2.0 Appendix B.2), where its
+    dialect has such."""
+    if not answers.knows_faults(fault.known.dialect):
+        return REFUSED
+    return Answer(500, stored_parcel(soap.write_fault(fault.error)))
+
+
+def answer_unread(
+    context: HandlerContext, fault: ReadFault, source: Source, received: Received | None = None
+) -> Answer:
+    """Answer a message that was refused before an agreement could be applied to it.
+
+    It goes back on the connection where the sender waits for it there, or where nobody
+    knows another way; otherwise to the partner whose agreement the header names. Who cannot
+    prove that he is that partner is a stranger: he is told where he is, and in words that
+    nobody signed. Any other answer would end the message of the one he claims to be.
+    """
+    known = fault.known
+    agreement = agreement_of(context, known, source)
+    by_terms = isinstance(fault, RefusedByTerms)
+    if agreement is not None and (by_terms or fault.answerable):
+        stranger = not is_authentic(context, agreement, source, received)
+    else:
+        stranger = agreement is None
+    if stranger and by_terms:
+        fault = _discreet(fault, named=agreement is not None)
+    if not fault.answerable:
+        return answer_fault(fault)
+    if agreement is None or stranger:
+        return _answer_stranger(context, fault) if source.can_answer else NOTHING
+    route = signal_route(agreement, MessageKind.ERROR)
+    if known.dialect is not None:
+        # Who did not send the agreed format is told so in the one he speaks.
+        route = replace(route, form=structs.replace(route.form, dialect=known.dialect))
+    envelope = structs.replace(envelope_for(context, route), peer=agreement.partner.party)
+    if known.to_party is not None and not agreement.own.is_named_by(known.to_party):
+        # Whoever it was meant for, we are the ones who answer.
+        known = structs.replace(known, to_party=agreement.own.party)
+    report = answers.error_message_for(known, fault.ebxml_errors, envelope)
+    answer = StoredAnswer(envelope.message_id, report.kind, seal(context, report, route))
+    waits = known.sync_reply or replies_unasked(agreement.receiving)
+    if waits and source.can_answer:
+        return Answer(200, answer.parcel)
+    post_signal(context, agreement, answer)
+    return NOTHING
+
+
+def _discreet(fault: ReadFault, *, named: bool) -> ReadFault:
+    """A refusal that says nothing of what was agreed, and with whom. One text for all reasons:
+    whoever can tell them apart can ask his way through an agreement."""
+    error: EbxmlError | SoapFault
+    if named:
+        error = SecurityFailure(
+            "the message does not prove who sent it, or is not what was agreed",
+            remedy="compare agreement and certificates with the receiver, who knows the reason",
+        )
+    else:
+        problem = "no agreement here covers the message"
+        remedy = "use the CPAId and the PartyIds of the agreement, with their types"
+        error = ValueNotRecognized(problem, location=CPA_ID, remedy=remedy)
+        if isinstance(fault.error, SoapFault):
+            error = SoapFault("Client", problem, remedy=remedy)
+    return ReadFault((error,), fault.known)
+
+
+def _answer_stranger(context: HandlerContext, fault: ReadFault) -> Answer:
+    """Nobody we know: the error is built from what the message says of itself."""
+    if not answers.has_replies(fault.known.dialect):
+        return REFUSED
+    form = Form(dialect=fault.known.dialect or Form().dialect)
+    plain = Envelope(context.new_message_id(), context.now(), form)
+    try:
+        report = answers.error_message_for(fault.known, fault.ebxml_errors, plain)
+    except InvalidValue:
+        # It does not say who sent it, so no message can be addressed to its sender.
+        return answer_fault(fault)
+    return Answer(200, stored_parcel(codec.write(report, form)))
+
+
+def agreement_of(context: HandlerContext, known: PartialHeader, source: Source) -> Agreement | None:
+    """The agreement a refused header names, if its sender is that agreement's partner.
+
+    Where the sender could not be read, the agreement's name alone decides. The two parties
+    decide where the name means nothing: under an agreement that takes any, or when it could
+    not be read and the transport cannot answer by itself.
+    """
+    party = known.from_party
+    named = context.agreements.by_cpa_id(known.cpa_id or "")
+    if party is None:
+        return named[0] if len(named) == 1 else None
+    for agreement in named:
+        if agreement.partner.is_named_by(party):
+            return agreement
+    if known.to_party is None:
+        return None
+    for agreement in context.agreements.between(known.to_party, party):
+        if agreement.any_cpa_id or not source.can_answer:
+            return agreement
+    return None
+
+
+def response_again(
+    context: HandlerContext,
+    tx: Transaction,
+    response: StoredOutgoing,
+    agreement: Agreement,
+    *,
+    here: bool,
+) -> Answer:
+    """Send the stored bytes of a response once more (DUP-6); `here`: on this connection."""
+    parcel = tx.outgoing_parcel(response.outgoing.message_id)
+    if parcel is None:
+        return NOTHING
+    tx.save_outgoing(response.outgoing.repeated())
+    if here:
+        return Answer(200, parcel)
+    answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)
+    post_signal(context, agreement, answer)
+    return NOTHING
+
+
+# Unaddressed: answers that nobody gets, because the agreement has no address for them.
+#
+# The partner goes on asking until it gives up, and nothing here shows why: what it sent is stored
+# and delivered. So the operator is called, once for each partner, however many answers there are.
+
+
+ANSWER_CHANNEL = f"{HANDLER} answers to "
+
+
+def call_operator(context: HandlerContext) -> None:
+    """Open an incident for each partner that could not be told something since the last look."""
+    found = dict(context.state.unaddressed)
+    context.state.unaddressed.clear()
+    for peer, what in found.items():
+        key = f"{ANSWER_CHANNEL}{peer}"
+        logger.error("an answer has no address", extra={"peer": peer, "answer": what})
+        reason = (
+            f"{what} for {peer} could not leave: the agreement names no address for it; add one, "
+            "and this is closed by itself"
+        )
+        with context.transition() as tx:
+            open_incident(context, tx, Raise(reason, channel=key))

@@ -1,0 +1,140 @@
+"""A partner is known by where it sent something new from; what was recorded shows nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from oncewire.handler.actions import PostAnswer
+from oncewire.handler.context import Keys
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.sending.seal import whole_parcel
+from oncewire.message.instant import DAY
+from oncewire.transport.contract import Peer
+from oncewire.transport.http.server import HttpServer
+from oncewire.transport.http.transport import HttpTransport
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import Pair
+from tests.handler.serving import free_port, order, serving
+from tests.handler.test_identity import of_alpha
+from tests.handler.test_signed import pem, signed_pair
+from tests.wire.security.keys import alpha, mallory
+
+
+def test_a_message_shows_where_its_sender_is_and_its_copies_do_not() -> None:
+    pair = signed_pair()
+    parcel = of_alpha(pair)
+    assert pair.deliver("beta", parcel).partner_is_there
+    again = pair.deliver("beta", parcel)
+    assert again.parcel is not None or again.status == 204
+    assert not again.partner_is_there
+    assert len(pair.take()) == 1
+    assert not pair.deliver("beta", parcel).partner_is_there
+
+
+def test_a_copy_of_what_was_removed_or_refused_shows_nothing() -> None:
+    pair = signed_pair()
+    parcel = of_alpha(pair)
+    pair.deliver("beta", parcel)
+    pair.take()
+    pair.pass_time(400 * DAY)
+    assert not pair.deliver("beta", parcel).partner_is_there
+    forged = Parcel(parcel.content_type, parcel.body.replace(b"order", b"ordeR"), ())
+    assert not pair.deliver("beta", forged).partner_is_there
+
+
+def test_an_acknowledgement_shows_where_its_sender_is_once() -> None:
+    pair = signed_pair()
+    acks: list[Parcel] = []
+    carry = pair._carry
+
+    def keep(name: str, action: object) -> None:
+        if isinstance(action, PostAnswer) and name == "beta":
+            acks.append(whole_parcel(pair.beta.context, action.parcel))
+        else:
+            carry(name, action)  # type: ignore[arg-type]
+
+    pair._carry = keep  # type: ignore[method-assign]
+    pair.send()
+    (ack,) = acks
+    assert pair.deliver("alpha", ack).partner_is_there
+    assert not pair.deliver("alpha", ack).partner_is_there
+
+
+def test_a_question_anybody_may_have_recorded() -> None:
+    pair = signed_pair()
+    asked: list[Parcel] = []
+    pair._carry = lambda name, action: asked.append(  # type: ignore[method-assign]
+        whole_parcel(pair.engines[name].context, action.parcel)  # type: ignore[union-attr]
+    )
+    pair.alpha.ping("alpha-beta")
+    pair.settle("alpha")
+    (ping,) = asked
+    for _ in range(2):
+        assert not pair.deliver("beta", ping).partner_is_there
+
+
+def test_without_proof_the_first_word_counts_and_its_copies_do_not() -> None:
+    pair = Pair("ebms2")
+    parcel = of_alpha(pair)
+    assert pair.deliver("beta", parcel).partner_is_there
+    assert not pair.deliver("beta", parcel).partner_is_there
+
+
+# --- with sockets ------------------------------------------------------------------------------
+
+
+def server_of(handler: Handler) -> HttpServer:
+    transport = handler._carrier._transports["http"]
+    assert isinstance(transport, HttpTransport)
+    assert transport._server is not None
+    return transport._server
+
+
+async def from_address(address: str, port: int, parcel: Parcel) -> int:
+    connector = aiohttp.TCPConnector(local_addr=(address, 0))
+    headers = {"Content-Type": parcel.content_type, **dict(parcel.headers)}
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(f"http://127.0.0.1:{port}/msh", data=parcel.body, headers=headers) as reply,
+    ):
+        return reply.status
+
+
+@pytest.mark.long
+def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
+    people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
+    ports = {"alpha": free_port(), "beta": free_port()}
+
+    def terms(partner: str) -> str:
+        certificate = pem(people[partner].certificate).replace("\n", "\\n")
+        return (
+            "[security]\nsign = true\nrequire_signature = true\n"
+            f'partner_certificates = ["{certificate}"]\n'
+        )
+
+    def keys(own: str) -> Keys:
+        return Keys(people[own].certificate, people[own].key)
+
+    async def run() -> None:
+        async with serving(
+            tmp_path, "alpha", "beta", ports, extra=terms("beta"), keys=keys("alpha")
+        ) as sender:
+            accepted = await sender.send(order(1))
+            with sender.engine.context.store.reader() as reader:
+                stored = reader.outgoing_parcel(accepted.message_id)
+            assert stored is not None
+            parcel = whole_parcel(sender.engine.context, stored)
+        async with serving(
+            tmp_path, "beta", "alpha", ports, extra=terms("alpha"), keys=keys("beta")
+        ) as handler:
+            budgets = server_of(handler)._budgets
+            assert await from_address("127.0.0.2", ports["beta"], parcel) < 300
+            assert budgets.is_known(Peer("127.0.0.2"))
+            assert await from_address("127.0.0.3", ports["beta"], parcel) < 300
+            assert not budgets.is_known(Peer("127.0.0.3"))
+
+    asyncio.run(run())

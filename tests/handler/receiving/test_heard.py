@@ -1,0 +1,77 @@
+"""What a partner says on a connection of ours costs the loop no more than what it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.context import HandlerContext
+from oncewire.handler.receiving import inbound as module
+from oncewire.handler.receiving.inbound import READ_AT_ONCE
+from oncewire.handler.runtime.handler import Handler
+from oncewire.handler.spool_reading import ReadingRoom
+from oncewire.handler.world import RealWorld
+from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
+from oncewire.wire import codec
+from oncewire.wire.limits import Limits
+from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.templates.envelope import EnvelopeTemplates
+from tests.handler.memory_wire import Wire
+from tests.handler.pair import agreement_text
+from tests.handler.serving import journal, order
+
+
+class Talkative(Wire):
+    """A partner that says much wherever it is asked anything."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self._body = body
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        reply = Reply(200, 'multipart/related; boundary="b"', body=self._body)
+        return AttemptOutcome(OutcomeKind.SENT, reply=reply)
+
+
+@pytest.mark.parametrize("size", [1_000, READ_AT_ONCE + 1])
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_a_large_reply_is_read_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, in_time: bool
+) -> None:
+    readers: list[str] = []
+
+    def read_all(
+        parcel: Parcel, limits: Limits, *, moulds: EnvelopeTemplates
+    ) -> tuple[Received, ...]:
+        readers.append(threading.current_thread().name)
+        if not in_time and size > READ_AT_ONCE:
+            gate.wait(10)
+        return codec.read_all(parcel, limits, moulds=moulds)
+
+    gate = threading.Event()
+    monkeypatch.setattr(module, "read_all", read_all)
+    store = SqliteStore.open(tmp_path / "alpha.db", node="alpha")
+    agreement = read_toml(agreement_text("alpha", "beta", "ebms2"))
+    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
+    if not in_time:
+        node.state.reading_room = ReadingRoom(deadline=0.05)
+    async with Handler(node, {"http": Talkative(b"x" * size)}) as alpha:
+        sent = await alpha.send(order(1))
+        failures: list[str] = []
+        async with asyncio.timeout(30):
+            while not failures:
+                await asyncio.sleep(0.01)
+                found = [row for row in journal(alpha) if row.message_id == sent.message_id]
+                failures = [row.detail or "" for row in found if row.kind == "send_failed"]
+        gate.set()
+    failed = failures[0]
+    assert "the reply is no message" in failed
+    assert ("too long" in failed) is (not in_time and size > READ_AT_ONCE)
+    beside = [name.startswith("oncewire reading") for name in readers]
+    assert beside == [size > READ_AT_ONCE]

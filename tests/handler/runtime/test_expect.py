@@ -1,0 +1,96 @@
+"""What the verbs of a turn will ask for is found at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from oncewire.errors import StoreGone
+from oncewire.handler.actions import Action, Source
+from oncewire.handler.runtime import commit_loop as shell_module
+from oncewire.handler.runtime.commit_loop import TURN_FEW, CommitLoop
+from oncewire.handler.sending.seal import whole_parcel
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
+from oncewire.wire.codec import named_in
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import Pair
+
+MANY = TURN_FEW
+"""As many as every turn takes."""
+
+
+@pytest.fixture(autouse=True)
+def turns_last_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell_module, "TURN_SECONDS", 60.0)
+
+
+def _parcels(pair: Pair) -> list[Parcel]:
+    found = []
+    for number in range(MANY):
+        pair.send(number)
+        with pair.alpha.context.store.transition() as tx:
+            parcel = tx.outgoing_parcel(f"order-{number}@alpha")
+        assert parcel is not None
+        found.append(whole_parcel(pair.alpha.context, parcel))
+    return found
+
+
+async def _take(pair: Pair, parcels: Sequence[Parcel], *, named: bool) -> list[int]:
+    """beta takes all of them in one turn; the statuses of its answers."""
+
+    def perform(_: Action) -> None: ...
+
+    shell = CommitLoop(pair.beta, perform)
+    source = Source("http", can_answer=True)
+    taking = [
+        asyncio.ensure_future(
+            shell.do(
+                "receive",
+                lambda parcel=parcel: pair.beta.receive(parcel, source),  # type: ignore[misc]
+                names=named_in(parcel.body) if named else (),
+            )
+        )
+        for parcel in parcels
+    ]
+    await asyncio.sleep(0)
+    shell.turn()
+    return [answer.status for answer in await asyncio.gather(*taking)]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_arrivals_of_one_turn_are_looked_up_together(tmp_path: Path, named: bool) -> None:
+    pair = Pair(
+        lose_request=lambda attempt: True,
+        store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
+    )
+    parcels = _parcels(pair)
+    store = pair.beta.context.store
+    assert isinstance(store, SqliteStore)
+    assert store._connection is not None
+    asked: list[str] = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["sql"].startswith("SELECT"):
+            asked.append(event["sql"])
+
+    store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, note)
+    assert asyncio.run(_take(pair, parcels, named=named)) == [204] * MANY
+    # A few are asked for the turn itself, and one for each sender, however many arrive.
+    assert len(asked) <= (12 if named else MANY + 12), "\n".join(asked)
+    assert named or len(asked) > MANY
+    pair.close()
+
+
+def test_whoever_is_not_found_ahead_is_told_himself() -> None:
+    pair = Pair(lose_request=lambda attempt: True)
+    parcels = _parcels(pair)
+    store = pair.beta.context.store
+    assert isinstance(store, MemoryStore)
+    store.fail_next_transition(StoreGone("broken"))
+    assert asyncio.run(_take(pair, parcels, named=True)) == [204] * MANY
