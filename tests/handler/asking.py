@@ -43,7 +43,7 @@ class Asking:
 
     def __init__(self, profile: str = "ebms2", extra: str = "", *, called: bool = True) -> None:
         self.pair = Pair(profile, extra, lose_request=lambda attempt: True)
-        self.beta.node.application_called = called
+        self.beta.context.application_called = called
         # What left beta on connections of its own, in order.
         self.posted: list[StoredParcel] = []
 
@@ -58,10 +58,10 @@ class Asking:
     def order(self, number: int = 1, **more: object) -> Parcel:
         """The bytes of an order that alpha stored."""
         self.pair.send(number, **more)
-        with self.alpha.node.store.reader() as reader:
+        with self.alpha.context.store.reader() as reader:
             stored = reader.outgoing_parcel(f"order-{number}@alpha")
         assert stored is not None
-        return whole_parcel(self.alpha.node, stored)
+        return whole_parcel(self.alpha.context, stored)
 
     def arrive(self, parcel: Parcel, source: Source = AT_WEB) -> Answer:
         """beta gets the bytes; its answer counts after the commit. Its connection waits if it
@@ -69,7 +69,7 @@ class Asking:
         answer = self.beta.receive(parcel, source)
         if answer.awaited is not None:
             key = answer.awaited.sender, answer.awaited.message_id
-            self.beta.node.replying = {*self.beta.node.replying, key}
+            self.beta.context.replying = {*self.beta.context.replying, key}
         self.commit()
         return answer
 
@@ -105,10 +105,10 @@ class Asking:
 
     def bytes_of(self, answer: Answer) -> Parcel:
         assert answer.parcel is not None
-        return whole_parcel(self.beta.node, answer.parcel)
+        return whole_parcel(self.beta.context, answer.parcel)
 
     def bytes_of_posted(self, place: int) -> Parcel:
-        return whole_parcel(self.beta.node, self.posted[place])
+        return whole_parcel(self.beta.context, self.posted[place])
 
     def hear(self, number: int, reply: Parcel) -> None:
         """alpha hears the reply on the connection of its order."""
@@ -117,20 +117,20 @@ class Asking:
         self.alpha.commit()
 
     def outcome(self, number: int) -> OutgoingState:
-        with self.alpha.node.store.transition() as tx:
+        with self.alpha.context.store.transition() as tx:
             stored = tx.outgoing(f"order-{number}@alpha")
         assert stored is not None
         return stored.outgoing.state
 
     def state(self, number: int) -> IncomingState:
-        with self.beta.node.store.transition() as tx:
+        with self.beta.context.store.transition() as tx:
             stored = tx.incoming(ALPHA, f"order-{number}@alpha")
         assert stored is not None
         return stored.incoming.state
 
     def left(self) -> list[Message]:
         """The messages that left beta by themselves."""
-        return [codec.read(whole_parcel(self.beta.node, one)).message for one in self.posted]
+        return [codec.read(whole_parcel(self.beta.context, one)).message for one in self.posted]
 
     def rows(self, name: str, *kinds: str) -> list[Row]:
         """What one of them journaled."""

@@ -55,8 +55,8 @@ class Chain:
     def start(self, name: str, agreements: Agreements, store: Store | None = None) -> Engine:
         """A process of that node begins, over an old store if there is one."""
         old = self.engines.get(name)
-        world = old.node.world if old is not None else TestWorld(name)
-        kept = store or (old.node.store if old is not None else MemoryStore(name))
+        world = old.context.world if old is not None else TestWorld(name)
+        kept = store or (old.context.store if old is not None else MemoryStore(name))
         engine = self.engines[name] = Engine(HandlerContext(name, kept, agreements, world))
         engine.start()
         self.settle(name)

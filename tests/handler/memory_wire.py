@@ -38,10 +38,10 @@ def order(number: int = 1, extra: str = SYNC) -> Parcel:
     """An order of alpha, as it would be on its way now."""
     pair = Pair("ebms2", extra, lose_request=lambda attempt: True)
     pair.send(number)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel(f"order-{number}@alpha")
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def delivery_of(parcel: Parcel) -> Delivery:

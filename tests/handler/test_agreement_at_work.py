@@ -23,10 +23,10 @@ def draft(pair: Tapped, **more: object) -> Parcel:
     """alpha's message as it was stored; nothing has arrived yet."""
     pair.lose_request = lambda attempt: True
     pair.send(**more)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel("order-1@alpha")
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def changed(parcel: Parcel, old: bytes, new: bytes) -> Parcel:
@@ -177,7 +177,7 @@ def test_a_lifetime_is_judged_as_exactly_as_the_clocks_are(
 ) -> None:
     pair = Tapped("ms-0.9x", f'[delivery]\ntime_accuracy = "{accuracy}"\n')
     parcel = draft(pair, time_to_live=10 * SECOND)
-    pair.beta.node.world.time += (10 + late) * SECOND  # type: ignore[attr-defined]
+    pair.beta.context.world.time += (10 + late) * SECOND  # type: ignore[attr-defined]
     answer = answered(pair, parcel)
     assert (answer.kind is MessageKind.ACKNOWLEDGMENT) is taken
     if not taken:

@@ -69,7 +69,7 @@ def test_how_the_two_share_a_connection(
     asking.hear(1, reply)
     assert asking.outcome(1) is OutgoingState.DELIVERED
     taken = asking.alpha.take(10, 60 * SECOND)
-    assert [GivenMessage.of(asking.alpha.node, one).payloads[0].data for one in taken] == [
+    assert [GivenMessage.of(asking.alpha.context, one).payloads[0].data for one in taken] == [
         b"response 1"
     ]
     asking.alpha.commit()
@@ -95,7 +95,7 @@ def test_apart_from_a_connection_two_replies_are_two_parcels() -> None:
     parcel = asking.order()
     asking.arrive(parcel)
     asking.pair.crash("beta")
-    asking.beta.node.application_called = True
+    asking.beta.context.application_called = True
     asking.take()
     asking.confirm(1, response(1))
     assert [summary(one) for one in asking.left()] == [ALONE]
@@ -194,8 +194,8 @@ def test_the_acknowledgement_waits_no_longer_than_its_bound(how: str, bound: int
     asking.arrive(asking.order())
     wake = asking.beta.next_wake()
     assert wake is not None
-    assert wake <= asking.beta.node.now() + bound * SECOND
-    asking.beta.node.world.time += bound * SECOND  # type: ignore[attr-defined]
+    assert wake <= asking.beta.context.now() + bound * SECOND
+    asking.beta.context.world.time += bound * SECOND  # type: ignore[attr-defined]
     asking.beta.tick()
     asking.commit()
     assert [summary(one) for one in asking.left()] == [ALONE]

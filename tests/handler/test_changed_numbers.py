@@ -34,7 +34,7 @@ def refusal(forge: Forge, number: int) -> Error:
 
 
 def incidents(forge: Forge) -> int:
-    with forge.pair.beta.node.store.reader() as reader:
+    with forge.pair.beta.context.store.reader() as reader:
         return len(reader.incidents())
 
 
@@ -101,7 +101,7 @@ def test_without_order_nothing_waits_for_a_lost_message(profile: str) -> None:
     assert state_of(pair, "order-6@alpha") is OutgoingState.WAITING
     pair.pass_time(MINUTE)
     assert pair.take() == ["order-2@alpha", "order-6@alpha"]
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         _, (channel,) = reader.channels()
     assert (channel.expected, channel.held) == (6, ())
     assert pair.verify().clean
@@ -181,7 +181,7 @@ def test_a_range_that_changes_while_messages_are_under_way(
         pair.pass_time(MINUTE)
     assert pair.take() == [f"order-{number}@alpha" for number in range(1, 20)]
     assert pair.notices == []
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (channel,), _ = reader.channels()
         assert reader.incidents() == []
     assert channel.numbers is not None

@@ -90,7 +90,7 @@ def test_an_error_about_other_content_is_not_the_answer_that_is_owed() -> None:
     pair.deliver("beta", other)
     assert pair.kinds("beta").count("refused") == 1
     assert len(pair.answers) == 2
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (owed,) = tx.answers_owed(10)
     assert owed.incoming.message_id == "order-1@alpha"
 
@@ -102,9 +102,9 @@ def test_a_reference_to_what_another_partner_was_sent_is_unknown() -> None:
     gamma = engine("gamma", agreement("gamma", "alpha"))
     gamma.submit(replace(OTHER, cpa_id="alpha-gamma", ref_to_message_id=ORDER))
     (post,) = [one for one in gamma.commit() if isinstance(one, Post)]
-    alpha.receive(whole_parcel(gamma.node, post.parcel), HTTP)
+    alpha.receive(whole_parcel(gamma.context, post.parcel), HTTP)
     alpha.commit()
-    with alpha.node.store.reader() as reader:
+    with alpha.context.store.reader() as reader:
         (refused,) = [row for row in reader.journal_since(0, 100) if row.kind == "refused"]
     assert "ValueNotRecognized" in (refused.detail or "")
 
@@ -151,7 +151,7 @@ def test_a_message_that_expired_while_it_waited_uses_no_number() -> None:
     pair.lose_answer = lambda count: False
     for party in pair.engines.values():
         # No tick in between: the window opens at the very moment that finds it expired.
-        party.node.world.time += 10 * SECOND  # type: ignore[attr-defined]
+        party.context.world.time += 10 * SECOND  # type: ignore[attr-defined]
     pair.deliver("beta", pair.to("beta")[0].parcel)
     given = [(one.message.header.message_id, one.message.sequence) for one in pair.to("beta")]
     numbers = [sequence.number for _, sequence in given[2:] if sequence is not None]
@@ -164,26 +164,26 @@ def test_an_answer_that_could_not_be_sent_stays_owed() -> None:
     pair = Tapped("ebms2")
     pair.lose_answer = lambda count: True
     pair.send()
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("order-1@alpha")
         assert len(tx.answers_owed(10)) == 1
     assert stored.answer is not None
     incoming = stored.incoming
     post = PostAnswer("http", "x", stored.answer.parcel, incoming.sender, incoming.message_id)
     pair.beta.answer_left(post, sent=False)
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         assert len(tx.answers_owed(10)) == 1
     pair.beta.answer_left(post, sent=True)
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         assert tx.answers_owed(10) == []
 
 
 def test_an_attempt_whose_commit_failed_was_never_begun() -> None:
     pair = Tapped("ebms2", LAW)
-    pair.alpha.node.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
+    pair.alpha.context.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
     with pytest.raises(StoreFull):
         pair.send()
-    assert pair.alpha.node.in_flight == set()
+    assert pair.alpha.context.in_flight == set()
     pair.send()
     assert pair.take() == ["order-1@alpha"]
 

@@ -41,10 +41,10 @@ SPINE = "nhs-mhs/test_messages/"
 
 def sent_by(pair: Pair, message_id: str) -> tuple[Message, Parcel]:
     """What alpha put on the wire."""
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(message_id)
     assert stored is not None
-    parcel = whole_parcel(pair.alpha.node, stored)
+    parcel = whole_parcel(pair.alpha.context, stored)
     return codec.read(parcel).message, parcel
 
 
@@ -152,7 +152,7 @@ def test_digikoppeling_refuses_what_asks_the_next_handler() -> None:
     sent = pair.send()
     message, _ = sent_by(pair, sent.message_id)
     asks = (*message.ack_requested, AckRequested(Actor.NEXT_MSH))
-    form = pair.alpha.node.agreements.by_cpa_id("alpha-beta")[0].form
+    form = pair.alpha.context.agreements.by_cpa_id("alpha-beta")[0].form
     pair.deliver("beta", codec.write(replace(message, ack_requested=asks), form))
     (refusal,) = answers_of(pair)
     assert refusal.error_list is not None
@@ -184,7 +184,7 @@ def test_a_reference_alone_acknowledges() -> None:
     sent = pair.send()
     (lost,) = answers_of(pair)
     assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
-    form = pair.alpha.node.agreements.by_cpa_id("alpha-beta")[0].form
+    form = pair.alpha.context.agreements.by_cpa_id("alpha-beta")[0].form
     pair.deliver("alpha", codec.write(replace(lost, acknowledgments=()), form))
     assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
 

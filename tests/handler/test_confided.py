@@ -66,10 +66,10 @@ def on_its_way(pair: Pair) -> Parcel:
     """What alpha would send, while the network is down."""
     pair.lose_request = lambda attempt: True
     sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def signed_digest(parcel: Parcel) -> bytes:
@@ -85,7 +85,7 @@ def refusal(pair: Pair, parcel: Parcel) -> tuple[int, str, str, str]:
     """Status, code, location and words of what the sender of a parcel is told on the spot."""
     answer = pair.deliver("beta", parcel)
     assert answer.parcel is not None
-    told = codec.read(whole_parcel(pair.beta.node, answer.parcel)).message
+    told = codec.read(whole_parcel(pair.beta.context, answer.parcel)).message
     assert told.error_list is not None
     (error,) = told.error_list.errors
     return answer.status, error.code, error.location, error.description
@@ -215,7 +215,7 @@ def test_a_hub_checks_who_signed_what_it_cannot_open(changed: bool) -> None:
     for name, securities in words.items():
         found = agreements_of(name, chain.options)
         pairs = zip(found, securities, strict=True)
-        node = chain.start(name, Agreements(secured(*pair) for pair in pairs)).node
+        node = chain.start(name, Agreements(secured(*pair) for pair in pairs)).context
         person = seller if name == "seller" else buyer
         node.keys = Keys(person.certificate, person.key)
     order = chain.send()
@@ -282,10 +282,10 @@ def test_the_name_of_encrypted_xml_stands_on_its_part_as_other_handlers_write_it
     pair.lose_request = lambda attempt: True
     named = Payload.of("order-1", "text/plain", b"order 1", "Größe.xml")
     sent = pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (named,)))
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    (payload,) = codec.read(whole_parcel(pair.alpha.node, stored)).message.payloads
+    (payload,) = codec.read(whole_parcel(pair.alpha.context, stored)).message.payloads
     assert payload.mime_headers == (
         (
             "Content-Disposition",

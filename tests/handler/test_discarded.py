@@ -30,7 +30,7 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     pair.send(2)
     pair.take()
     agreement = read_toml(agreement_text("beta", "alpha", "rm-0.78", TERMS))
-    world = pair.beta.node.world
+    world = pair.beta.context.world
     pair.engines["beta"] = Engine(
         HandlerContext("beta", MemoryStore("beta"), Agreements([agreement]), world)
     )
@@ -40,7 +40,7 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     for _ in range(6):
         pair.pass_time(30 * SECOND)
     assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         rows = [row for row in reader.journal_of(sent.message_id) if row.kind == "send_failed"]
     said = [notes.SendFailed.read(row.detail) for row in rows]
     assert [one.outcome for one in said] == ["discarded", "discarded"]

@@ -26,7 +26,7 @@ PROFILES = ("ebms2", "ms-0.9x", "ms-0.9x-typed", "rm-0.78", "window", "digikoppe
 
 
 def state_of(pair: Pair, message_id: str) -> OutgoingState:
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing(message_id)
     assert stored is not None
     return stored.outgoing.state
@@ -48,12 +48,12 @@ def test_a_message_is_delivered_once_under_every_profile(profile: str) -> None:
 @pytest.mark.requirement("RM-13")
 def test_nothing_leaves_before_the_commit() -> None:
     pair = Pair()
-    pair.alpha.node.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
+    pair.alpha.context.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
     with pytest.raises(StoreFull):
         pair.send()
     assert pair.kinds("beta") == ["started"]
     assert pair.alpha.commit() == []
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         assert tx.outgoing("order-1@alpha") is None
 
 
@@ -84,10 +84,10 @@ def test_many_copies_of_one_message_give_one_delivery_and_equal_answers() -> Non
     pair = Pair("ebms2", SYNC)
     pair.lose_request = lambda attempt: True
     sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    parcel = whole_parcel(pair.alpha.node, stored)
+    parcel = whole_parcel(pair.alpha.context, stored)
     # All of them arrive before any commit, as copies on parallel connections do.
     source = Source("http", can_answer=True)
     answers = [pair.beta.receive(parcel, source) for _ in range(20)]
@@ -102,14 +102,14 @@ def test_many_copies_of_one_message_give_one_delivery_and_equal_answers() -> Non
 def test_a_known_id_with_other_content_is_an_error_not_a_copy() -> None:
     pair = Pair("ebms2", SYNC)
     pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel("order-1@alpha")
     assert stored is not None
-    parcel = whole_parcel(pair.alpha.node, stored)
+    parcel = whole_parcel(pair.alpha.context, stored)
     forged = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 9"))
     answer = pair.deliver("beta", forged)
     assert answer.parcel is not None
-    refusal = codec.read(whole_parcel(pair.beta.node, answer.parcel)).message
+    refusal = codec.read(whole_parcel(pair.beta.context, answer.parcel)).message
     assert refusal.error_list is not None
     assert refusal.error_list.errors[0].code == "Inconsistent"
     assert pair.take() == ["order-1@alpha"]
@@ -122,14 +122,14 @@ def test_a_suspended_channel_resumes_with_a_fresh_counter() -> None:
     for _ in range(RETRIES + 2):
         pair.pass_time()
     assert state_of(pair, sent.message_id) is OutgoingState.SUSPENDED
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (incident,) = reader.incidents()
     assert incident.channel is not None
     pair.alpha.resume(channel=incident.channel)
     pair.settle("alpha")
     pair.pass_time(SECOND)
     assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert reader.incidents() == []
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
@@ -167,7 +167,7 @@ def test_a_repeated_submission_is_the_same_message() -> None:
     assert not pair.send(1).repeated
     assert pair.send(1).repeated
     assert pair.take() == ["order-1@alpha"]
-    pair.alpha.node.store.commit()
+    pair.alpha.context.store.commit()
     with pytest.raises(InvalidValue):
         pair.alpha.submit(replace(OTHER, message_id="order-1@alpha"))
 

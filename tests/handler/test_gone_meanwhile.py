@@ -37,7 +37,7 @@ def test_what_is_held_when_its_agreement_is_removed_is_handed_over_all_the_same(
     change(pair, "beta")
     pair.pass_time(HOUR + MINUTE)
     assert pair.take() == HELD
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         assert reader.incidents() == []
 
 
@@ -75,7 +75,7 @@ def narrowed(asking: Asking, profile: str) -> None:
     text = agreement_text("beta", "alpha", profile, BOTH)
     actions = '[[actions]]\nservice = "urn:test:bills"\naction = "Pay"\n'
     agreement = read_toml(f"listed_only = true\n{text}{actions}")
-    asking.beta.node.agreements = Agreements([agreement])
+    asking.beta.context.agreements = Agreements([agreement])
 
 
 @pytest.mark.requirement("SYNC-6", "SYNC-7")

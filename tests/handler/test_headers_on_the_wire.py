@@ -103,15 +103,15 @@ def _with_foreign(parcel: Parcel) -> Parcel:
 def test_a_foreign_element_is_taken_without_knowing_it() -> None:
     pair = Tapped("ms-0.9x", lose_request=lambda attempt: True)
     pair.send()
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel("order-1@alpha")
     assert stored is not None
-    pair.deliver("beta", _with_foreign(whole_parcel(pair.alpha.node, stored)))
+    pair.deliver("beta", _with_foreign(whole_parcel(pair.alpha.context, stored)))
     assert pair.take() == ["order-1@alpha"]
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")
     assert arrived.parcel is not None
-    kept = codec.read(whole_parcel(pair.beta.node, arrived.parcel)).message
+    kept = codec.read(whole_parcel(pair.beta.context, arrived.parcel)).message
     assert kept.header.foreign == (FOREIGN,)
 
 

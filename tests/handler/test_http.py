@@ -120,10 +120,10 @@ async def test_a_response_to_v0_078_has_no_body_whatever_was_posted(tmp_path: Pa
     good = Pair("rm-0.78")
     good.lose_request = lambda attempt: True
     sent = good.send()
-    with good.alpha.node.store.transition() as tx:
+    with good.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    whole = whole_parcel(good.alpha.node, stored)
+    whole = whole_parcel(good.alpha.context, stored)
     kind, body = whole.content_type, whole.body
     posted = [
         ("garbage", b"\x00\xff not a message at all", 400),

@@ -53,14 +53,14 @@ def of_alpha(pair: Pair) -> Parcel:
     """A message of alpha's that the network lost."""
     pair.lose_request = lambda attempt: True
     sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def rows(pair: Pair, kind: str) -> list[Row]:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         return [row for row in reader.journal_since(0, 10_000) if row.kind == kind]
 
 
@@ -78,7 +78,7 @@ def test_the_sender_is_the_partner_who_signed(ids: tuple[PartyId, ...]) -> None:
     assert json.loads(received.detail or "")["from_party"] == "urn:test:alpha"
     (given,) = rows(pair, "handed_over")
     assert given.peer == "urn:test:alpha"
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         (listed,) = reader.incoming_list()
         assert (listed.incoming.sender, listed.facts.from_party) == (taken.sender,) * 2
     assert given.digest == received.digest

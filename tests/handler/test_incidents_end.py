@@ -118,14 +118,14 @@ def test_answers_that_have_an_address_again_need_nobody() -> None:
     pair.pass_time(2 * MINUTE)
     assert incidents(pair, "beta") == [(None, "handler answers to urn:test:alpha")]
     text = agreement_text("beta", "alpha", "ebms2", '[sync]\nmode = "none"\n')
-    pair.beta.node.agreements = Agreements([read_toml(text)])
+    pair.beta.context.agreements = Agreements([read_toml(text)])
     pair.pass_time(2 * MINUTE)
     assert incidents(pair, "beta") == []
 
 
 def test_a_way_that_is_not_agreed_any_more_is_nobodys_trouble() -> None:
     pair = Pair("ebms2")
-    node = pair.alpha.node
+    node = pair.alpha.context
     node.left |= {("urn:test:beta", "smtp"), ("urn:test:beta", "http")}
     for transport in ("smtp", "http"):
         with node.transition() as tx:
@@ -156,7 +156,7 @@ def test_troubles_of_the_store_that_end_in_another_way_are_told_apart(
     pair.alpha.trouble(problem)
     pair.settle("alpha")
     assert incidents(pair) == [(None, "handler failed"), (None, channel)]
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         reason = reader.incidents()[-1].reason
     assert ("oncewire resume --channel 'handler damaged'" in reason) == ("damaged" in channel)
 

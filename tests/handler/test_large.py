@@ -218,8 +218,8 @@ def streamed(pair: Pair, document: bytes) -> str:
     beta, deliver = pair.beta, pair.beta.receive
 
     def receive(parcel: codec.Parcel, source, stored=None, reading=None):  # type: ignore[no-untyped-def]
-        spool = beta.node.store.spool
-        intake = Intake(spool, parcel.content_type, parcel.headers, beta.node.limits)
+        spool = beta.context.store.spool
+        intake = Intake(spool, parcel.content_type, parcel.headers, beta.context.limits)
         intake.begin()
         intake.feed([parcel.body])
         kept, read, spooled = intake.finish()

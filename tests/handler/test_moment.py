@@ -28,7 +28,7 @@ def busy_pair() -> tuple[Pair, BusyWorld]:
     terms = f'[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = {RETRIES}\n'
     pair = Pair("ebms2", terms, lose_answer=lambda count: count <= RETRIES)
     world = BusyWorld("alpha")
-    pair.alpha.node.world = world
+    pair.alpha.context.world = world
     return pair, world
 
 
@@ -49,7 +49,7 @@ def test_no_attempt_looks_early_because_the_one_before_was_written_late() -> Non
 def test_a_transition_happens_at_one_instant() -> None:
     pair, world = busy_pair()
     world.pace = MILLISECOND
-    node = pair.alpha.node
+    node = pair.alpha.context
     with node.transition():
         assert node.now() == node.now()
     assert node.now() < node.now()
@@ -57,7 +57,7 @@ def test_a_transition_happens_at_one_instant() -> None:
 
 def test_the_time_does_not_follow_a_clock_that_was_set() -> None:
     pair, world = busy_pair()
-    node = pair.alpha.node
+    node = pair.alpha.context
     before, stood = node.now(), world.mono()
     world.mono = lambda: stood  # type: ignore[method-assign]
     world.time += SECOND // 2

@@ -28,10 +28,10 @@ class Forge:
     def __init__(self, profile: str, extra: str = "") -> None:
         self.pair = Tapped(profile, extra, lose_request=lambda attempt: True)
         self.pair.send()
-        with self.pair.alpha.node.store.reader() as reader:
+        with self.pair.alpha.context.store.reader() as reader:
             stored = reader.outgoing_parcel("order-1@alpha")
         assert stored is not None
-        self.base = whole_parcel(self.pair.alpha.node, stored)
+        self.base = whole_parcel(self.pair.alpha.context, stored)
 
     def hand_in(
         self,
@@ -101,14 +101,14 @@ def test_after_the_last_number_comes_the_first(profile: str, first: int, last: i
     """Both handlers have come to the end of the range, in an epoch that has long begun."""
     pair = Tapped(profile)
     pair.send(1)
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         (stored,) = [tx.outgoing("order-1@alpha")]
         assert stored is not None
         key = stored.outgoing.channel or ""
         sending = tx.sending_channel(key)
         assert sending is not None
         tx.save_sending_channel(replace(sending, next_number=last, first_unsettled=last, used=100))
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")
         receiving = tx.receiving_channel(arrived.incoming.channel or "")
         assert receiving is not None

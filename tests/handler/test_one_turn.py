@@ -43,13 +43,13 @@ def _exchange(alpha: Engine, beta: Engine) -> int:
     posts = [action for action in alpha.commit() if isinstance(action, Post)]
     assert len(posts) == IN_FLIGHT
     source = Source("http", can_answer=True)
-    answers = [beta.receive(whole_parcel(alpha.node, post.parcel), source) for post in posts]
+    answers = [beta.receive(whole_parcel(alpha.context, post.parcel), source) for post in posts]
     isolated_step = [action for action in beta.commit() if isinstance(action, PostAnswer)]
     for post, answer in zip(posts, answers, strict=True):
-        reply = None if answer.parcel is None else whole_parcel(alpha.node, answer.parcel)
+        reply = None if answer.parcel is None else whole_parcel(alpha.context, answer.parcel)
         alpha.transmission_over(Transmission(post.message_id, post.attempt, sent=True), reply)
     for left in isolated_step:
-        alpha.receive(whole_parcel(beta.node, left.parcel), source)
+        alpha.receive(whole_parcel(beta.context, left.parcel), source)
         beta.answer_left(left, sent=True)
     settled = [action for action in alpha.commit() if isinstance(action, Settled)]
     assert len(settled) == IN_FLIGHT

@@ -48,12 +48,12 @@ class Busy(Pair):
 
     def say_busy(self, number: int, seconds: int | None) -> None:
         """Beta answers a message with a Transient Error."""
-        with self.alpha.node.store.reader() as reader:
+        with self.alpha.context.store.reader() as reader:
             parcel = reader.outgoing_parcel(f"order-{number}@alpha")
         assert parcel is not None
-        message = codec.read(whole_parcel(self.alpha.node, parcel)).message
-        agreement = next(iter(self.beta.node.agreements))
-        envelope = envelope_for(self.beta.node, signal_route(agreement, MessageKind.ERROR))
+        message = codec.read(whole_parcel(self.alpha.context, parcel)).message
+        agreement = next(iter(self.beta.context.agreements))
+        envelope = envelope_for(self.beta.context, signal_route(agreement, MessageKind.ERROR))
         error = Error("TransientError", Severity.WARNING, "", "busy", min_retry_secs=seconds)
         reply = answers.error_message_for(message, (error,), envelope)
         source = Source("http", can_answer=True)
@@ -70,12 +70,12 @@ class Busy(Pair):
 
     def acknowledge(self, number: int) -> None:
         """A copy that was under way all the time reaches beta, and its answer alpha."""
-        with self.alpha.node.store.reader() as reader:
+        with self.alpha.context.store.reader() as reader:
             parcel = reader.outgoing_parcel(f"order-{number}@alpha")
         assert parcel is not None
-        answer = self.deliver("beta", whole_parcel(self.alpha.node, parcel)).parcel
+        answer = self.deliver("beta", whole_parcel(self.alpha.context, parcel)).parcel
         if answer is not None:
-            self.deliver("alpha", whole_parcel(self.beta.node, answer))
+            self.deliver("alpha", whole_parcel(self.beta.context, answer))
         assert self.state(number) is OutgoingState.DELIVERED
 
     def talk(self, number: int, conversation: str) -> None:
@@ -91,7 +91,7 @@ class Busy(Pair):
         self.settle("alpha")
 
     def state(self, number: int) -> OutgoingState:
-        with self.alpha.node.store.reader() as reader:
+        with self.alpha.context.store.reader() as reader:
             stored = reader.outgoing(f"order-{number}@alpha")
         assert stored is not None
         return stored.outgoing.state
@@ -177,7 +177,7 @@ def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
     pair = Busy(profile, f'{TERMS}persist_duration = "P1D"\n{more}', store=stores)
     pair.send(1)
     pair.say_busy(1, asked)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         [incident] = reader.incidents()
     assert f"asked for a pause of {asked} s" in incident.reason
     assert incident.channel == "to urn:test:beta"
@@ -207,7 +207,7 @@ def test_the_operator_ends_a_pause() -> None:
         pair.settle("alpha")
         pair.pass_time(SECOND)
         assert sorted(pair.posted) == ["order-1", "order-2", "order-3"]
-        with pair.alpha.node.store.reader() as reader:
+        with pair.alpha.context.store.reader() as reader:
             assert reader.incidents() == []
         assert pair.verify(healed=False).clean
 
@@ -221,7 +221,7 @@ def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
     pair.say_busy(2, 3_600)
     pair.send(3)
     pair.posted.clear()
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-2@alpha")
     assert stored is not None
     pair.reachable = True

@@ -27,10 +27,10 @@ from tests.handler.wiretap import Tapped
 
 
 def stored_parcel(pair: Tapped, message_id: str = "order-1@alpha") -> Parcel:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel(message_id)
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 @pytest.mark.requirement("RM-10")
@@ -62,7 +62,7 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
     (stored,) = taken
     pair.beta.confirm(stored.incoming.sender, stored.incoming.message_id, [response])
     pair.settle("beta")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         rows = reader.journal_since(0, 1_000)
     order_of = [
         row.kind
@@ -74,7 +74,7 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
     # A copy of the response is tested first, and correlates nothing a second time.
     copy = next(one for one in pair.to("alpha") if one.message.header.message_id == "yes@beta")
     pair.deliver("alpha", copy.parcel)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         later = [row.kind for row in reader.journal_since(rows[-1].seq, 1_000)]
     assert later[0] == "duplicate"
     assert "acknowledged" not in later
@@ -86,10 +86,10 @@ def test_an_acknowledgement_of_something_else_changes_nothing(named: str) -> Non
     pair = Tapped("rm-0.78", lose_answer=lambda count: True)
     pair.send(1)
     pair.send(2)
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")
     assert arrived.answer is not None
-    answer = whole_parcel(pair.beta.node, arrived.answer.parcel)
+    answer = whole_parcel(pair.beta.context, arrived.answer.parcel)
     other = answer.body.replace(b"order-1@alpha", named.encode())
     pair.deliver("alpha", Parcel(answer.content_type, other))
     assert state_of(pair, "order-1@alpha") is OutgoingState.OUTSTANDING
@@ -119,10 +119,10 @@ def test_a_copy_for_which_no_response_is_stored(policy: str, answers: int) -> No
     copy = stored_parcel(pair)
     assert pair.take() == ["order-1@alpha"]
     pair.pass_time(DAY)
-    pair.beta.node.sweep_due_at = 0
+    pair.beta.context.sweep_due_at = 0
     pair.beta.tick()
     pair.settle("beta")
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         assert tx.incoming_by_id("order-1@alpha") == []
     before = len(pair.to("alpha"))
     pair.deliver("beta", copy)

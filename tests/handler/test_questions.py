@@ -27,7 +27,7 @@ def test_a_ping_is_answered(profile: str) -> None:
     ping_id = pair.alpha.ping("alpha-beta")
     pair.settle("alpha")
     assert pair.ponged == [Ponged(ping_id)]
-    assert not pair.alpha.node.pings
+    assert not pair.alpha.context.pings
     # Neither side took it for a message.
     assert set(pair.kinds("alpha")) == set(pair.kinds("beta")) == {"started"}
 
@@ -49,7 +49,7 @@ def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
         sent = pair.send()
         pair.alpha.ask_status(sent.message_id)
     (post,) = [action for action in pair.alpha.commit() if isinstance(action, PostAnswer)]
-    parcel = whole_parcel(pair.alpha.node, post.parcel)
+    parcel = whole_parcel(pair.alpha.context, post.parcel)
     asked = codec.read(parcel).message
     assert (asked.kind, asked.header.sync_reply_as_agreed) == (question, False)
     answer = pair.deliver("beta", parcel)
@@ -58,7 +58,7 @@ def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
         return
     assert answer.status == 200
     assert answer.parcel is not None
-    told = codec.read(whole_parcel(pair.beta.node, answer.parcel)).message
+    told = codec.read(whole_parcel(pair.beta.context, answer.parcel)).message
     pairs = {
         MessageKind.PING: MessageKind.PONG,
         MessageKind.STATUS_REQUEST: MessageKind.STATUS_RESPONSE,
@@ -70,7 +70,7 @@ def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
 def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:
     pair = Pair()
     pair.alpha.ping("alpha-beta")
-    pair.alpha.node.pings.clear()
+    pair.alpha.context.pings.clear()
     pair.settle("alpha")
     assert pair.ponged == []
 
@@ -107,7 +107,7 @@ def test_a_message_that_never_arrived_stays_unsettled() -> None:
 def test_a_refused_message_is_not_reported_as_received() -> None:
     """The error was lost; a status that says Received would turn a refusal into a delivery."""
     pair = Pair(extra=FEW, lose_answer=lambda count: count == 1)
-    world = pair.beta.node.world
+    world = pair.beta.context.world
     world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=1)
     assert "refused" in pair.kinds("beta")

@@ -23,7 +23,7 @@ TRANSIENT = "TransientError"
 
 def attempts(pair: Tapped, message_id: str = "order-1@alpha") -> list[int]:
     """When each attempt was made, in seconds since the first."""
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         rows = [
             row.at
             for row in reader.journal_since(0, 1_000_000)
@@ -132,7 +132,7 @@ def test_all_errors_count_against_one_total_and_then_the_operator_is_called() ->
     assert len(attempts(pair)) == 1 + 3
     assert state_of(pair, "order-1@alpha") is OutgoingState.SUSPENDED
     pair.send(2)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (incident,) = reader.incidents()
     assert incident.message_id == "order-1@alpha"
     # Resolved: the counter starts again, from the uncompleted message, and the stream goes on.
@@ -141,7 +141,7 @@ def test_all_errors_count_against_one_total_and_then_the_operator_is_called() ->
     pair.settle("alpha")
     let_pass(pair, 2)
     assert pair.take() == ["order-1@alpha", "order-2@alpha"]
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert not reader.incidents()
 
 
@@ -199,7 +199,7 @@ def test_whether_a_transport_was_given_it_before_a_restart_nobody_knows(restarte
     pair.settle("alpha")
     (notice,) = pair.alpha.notices(10)
     assert notice.severity is (Severity.WARNING if restarted else Severity.ERROR)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert not check_journal(reader.journal_since(0, 1_000), healed=False).violations
 
 

@@ -70,7 +70,7 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
     monkeypatch.setattr("oncewire.handler.arriving.receive.REPOSTED", 2)
     for number in range(5):
         pair.send(number)
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         for number in range(5):
             answer = tx.answer("urn:test:alpha", f"order-{number}@alpha")
             assert answer is not None
@@ -82,7 +82,7 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
     pair.answers.clear()
     pair.crash("beta")
     first = len(pair.answers)
-    assert pair.beta.next_wake() == pair.beta.node.now(), "the rest is due at once"
+    assert pair.beta.next_wake() == pair.beta.context.now(), "the rest is due at once"
     for _ in range(4):
         pair.beta.tick()
         pair.settle("beta")

@@ -21,13 +21,13 @@ TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
 def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str) -> None:
     pair = Pair(profile, TERMS)
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
-    pair.alpha.node.in_flight |= others
+    pair.alpha.context.in_flight |= others
     sent = pair.send()
     for _ in range(10):
         pair.pass_time(SECOND)
     # Submitted and due, but never sent: no attempt was wasted.
     assert "sent" not in pair.kinds("alpha")
-    pair.alpha.node.in_flight -= others
+    pair.alpha.context.in_flight -= others
     pair.pass_time(MILLISECOND)
     assert pair.take() == [sent.message_id]
     assert Counter(pair.kinds("alpha"))["sent"] == 1
@@ -36,7 +36,7 @@ def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str
 
 def test_no_more_attempts_begin_than_there_is_room_for() -> None:
     pair = Pair("ebms2", TERMS)
-    node = pair.alpha.node
+    node = pair.alpha.context
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
     node.in_flight |= others
     for number in range(10):
@@ -56,13 +56,13 @@ def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
     pair.lose_request = lambda attempt: True
     sent = pair.send()
     alpha = pair.alpha
-    alpha.node.in_flight.add(sent.message_id)
+    alpha.context.in_flight.add(sent.message_id)
 
     def gone() -> None:
         raise StoreGone("the disk is away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(alpha.node.store, "transition", gone)
+        broken.setattr(alpha.context.store, "transition", gone)
         with pytest.raises(StoreGone):
             alpha.transmission_over(Transmission(sent.message_id, 1, sent=False))
     pair.lose_request = lambda attempt: False
@@ -87,7 +87,7 @@ def test_everybody_is_told_however_many_fail_at_once() -> None:
     told = Counter(notice.message_id for notice in pair.notices)
     assert len(told) == 400
     assert set(told.values()) == {1}
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         counts = reader.counts()
     assert counts[f"out.{OutgoingState.UNKNOWN.value}"] == 400
     assert pair.verify().clean, pair.verify().violations[:3]

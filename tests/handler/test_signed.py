@@ -67,16 +67,16 @@ def test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came(
 ) -> None:
     pair = signed_pair(signed_acks=signed_acks)
     sent = pair.send()
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         kept = reader.receipt(sent.message_id)
     if not signed_acks:
         assert kept is None, "nobody signed anything"
         return
     assert kept is not None
     assert b"".join(part for part in kept.parcel.body if isinstance(part, bytes)) == pair.answers[0]
-    received = codec.read(whole_parcel(pair.alpha.node, kept.parcel))
+    received = codec.read(whole_parcel(pair.alpha.context, kept.parcel))
     assert received.message.header.message_id == kept.receipt_id
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         (arrived,) = reader.incoming(sent.message_id)
     assert arrived.answer is not None
     assert arrived.answer.answer_id == kept.receipt_id, "both sides hold the same proof"
@@ -97,10 +97,10 @@ def test_a_changed_payload_is_refused() -> None:
     pair = signed_pair(signed_acks=False)
     pair.lose_request = lambda attempt: True
     sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    parcel = whole_parcel(pair.alpha.node, stored)
+    parcel = whole_parcel(pair.alpha.context, stored)
     changed = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 2"))
     pair.deliver("beta", changed)
     assert pair.take() == []
@@ -117,16 +117,16 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
         digest,
         references=tuple(replace(one, digest_value=b"\0" * 32) for one in digest.references),
     )
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    received = codec.read(whole_parcel(pair.alpha.node, stored))
+    received = codec.read(whole_parcel(pair.alpha.context, stored))
     assert proves_receipt(received, digest)
     assert not proves_receipt(received, wrong)
     assert not proves_receipt(received, replace(digest, references=()))
     assert len(digest.references) == 2, "the envelope and its payload"
     # What the signature covers is found without reading the rest.
-    covered = references_sent(pair.alpha.node, stored)
+    covered = references_sent(pair.alpha.context, stored)
     assert covered is not None
     assert proves_receipt(covered, digest)
     assert not proves_receipt(covered, wrong)
@@ -139,14 +139,14 @@ def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     pair = signed_pair(encrypt=True)
     sent = pair.send()
     assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    body = whole_parcel(pair.alpha.node, stored).body
+    body = whole_parcel(pair.alpha.context, stored).body
     assert b"order 1" not in body
     assert b"EncryptedData" in body
     (row,) = pair.beta.take(1, 10**9)
-    taken = GivenMessage.of(pair.beta.node, row)
+    taken = GivenMessage.of(pair.beta.context, row)
     assert taken.payloads[0].data == b"order 1"
     assert taken.payloads[0].media_type == "text/plain"
     pair.beta.confirm(taken.sender, taken.message_id)
@@ -159,17 +159,17 @@ def test_a_plain_payload_where_encryption_is_agreed_is_refused() -> None:
     plain = signed_pair()
     plain.lose_request = lambda attempt: True
     sent = plain.send()
-    with plain.alpha.node.store.transition() as tx:
+    with plain.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    pair.deliver("beta", whole_parcel(plain.alpha.node, stored))
+    pair.deliver("beta", whole_parcel(plain.alpha.context, stored))
     assert pair.take() == []
     assert "refused" in pair.kinds("beta")
 
 
 def detail_of(pair: Pair, kind: str) -> str:
     """What alpha's only row of that kind says."""
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (row,) = [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
     return row.detail or ""
 
@@ -274,6 +274,6 @@ def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs()
 
 
 def test_what_covers_nothing_or_lies_elsewhere_is_read_whole() -> None:
-    node, envelope = Pair().alpha.node, b"<SOAP:Envelope/>"
+    node, envelope = Pair().alpha.context, b"<SOAP:Envelope/>"
     for body in ((envelope,), (SpoolSlice("0" * 64, 0, 9),), (b"", SpoolSlice("0" * 64, 0, 9))):
         assert references_sent(node, StoredParcel("text/xml", (), body)) is None

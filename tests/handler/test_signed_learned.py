@@ -26,7 +26,7 @@ def _taught() -> Pair:
 def _agree(pair: Pair, security: str) -> None:
     text = agreement_text("beta", "alpha", "ebms2", "[security]\nsign = true\n" + security)
     acks = '[ack]\nrequest = "always"\nsignature = "always"\n'
-    pair.beta.node.agreements = Agreements([read_toml(text + acks)])
+    pair.beta.context.agreements = Agreements([read_toml(text + acks)])
 
 
 def _is_refused(pair: Pair) -> bool:
@@ -72,7 +72,7 @@ def test_what_somebody_changes_after_it_was_learned_is_refused() -> None:
     assert len(pair.take()) == 4
     pair.lose_request = lambda attempt: True
     sent = pair.send(9, b"order 9")
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
     body = b"".join(part for part in stored.body if isinstance(part, bytes))

@@ -96,7 +96,7 @@ def read(payload: Payload) -> str:
 
 def handed(pair: Pair, given: Submission) -> Submission:
     """What the engine is given of it: everything is read."""
-    there = HandedIn(pair.alpha.node.store.spool, (given,))
+    there = HandedIn(pair.alpha.context.store.spool, (given,))
     there.read()
     there.kept = True
     return there.submissions[0]
@@ -151,7 +151,7 @@ def test_what_waits_for_its_number_waits_as_a_file(pair: Pair) -> None:
         for content in contents
     ]
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert [reader.outgoing_parcel(one.message_id) is None for one in sent] == [
             False,
             True,
@@ -192,12 +192,12 @@ def test_the_bytes_are_those_of_a_message_that_was_written_whole() -> None:
         whole = given.payloads[0] if isinstance(given.payloads[0], DistantPayload) else None
         pair.alpha.submit(given if whole is None else handed(pair, given))
         pair.settle("alpha")
-        with pair.alpha.node.store.reader() as reader:
+        with pair.alpha.context.store.reader() as reader:
             stored = reader.outgoing_parcel("m@alpha")
         assert stored is not None
         cut = [part for part in stored.body if isinstance(part, SpoolSlice)]
         assert [part.length for part in cut] == [stored.size if whole is None else MEGABYTE + 5]
-        parcels.append(whole_parcel(pair.alpha.node, stored))
+        parcels.append(whole_parcel(pair.alpha.context, stored))
         pair.close()
     laid, written = parcels
     assert laid.content_type == written.content_type
@@ -295,7 +295,7 @@ def test_pieces_that_have_changed_are_not_sent() -> None:
     pair.lose_request = lambda attempt: True
     sent = pair.alpha.submit(handed(pair, submission(LongContent(2 * MEGABYTE))))
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel(sent.message_id)
     assert stored is not None
     check_kept(stored, sent.message_id)

@@ -160,7 +160,7 @@ def test_an_initiator_does_not_ask_twice_and_is_told() -> None:
     pair.send()
     for _ in range(5):
         pair.pass_time(60 * SECOND)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-1@alpha")
         kinds = [row.kind for row in reader.journal_of("order-1@alpha")]
     assert stored is not None

@@ -90,7 +90,7 @@ def submit(alpha: Engine) -> Parcel:
     )
     alpha.submit(order)
     (post,) = [one for one in alpha.commit() if isinstance(one, Post)]
-    return whole_parcel(alpha.node, post.parcel)
+    return whole_parcel(alpha.context, post.parcel)
 
 
 def hear(alpha: Engine, parcel: Parcel) -> list[Notice]:
@@ -103,18 +103,18 @@ def acknowledged(alpha: Engine, order: Parcel) -> None:
     beta = engine("beta", agreement("beta", "alpha"))
     beta.receive(order, HERE)
     (ack,) = [one for one in beta.commit() if isinstance(one, PostAnswer)]
-    assert hear(alpha, whole_parcel(beta.node, ack.parcel)) == []
+    assert hear(alpha, whole_parcel(beta.context, ack.parcel)) == []
 
 
 def state_of(alpha: Engine) -> tuple[OutgoingState, Proof | None]:
-    with alpha.node.transition() as tx:
+    with alpha.context.transition() as tx:
         stored = tx.outgoing(ORDER)
     assert stored is not None
     return stored.outgoing.state, stored.outgoing.proved_by
 
 
 def noted(alpha: Engine) -> list[tuple[str, str | None]]:
-    with alpha.node.store.reader() as reader:
+    with alpha.context.store.reader() as reader:
         rows = reader.journal_since(0, 1_000)
     return [
         (row.kind, row.ref_to)
@@ -163,7 +163,7 @@ def test_a_hub_on_the_way_may_report(reporter: str) -> None:
 def test_a_hubs_report_is_heard_although_only_another_agreement_leads_there() -> None:
     alpha = engine("alpha", agreement("alpha", "beta", "hub"))
     submit(alpha)
-    alpha.node.agreements = Agreements([read_toml(agreement("alpha", "mallory", "hub"))])
+    alpha.context.agreements = Agreements([read_toml(agreement("alpha", "mallory", "hub"))])
     # It could not read our CPAId and reports that under a name nobody knows.
     (notice,) = hear(alpha, report("hub", "unknown"))
     assert notice.outcome is Outcome.NOT_DELIVERED
@@ -219,7 +219,7 @@ def test_a_hub_that_warns_beside_an_acknowledgement_that_does_not_count_has_warn
     # What it says now may be older than the warning.
     (notice,) = hub_answers(alpha)
     assert notice.outcome is Outcome.UNKNOWN
-    with alpha.node.store.reader() as reader:
+    with alpha.context.store.reader() as reader:
         assert check_journal(reader.journal_since(0, 1_000), healed=False).clean
 
 

@@ -26,7 +26,7 @@ def submit(pair: Pair, **changes: object) -> Trial:
         "conversation_id": "talk",
         "message_id": TRIAL_ID,
     }
-    trial = pair.alpha.node.trials[TRIAL_ID] = Trial()
+    trial = pair.alpha.context.trials[TRIAL_ID] = Trial()
     pair.alpha.submit(Submission(**(values | changes)))  # type: ignore[arg-type]
     pair.settle("alpha")
     return trial
@@ -57,12 +57,12 @@ def test_one_that_was_held_behind_another_is_taken_when_its_turn_comes() -> None
     order = pair.send(2)
     pair.lose_request = lambda attempt: False
     submit(pair)
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         (held,) = reader.incoming(TRIAL_ID)
     assert held.incoming.state.value == "held"
     pair.pass_time()
     assert pair.take() == [first.message_id, order.message_id]
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         (taken,) = reader.incoming(TRIAL_ID)
     assert taken.incoming.state.value == "confirmed"
     assert pair.verify().clean
@@ -71,8 +71,8 @@ def test_one_that_was_held_behind_another_is_taken_when_its_turn_comes() -> None
 def test_a_copy_of_it_is_known_at_its_receiver() -> None:
     pair = Pair()
     trial = submit(pair)
-    with pair.alpha.node.transition() as tx:
-        send_copy(pair.alpha.node, tx, TRIAL_ID)
+    with pair.alpha.context.transition() as tx:
+        send_copy(pair.alpha.context, tx, TRIAL_ID)
     pair.settle("alpha")
     assert len(trial.heard) == 2
     assert trial.heard[0] == trial.heard[1]

@@ -322,7 +322,7 @@ def test_a_start_that_cannot_take_everything_up_serves_the_rest(
 
 
 def outgoing(pair: Pair) -> StoredOutgoing:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-1@alpha")
     assert stored is not None
     return stored

@@ -80,10 +80,10 @@ def sent(pair: Pair) -> Parcel:
     pair.lose_request = lambda attempt: True
     pair.send()
     pair.lose_request = lambda attempt: False
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(ORDER)
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def unsigned(parcel: Parcel) -> Parcel:
@@ -123,7 +123,7 @@ def test_an_unproven_message_gets_no_signed_answer(profile: str, source: Source,
     answer = pair.beta.receive(forged, source)
     left = pair.beta.commit()
     assert [one for one in left if hasattr(one, "parcel")] == []
-    back = None if answer.parcel is None else whole_parcel(pair.beta.node, answer.parcel)
+    back = None if answer.parcel is None else whole_parcel(pair.beta.context, answer.parcel)
     if source is MAIL:
         assert back is None
     if back is not None:
@@ -146,7 +146,7 @@ def test_who_proves_himself_is_told_what_is_wrong_in_signed_words() -> None:
     text = agreement_text("beta", "alpha", "ebms2", signing("alpha"))
     text = text.replace("[own]", "listed_only = true\n[own]", 1)
     text += '[[actions]]\nservice = "urn:test:bills"\naction = "New"\ndirection = "receive"\n'
-    pair.beta.node.agreements = Agreements([read_toml(text)])
+    pair.beta.context.agreements = Agreements([read_toml(text)])
     pair.send()
     assert state_of(pair, ORDER) is OutgoingState.NOT_DELIVERED
     (rejected,) = [row for row in rows(pair, ORDER) if row.kind == "rejected"]
@@ -277,7 +277,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     """The standard leaves what is addressed to the next hop outside the signature (§4.1.3)."""
     pair = signed("ebms2")
     text = agreement_text("alpha", "beta", "ebms2", signing("beta") + '[ack]\nactor = "nextMSH"\n')
-    pair.alpha.node.agreements = Agreements([read_toml(text)])
+    pair.alpha.context.agreements = Agreements([read_toml(text)])
     about = sent(pair)
     block = codec.read(
         _claimed(
@@ -298,11 +298,11 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
         message_id="news@beta",
         conversation_id="news",
     )
-    security = pair.beta.node.agreements.by_cpa_id("alpha-beta")[0].sending.security
+    security = pair.beta.context.agreements.by_cpa_id("alpha-beta")[0].sending.security
     news = codec.write(
         replace(message, header=header, ack_requested=()),
         Form(),
-        signer=authentication.signer_for(pair.beta.node, security),
+        signer=authentication.signer_for(pair.beta.context, security),
     )
     body = news.body.replace(b"</SOAP:Header>", element[0] + b"</SOAP:Header>")
     assert body != news.body
@@ -316,7 +316,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
 def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_gives() -> None:
     pair = signed("ebms2")
     text = agreement_text("alpha", "beta", "ebms2", signing("beta") + '[ack]\nactor = "nextMSH"\n')
-    pair.alpha.node.agreements = Agreements([read_toml(text)])
+    pair.alpha.context.agreements = Agreements([read_toml(text)])
     about = sent(pair)
     said = _claimed(
         about,
@@ -327,14 +327,14 @@ def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_g
     message = codec.read(said).message
     (ack,) = message.acknowledgments
     named = replace(ack, from_party=Party.of("urn:test:somebody"))
-    security = pair.beta.node.agreements.by_cpa_id("alpha-beta")[0].sending.security
+    security = pair.beta.context.agreements.by_cpa_id("alpha-beta")[0].sending.security
     parcel = codec.write(
         replace(message, acknowledgments=(named,)),
         Form(),
-        signer=authentication.signer_for(pair.beta.node, security),
+        signer=authentication.signer_for(pair.beta.context, security),
     )
     pair.deliver("alpha", parcel)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing(ORDER)
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.DELIVERED

@@ -43,10 +43,10 @@ def sent(pair: Pair, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
     )
     pair.alpha.submit(submission)
     pair.settle("alpha")
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(ORDER)
     assert stored is not None
-    parcel = whole_parcel(pair.alpha.node, stored)
+    parcel = whole_parcel(pair.alpha.context, stored)
     # Whoever changes a body on its way can count its digest anew.
     return replace(parcel, headers=())
 
@@ -138,7 +138,7 @@ def test_the_application_sees_what_was_signed(change: str) -> None:
         assert received.digest == given.digest
         assert received.size == sum(part.size for part in PARTS)
         assert json.loads(received.detail or "")["signature"] == "verified"
-    with other.beta.node.store.reader() as reader:
+    with other.beta.context.store.reader() as reader:
         (listed,) = reader.incoming_list()
         assert listed.facts.size == sum(part.size for part in PARTS)
     # And whichever comes second is a copy.

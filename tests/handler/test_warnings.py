@@ -61,9 +61,9 @@ def test_without_an_acknowledgement_the_warning_is_a_message_of_its_own() -> Non
     pair.alpha.submit(best_effort())
     pair.settle("alpha")
     assert pair.take() == ["be-1@alpha"]
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         (said,) = [row for row in reader.journal_since(0, 1000) if row.kind == "warning_sent"]
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         rows = reader.journal_of("be-1@alpha")
         stored = reader.outgoing("be-1@alpha")
     (warned,) = [row for row in rows if row.kind == "warned"]
@@ -95,7 +95,7 @@ def test_where_the_agreement_wins_the_header_is_warned_about() -> None:
     pair = Pair("ms-0.9x", borne("c"))
     pair.alpha.submit(best_effort())
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         kinds = [row.kind for row in reader.journal_of("be-1@alpha")]
     assert kinds.count("warned") == 1
 
@@ -106,7 +106,7 @@ def test_a_warning_that_was_stored_and_never_left_leaves_after_a_crash() -> None
     asking.beta.receive(asking.order(best_effort=True), BY_MAIL)
     asking.beta.commit()
     asking.pair.crash("beta")
-    with asking.alpha.node.store.reader() as reader:
+    with asking.alpha.context.store.reader() as reader:
         assert [row.kind for row in reader.journal_of("order-1@alpha")].count("warned") == 1
 
 
@@ -125,7 +125,7 @@ def test_the_answer_on_the_connection_carries_the_warning(bundle: str, responds:
     parcel = codec.write(replace(asked, header=header), Form(dialect=asked.dialect))
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, *([response(1)] if responds else []))
     reply = asking.reply(awaited)
@@ -144,7 +144,7 @@ def test_where_neither_comes_back_the_warning_does(in_time: bool) -> None:
     asking = Asking("ms-0.9x", BOTH + borne("b"))
     awaited = asking.arrive(asking.order(best_effort=True)).awaited
     assert awaited is not None
-    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     if in_time:
         asking.confirm(1)
@@ -178,7 +178,7 @@ def test_the_response_says_that_a_transport_could_not_answer(profile: str, by: s
     assert asking.outcome(1) is OutgoingState.DELIVERED
     assert len(asking.rows("alpha", "warned")) == 2
     (taken,) = asking.alpha.take(10, 60 * SECOND)
-    given = GivenMessage.of(asking.alpha.node, taken)
+    given = GivenMessage.of(asking.alpha.context, taken)
     assert [(one.code, one.severity) for one in given.warnings] == [
         ("NotSupported", Severity.WARNING)
     ]
@@ -229,7 +229,7 @@ def test_a_warning_on_a_response_is_told_and_the_response_counts(code: str) -> N
     (row,) = asking.rows("alpha", "warned")
     assert (row.message_id, row.ref_to) == ("order-1@alpha", "response-1@beta")
     (taken,) = asking.alpha.take(10, 60 * SECOND)
-    assert GivenMessage.of(asking.alpha.node, taken).warnings == (warning,)
+    assert GivenMessage.of(asking.alpha.context, taken).warnings == (warning,)
 
 
 @pytest.mark.requirement("ERR-10")

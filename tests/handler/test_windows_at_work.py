@@ -47,7 +47,7 @@ def test_the_window_is_filled_and_never_passed() -> None:
         pair.send(number)
     # SSW is 1, so ESW is 4: numbers 5, 6 and 7 wait although nothing keeps them but the window.
     assert given(pair) == [0, 1, 2, 3, 4]
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert reader.counts().get("out.waiting") == 3
         assert reader.counts().get("out.outstanding") == 4
 
@@ -76,10 +76,10 @@ def test_the_window_slides_to_the_first_unacknowledged_number() -> None:
 
 def acknowledge(pair: Tapped, message_id: str) -> None:
     """Let beta's stored answer to one message arrive after all."""
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id(message_id)
     assert stored.answer is not None
-    pair.deliver("alpha", whole_parcel(pair.beta.node, stored.answer.parcel))
+    pair.deliver("alpha", whole_parcel(pair.beta.context, stored.answer.parcel))
 
 
 @pytest.mark.requirement("SW-9", "SW-10")
@@ -92,7 +92,7 @@ def test_no_more_than_a_window_is_held_and_all_comes_in_order() -> None:
         assert accepted(forge.hand_in(str(number), number, status, second=number))
     assert forge.hand_in("5", 5, "Continue", second=5).kind is MessageKind.ERROR
     assert forge.take() == ["0"]
-    with forge.pair.beta.node.store.reader() as reader:
+    with forge.pair.beta.context.store.reader() as reader:
         assert reader.counts().get("in.held") == 3
     assert accepted(forge.hand_in("1", 1, second=1))
     assert forge.take() == ["1", "2", "3", "4"]
@@ -118,7 +118,7 @@ def test_a_refused_number_lets_go_what_waited_for_it() -> None:
     pair.send(2)
     assert pair.take() == ["order-0@alpha"]
     # By beta's clock order 1 has expired when it comes at last.
-    pair.beta.node.world.time += HOUR  # type: ignore[attr-defined]
+    pair.beta.context.world.time += HOUR  # type: ignore[attr-defined]
     pair.pass_time(MINUTE)
     assert "refused" in pair.kinds("beta")
     assert pair.take() == ["order-2@alpha"]

@@ -13,10 +13,10 @@ from tests.handler.pair import Pair
 def test_every_dialect_is_glanced_at(profile: str) -> None:
     pair = Pair(profile, lose_request=lambda attempt: True)
     pair.send(1)
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         parcel = tx.outgoing_parcel("order-1@alpha")
     assert parcel is not None
-    assert "order-1@alpha" in named_in(whole_parcel(pair.alpha.node, parcel).body)
+    assert "order-1@alpha" in named_in(whole_parcel(pair.alpha.context, parcel).body)
 
 
 @pytest.mark.parametrize(

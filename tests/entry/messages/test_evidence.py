@@ -41,7 +41,7 @@ def tools_are_here() -> None:
 
 
 def held_by_sender(pair: Pair, message_id: str) -> Held:
-    node = pair.alpha.node
+    node = pair.alpha.context
     with node.store.reader() as reader:
         parcel, receipt = reader.outgoing_parcel(message_id), reader.receipt(message_id)
     assert parcel is not None
@@ -52,7 +52,7 @@ def held_by_sender(pair: Pair, message_id: str) -> Held:
 
 
 def held_by_receiver(pair: Pair, message_id: str) -> Held:
-    node = pair.beta.node
+    node = pair.beta.context
     with node.store.reader() as reader:
         (arrived,) = reader.incoming(message_id)
     assert arrived.parcel is not None

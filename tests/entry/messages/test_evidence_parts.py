@@ -33,7 +33,7 @@ def pair() -> Pair:
 
 
 def made_by_sender(pair: Pair) -> Evidence:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         parts, total = parts_of(reader, "doc@alpha")
     return evidence_of_parts("doc@alpha", [held_by_sender(pair, part) for part in parts], total)
 
@@ -60,7 +60,7 @@ def test_each_part_is_signed_for_and_they_join(pair: Pair, tmp_path: Path) -> No
 
 
 def test_its_receiver_finds_the_parts_too(pair: Pair) -> None:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         parts, total = parts_of(reader, "doc@alpha")
         assert parts_of(reader, "2-of-3.doc@alpha") == ((), 0)
     assert parts == tuple(f"{number}-of-3.doc@alpha" for number in (1, 2, 3))

@@ -38,7 +38,7 @@ ORDER = "order-1@alpha"
 def refusing() -> Pair:
     """beta takes smaller documents than alpha believes."""
     pair = Pair("ebms2", BEST_EFFORT)
-    pair.beta.node.agreements = Agreements(
+    pair.beta.context.agreements = Agreements(
         [read_toml(agreement_text("beta", "alpha", "ebms2", SMALL))]
     )
     return pair
@@ -59,7 +59,7 @@ def heard_by(pair: Pair) -> list[Refused]:
 
 
 def rows_of(pair: Pair) -> list[Row]:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         return reader.journal_of(ORDER)
 
 
@@ -71,7 +71,7 @@ def test_a_refusal_is_a_row_and_the_outcome_stays_sent() -> None:
     said = notes.Rejected.read(row.detail)
     assert said.by == "urn:test:beta"
     assert row.ref_to
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing(ORDER)
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.SENT

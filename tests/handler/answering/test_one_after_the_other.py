@@ -25,7 +25,7 @@ def test_each_names_its_own_message_and_moment(
         if not stencils:
             monkeypatch.setattr(answer, "stencil_of", lambda *_: None)
         pair = Pair(profile, extra if profile != "rm-0.78" else "")
-        world = pair.beta.node.world
+        world = pair.beta.context.world
         assert isinstance(world, TestWorld)
         for number in range(1, 4):
             world.time += 1_234_567

@@ -29,7 +29,7 @@ def refusal(profile: str) -> tuple[Crossing, Crossing]:
     pair = Tapped(profile, lose_request=lambda attempt: attempt == 1)
     pair.send(time_to_live=1_000_000)
     late = next(iter(_sent(pair)))
-    pair.beta.node.world.time += 3_600_000_000  # type: ignore[attr-defined]
+    pair.beta.context.world.time += 3_600_000_000  # type: ignore[attr-defined]
     pair.deliver("beta", late)
     (request,) = pair.to("beta")
     (answer,) = pair.to("alpha")
@@ -37,10 +37,10 @@ def refusal(profile: str) -> tuple[Crossing, Crossing]:
 
 
 def _sent(pair: Pair) -> list[Parcel]:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel("order-1@alpha")
     assert stored is not None
-    return [whole_parcel(pair.alpha.node, stored)]
+    return [whole_parcel(pair.alpha.context, stored)]
 
 
 @pytest.mark.requirement("ACK-4", "ACK-12")
@@ -205,10 +205,10 @@ def test_the_acknowledgment_element_says_when_and_by_whom(
 def test_an_acknowledgment_without_from_is_that_of_the_headers_sender() -> None:
     pair = Tapped("ms-0.9x", lose_answer=lambda count: count == 1)
     pair.send()
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("order-1@alpha")
     assert stored.answer is not None
-    parcel = whole_parcel(pair.beta.node, stored.answer.parcel)
+    parcel = whole_parcel(pair.beta.context, stored.answer.parcel)
     lost = parcel.body
     start, end = lost.index(b"<From>", lost.index(b"<Acknowledgment")), lost.rindex(b"</From>")
     bare = lost[:start] + lost[end + len(b"</From>") :]

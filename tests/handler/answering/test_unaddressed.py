@@ -16,12 +16,12 @@ def unheard() -> Pair:
     pair = Pair("ebms2", '[sync]\nmode = "none"\n')
     text = agreement_text("beta", "alpha", "ebms2", '[sync]\nmode = "none"\n')
     there = read_toml(text.replace('http = "http://alpha/msh"\n', ""))
-    pair.beta.node.agreements = Agreements([there])
+    pair.beta.context.agreements = Agreements([there])
     return pair
 
 
 def incidents(pair: Pair) -> list[tuple[str | None, str]]:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         return [(incident.channel, incident.reason) for incident in reader.incidents()]
 
 
@@ -54,4 +54,4 @@ def test_who_asks_hears_at_once_that_nobody_can_be_asked() -> None:
         pair.beta.ping("alpha-beta")
     pair.settle("beta")
     assert incidents(pair) == []
-    assert not pair.beta.node.pings
+    assert not pair.beta.context.pings

@@ -106,10 +106,10 @@ def pass_minutes(pair: Pair, minutes: int) -> None:
 
 
 def parcel_of(pair: Pair, message_id: str) -> Parcel:
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(message_id)
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def told(pair: Pair, since: int) -> list[Message]:
@@ -222,9 +222,9 @@ def test_a_copy_of_what_retention_removed_is_known_after_the_end() -> None:
     copy = parcel_of(pair, sent.message_id)
     assert pair.take() == [sent.message_id]
     pair.pass_time(DAY)
-    pair.beta.node.sweep_due_at = 0
+    pair.beta.context.sweep_due_at = 0
     pair.pass_time(SECOND)
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         assert [one.sender for one in tx.removed(sent.message_id)] == ["urn:test:alpha"]
         assert tx.incoming("urn:test:alpha", sent.message_id) is None
     change(pair, "beta", ended("beta", extra=keep))
@@ -268,7 +268,7 @@ def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:
     change(pair, "beta", listed("beta"))
     (stored,) = pair.beta.take(10, 30 * SECOND)
     pair.settle("beta")
-    assert GivenMessage.of(pair.beta.node, stored).payloads[0].data == b"order 1"
+    assert GivenMessage.of(pair.beta.context, stored).payloads[0].data == b"order 1"
 
 
 @pytest.mark.requirement("RM-17", "SW-10")
@@ -283,11 +283,11 @@ def test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement() -> None:
     # The party itself is gone from the agreements.
     change(pair, "beta")
     for _ in range(2):
-        pair.beta.node.world.time += 30 * DAY  # type: ignore[attr-defined]
+        pair.beta.context.world.time += 30 * DAY  # type: ignore[attr-defined]
         pair.beta.tick()
         pair.settle("beta")
     assert pair.take() == ["order-3@alpha"]
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         assert reader.incidents() == []
 
 
@@ -311,7 +311,7 @@ def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
 
 def test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other() -> None:
     pair = Pair("ebms2", SLOW, lose_answer=lambda count: True)
-    pair.beta.node.world.time += DAY  # type: ignore[attr-defined]
+    pair.beta.context.world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=2 * MINUTE)
     assert "refused" in pair.kinds("beta")
     whole = parcel_of(pair, sent.message_id)
@@ -340,7 +340,7 @@ def test_an_acknowledgement_is_believed_under_the_terms_of_what_it_acknowledges(
 
 def test_an_error_about_what_was_sent_before_the_end_is_heard() -> None:
     pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
-    pair.beta.node.world.time += DAY  # type: ignore[attr-defined]
+    pair.beta.context.world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=1 * MINUTE * 2)
     assert "refused" in pair.kinds("beta")
     change(pair, "alpha", ended("alpha"))
@@ -374,7 +374,7 @@ def test_a_ping_is_nobodys_answer() -> None:
 def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     sync = SLOW + '[sync]\nmode = "signalsAndResponse"\n'
     pair = Pair("ebms2", sync)
-    pair.beta.node.application_called = True
+    pair.beta.context.application_called = True
     request = pair.alpha.submit(
         Submission(
             "alpha-beta",
@@ -395,12 +395,12 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
         ref_to_message_id=request.message_id,
         message_id="done-1@beta",
     )
-    pair.beta.node.replying = {(stored.incoming.sender, request.message_id)}
+    pair.beta.context.replying = {(stored.incoming.sender, request.message_id)}
     pair.beta.confirm(stored.incoming.sender, request.message_id, [answer])
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         response = tx.outgoing_parcel("done-1@beta")
     assert response is not None
-    parcel = whole_parcel(pair.beta.node, response)
+    parcel = whole_parcel(pair.beta.context, response)
     assert codec.read(parcel).message.acknowledgments
     # It refers to another message than it acknowledges: what is refused answers nothing.
     pair.lose_request = lambda attempt: True
@@ -410,11 +410,11 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     other_one = named.replace(request.message_id, beside)
     parcel = Parcel(parcel.content_type, parcel.body.replace(named.encode(), other_one.encode()))
     change(pair, "alpha", ended("alpha", extra=sync))
-    pair.alpha.node.world.time += 2 * SECOND  # type: ignore[attr-defined]
+    pair.alpha.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     pair.deliver("alpha", parcel)
     assert state_of(pair, request.message_id) is OutgoingState.DELIVERED
     assert state_of(pair, beside) is OutgoingState.OUTSTANDING
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         assert tx.incoming_by_id("done-1@beta") == [], "the response itself is new"
 
 
@@ -438,7 +438,7 @@ def test_a_partner_that_moved_is_sent_to_where_it_is_now() -> None:
     moved = read_toml(
         agreement_text("alpha", "beta", "ebms2", SLOW).replace("//beta/msh", "//nowhere/msh")
     )
-    node = pair.alpha.node
+    node = pair.alpha.context
     change(pair, "alpha", moved)
     node.world.time += MINUTE  # type: ignore[attr-defined]
     pair.alpha.tick()
@@ -564,7 +564,7 @@ def test_who_cannot_prove_that_he_repeats_is_told_nothing(how: str, today: str) 
         "their key": signed("beta", NEW),
     }
     change(pair, "beta", changed[today])
-    pair.beta.node.world.time += 2 * SECOND  # type: ignore[attr-defined]
+    pair.beta.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     said = len(pair.answers)
     answer = pair.beta.receive(forgery, Source("http", can_answer=True))
     pair.settle("beta")
@@ -595,7 +595,7 @@ def test_another_content_under_a_known_id_is_a_conflict_if_its_sender_proves_it(
     )
     double.settle("alpha")
     change(pair, "beta", signed("beta", A, top=END if today == "ended" else ""))
-    pair.beta.node.world.time += 2 * SECOND  # type: ignore[attr-defined]
+    pair.beta.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     said = len(pair.answers)
     pair.deliver("beta", parcel_of(double, sent.message_id))
     (report,) = told(pair, said)
@@ -738,7 +738,7 @@ def test_an_encrypted_submission_is_compared_by_what_was_given() -> None:
     assert pair.alpha.submit(order()).repeated
     with pytest.raises(InvalidValue):
         pair.alpha.submit(order(b"pay 999 EUR to Bert"))
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")
     assert arrived.incoming.state is IncomingState.READY
 

@@ -457,7 +457,7 @@ def test_a_payload_that_is_larger_than_agreed_is_refused_by_its_receiver() -> No
     """Whatever its size: a small body is read whole, a large one as it comes."""
     pair = Pair()
     agreement = agreement_text("beta", "alpha", "ebms2", "[payload]\nmax_size = 100\n")
-    pair.beta.node.agreements = Agreements([read_toml(agreement)])
+    pair.beta.context.agreements = Agreements([read_toml(agreement)])
     pair.send(1, b"x" * 100)
     pair.send(2, b"x" * 101)
     assert pair.take() == ["order-1@alpha"]
@@ -472,10 +472,10 @@ def test_foreign_characters_in_base64_are_damage_or_decoration_as_agreed(profile
     """Real messages of Spine have quotation marks there; RFC 2045 lets a reader skip them."""
     pair = Pair(profile, lose_request=lambda attempt: True)
     sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    parcel = whole_parcel(pair.alpha.node, stored)
+    parcel = whole_parcel(pair.alpha.context, stored)
     odd = parcel.body.replace(
         b"\r\n\r\norder 1", b'\r\nContent-Transfer-Encoding: base64\r\n\r\n"b3Jk"ZXIg MQ=="'
     )
@@ -486,5 +486,5 @@ def test_foreign_characters_in_base64_are_damage_or_decoration_as_agreed(profile
         assert taken == []
         assert "refused" in pair.kinds("beta")
         return
-    given = GivenMessage.of(pair.beta.node, taken[0])
+    given = GivenMessage.of(pair.beta.context, taken[0])
     assert given.payloads[0].data == b"order 1"

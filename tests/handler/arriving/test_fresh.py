@@ -53,7 +53,7 @@ def test_an_acknowledgement_shows_where_its_sender_is_once() -> None:
 
     def keep(name: str, action: object) -> None:
         if isinstance(action, PostAnswer) and name == "beta":
-            acks.append(whole_parcel(pair.beta.node, action.parcel))
+            acks.append(whole_parcel(pair.beta.context, action.parcel))
         else:
             carry(name, action)  # type: ignore[arg-type]
 

@@ -36,19 +36,19 @@ def test_replies_on_the_same_connection_are_read_so_too() -> None:
     pair = Pair("ebms2", SYNC)
     for number in range(1, COUNT + 1):
         pair.send(number)
-    assert pair.alpha.node.moulds.hits >= COUNT - 4
+    assert pair.alpha.context.moulds.hits >= COUNT - 4
 
 
 def test_a_stranger_teaches_nothing() -> None:
     pair = Pair()
     pair.send()
-    learned = len(pair.beta.node.moulds)
+    learned = len(pair.beta.context.moulds)
     strange = samples.order_message(Dialect.EBMS2)
     for number in range(COUNT):
         said = replace(strange.header, message_id=f"x-{number}", action=f"Action{number}")
         parcel = codec.write(replace(strange, header=said), samples.form(Dialect.EBMS2))
         assert pair.beta.receive(parcel, Source("http", can_answer=True)).refused
-    assert len(pair.beta.node.moulds) == learned
+    assert len(pair.beta.context.moulds) == learned
 
 
 @pytest.mark.long

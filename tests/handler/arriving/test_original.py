@@ -38,7 +38,7 @@ def test_a_copy_gets_the_response_first_sent_with_its_acknowledgement(bundle: st
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     first = asking.reply(awaited)
@@ -58,12 +58,12 @@ def test_most_recent_gives_the_latest_by_its_own_order_of_sending() -> None:
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     asking.reply(awaited)
     # The clock goes back in between: the order of sending counts, and no timestamp (C15).
-    asking.beta.node.world.time -= 3600 * SECOND  # type: ignore[attr-defined]
+    asking.beta.context.world.time -= 3600 * SECOND  # type: ignore[attr-defined]
     asking.beta.submit(response(2))
     asking.commit()
     again = codec.read(asking.bytes_of(asking.arrive(parcel))).message
@@ -123,7 +123,7 @@ def test_a_response_that_never_arrived_is_not_brought_by_a_copy() -> None:
 
 def refusal_of(asking: Asking, parcel: Parcel) -> Parcel:
     """alpha has no agreement in force when the response comes, and says so."""
-    node = asking.alpha.node
+    node = asking.alpha.context
     agreements = node.agreements
     ended = [replace(one, end=node.now() - SECOND) for one in agreements]
     node.agreements = Agreements(ended)
@@ -134,7 +134,7 @@ def refusal_of(asking: Asking, parcel: Parcel) -> Parcel:
 
 
 def stored_response(asking: Asking, number: int) -> Outgoing:
-    with asking.beta.node.store.reader() as reader:
+    with asking.beta.context.store.reader() as reader:
         stored = reader.outgoing(f"response-{number}@beta")
     assert stored is not None
     return stored.outgoing
@@ -211,11 +211,11 @@ def test_a_refused_response_is_not_brought_beside_its_acknowledgement_either() -
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     both = asking.reply(awaited)
-    refuse_response(asking, codec.unbundle(both, asking.beta.node.limits)[-1])
+    refuse_response(asking, codec.unbundle(both, asking.beta.context.limits)[-1])
     (again,) = codec.read_all(asking.bytes_of(asking.arrive(parcel)))
     assert again.message.kind is MessageKind.ACKNOWLEDGMENT
 
@@ -229,7 +229,7 @@ def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -
     parcel = asking.order()
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
-    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.beta.context.replying = {(awaited.sender, awaited.message_id)}
     asking.take()
     asking.confirm(1, response(1))
     first = asking.reply(awaited)
@@ -280,7 +280,7 @@ def test_a_held_request_is_closed_with_its_connection(crash: bool) -> None:
     two_settled(asking)
     second, third = asking.order(2), asking.ask(3)
     assert asking.state(3) is IncomingState.HELD
-    asking.beta.node.replying = ()
+    asking.beta.context.replying = ()
     if crash:
         asking.pair.crash("beta")
     else:
@@ -288,7 +288,7 @@ def test_a_held_request_is_closed_with_its_connection(crash: bool) -> None:
         asking.commit()
     assert asking.state(3) is IncomingState.CLOSED
     # The missing number comes after all: the stream goes on, past the closed one.
-    asking.beta.node.application_called = True
+    asking.beta.context.application_called = True
     asking.arrive(second)
     fourth = asking.order(4)
     asking.arrive(fourth)
@@ -304,7 +304,7 @@ def test_a_held_request_that_was_closed_is_not_handed_over_when_waiting_for_the_
     two_settled(asking)
     asking.order(2)
     third = asking.ask(3)
-    asking.beta.node.replying = ()
+    asking.beta.context.replying = ()
     asking.beta.overdue(third)
     asking.commit()
     asking.pair.crash("beta")
@@ -321,15 +321,15 @@ def test_the_number_of_a_closed_request_is_journaled_as_skipped(crash: bool) -> 
     asking.order(3)
     if crash:
         asking.pair.crash("beta")
-        asking.beta.node.application_called = True
+        asking.beta.context.application_called = True
     else:
         asking.beta.overdue(second)
         asking.commit()
     assert asking.state(2) is IncomingState.CLOSED
-    with asking.alpha.node.store.reader() as reader:
+    with asking.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel("order-3@alpha")
     assert stored is not None
-    asking.arrive(whole_parcel(asking.alpha.node, stored))
+    asking.arrive(whole_parcel(asking.alpha.context, stored))
     assert asking.take() == ["order-3@alpha"]
     (skipped,) = asking.rows("beta", "skipped")
     assert (skipped.message_id, skipped.epoch, skipped.sequence_number) == ("order-2@alpha", 1, 1)
@@ -363,21 +363,21 @@ def test_a_reply_whose_commit_failed_is_not_under_way() -> None:
     asking = Asking("ebms2", BOTH)
     asking.ask(1)
     asking.take()
-    store = asking.beta.node.store
+    store = asking.beta.context.store
     assert isinstance(store, MemoryStore)
     store.fail_next_commit(StoreFull("full"))
     with pytest.raises(StoreFull):
         asking.confirm(1, response(1))
-    assert asking.beta.node.in_flight == set()
+    assert asking.beta.context.in_flight == set()
     asking.confirm(1, response(1))
-    assert asking.beta.node.in_flight == {"response-1@beta"}
+    assert asking.beta.context.in_flight == {"response-1@beta"}
 
 
 def test_what_is_sent_to_somebody_else_answers_no_request() -> None:
     asking = Asking("ebms2", BOTH)
     awaited = asking.ask(1)
     asking.take()
-    node = asking.beta.node
+    node = asking.beta.context
     (own,) = node.agreements
     gamma = replace(own.partner, party=Party.of("urn:test:gamma"))
     node.agreements = Agreements([own, replace(own, cpa_id="beta-gamma", partner=gamma)])

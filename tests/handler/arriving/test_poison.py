@@ -56,7 +56,7 @@ def test_the_incident_names_the_message_and_the_next_verb(stage: Stage, body: st
     assert message_id == "order-2@alpha"
     assert "`oncewire abandon order-2@alpha`" in reason
     # It was given to nobody, and nothing says that it was.
-    with scene.pair.beta.node.store.reader() as reader:
+    with scene.pair.beta.context.store.reader() as reader:
         (stored,) = reader.incoming_list(states=[IncomingState.READY])[2:]
     assert stored.incoming.message_id == "order-2@alpha"
     assert scene.pair.kinds("beta").count("handed_over") == 1
@@ -87,7 +87,7 @@ def test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up(stage: Stage) ->
     assert [one[0] for one in scene.incidents("alpha")] == ["order-6@alpha"]
     scene.pair.alpha.abandon("order-6@alpha")
     scene.pair.settle("alpha")
-    with scene.pair.alpha.node.store.reader() as reader:
+    with scene.pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-6@alpha")
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.UNKNOWN
@@ -115,7 +115,7 @@ def test_changed_bytes_are_not_sent(stage: Stage) -> None:
 
 def test_an_answer_whose_bytes_changed_is_given_anew(stage: Stage) -> None:
     scene = stage("beta", "incoming_bytes", "answer_body", "x'00ff'")
-    with scene.pair.beta.node.store.transition() as tx:
+    with scene.pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("order-2@alpha")
     assert stored.answer is not None
     assert with_whole_answer(stored).answer is None
@@ -125,7 +125,7 @@ def test_an_answer_whose_bytes_changed_is_given_anew(stage: Stage) -> None:
 
 def test_damaged_terms_are_mended_by_the_next_message_under_them(stage: Stage) -> None:
     scene = stage("beta", "terms", "content", "replace({c}, '\"window\":3', '\"window\":4')")
-    with scene.pair.beta.node.store.transition() as tx:
+    with scene.pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("order-2@alpha")
         with pytest.raises(StoreDamaged, match="something else"):
             tx.terms(stored.incoming.terms_id)
@@ -183,6 +183,6 @@ def test_what_can_be_read_is_the_application_s_to_take(stage: Stage) -> None:
         scene.pair.beta.abandon("order-1@alpha")
     with pytest.raises(UnknownMessage):
         scene.pair.beta.abandon("nobody@alpha")
-    with scene.pair.beta.node.store.reader() as reader:
+    with scene.pair.beta.context.store.reader() as reader:
         states = [one.incoming.state for one in reader.incoming("order-1@alpha")]
     assert states == [IncomingState.READY]

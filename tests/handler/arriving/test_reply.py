@@ -80,14 +80,14 @@ def request(profile: str, extra: str) -> tuple[Pair, Parcel]:
 def requests(profile: str, extra: str, count: int) -> tuple[Pair, list[Parcel]]:
     """The same for several requests: order-1@alpha, order-2@alpha and so on."""
     pair = Pair(profile, extra, lose_request=lambda attempt: True)
-    pair.beta.node.application_called = True
+    pair.beta.context.application_called = True
     parcels = []
     for number in range(1, count + 1):
         sent = pair.send(number)
-        with pair.alpha.node.store.transition() as tx:
+        with pair.alpha.context.store.transition() as tx:
             stored = tx.outgoing_parcel(sent.message_id)
         assert stored is not None
-        parcels.append(whole_parcel(pair.alpha.node, stored))
+        parcels.append(whole_parcel(pair.alpha.context, stored))
     return pair, parcels
 
 
@@ -283,14 +283,14 @@ def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
     def warn(name: str, parcel: Parcel) -> Answer:
         answer = deliver(name, parcel)
         assert answer.parcel is not None
-        ack = codec.read(whole_parcel(pair.beta.node, answer.parcel)).message
+        ack = codec.read(whole_parcel(pair.beta.context, answer.parcel)).message
         warned.append(replace(ack, error_list=ErrorList((timeout_error(),))))
         return Answer(200, stored_parcel(codec.write(warned[-1], Form())))
 
     pair.deliver = warn  # type: ignore[method-assign]
     sent = pair.send()
     assert warned
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing(sent.message_id)
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.DELIVERED
@@ -341,7 +341,7 @@ def restarted(engine: Engine) -> Engine:
     """The next run on the same store."""
     node = engine.context
     again = Engine(HandlerContext(node.name, node.store, node.agreements, node.world))
-    again.node.application_called = node.application_called
+    again.context.application_called = node.application_called
     again.start()
     again.commit()
     return again
@@ -353,7 +353,7 @@ def crashed(profile: str) -> tuple[Pair, Parcel, Awaited, Engine]:
     awaited = pair.beta.receive(parcel, AT_WEB).awaited
     pair.beta.commit()
     assert awaited is not None
-    pair.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    pair.beta.context.replying = {(awaited.sender, awaited.message_id)}
     assert pair.beta.take(1, 60 * SECOND)
     pair.beta.commit()
     return pair, parcel, awaited, restarted(pair.beta)
@@ -378,13 +378,13 @@ def test_where_it_is_repeated_the_copy_gets_the_response() -> None:
     assert state(beta, awaited) is IncomingState.READY
     (stored,) = beta.take(10, 60 * SECOND)
     beta.commit()
-    taken = GivenMessage.of(beta.node, stored)
+    taken = GivenMessage.of(beta.context, stored)
     assert taken.redelivered
     beta.confirm(awaited.sender, awaited.message_id, [response_to(taken)])
     beta.commit()
     answer = beta.receive(parcel, AT_WEB)
     assert answer.parcel is not None
-    message = codec.read(whole_parcel(beta.node, answer.parcel)).message
+    message = codec.read(whole_parcel(beta.context, answer.parcel)).message
     assert message.header.ref_to_message_id == awaited.message_id
     assert [one.ref_to_message_id for one in message.acknowledgments] == [awaited.message_id]
     assert not pair.verify(healed=False).violations
@@ -400,7 +400,7 @@ def test_what_was_not_handed_over_in_time_never_is() -> None:
     answer = pair.beta.overdue(awaited)
     pair.beta.commit()
     assert answer.parcel is not None
-    assert TIMEOUT_MESSAGE.encode() in whole_parcel(pair.beta.node, answer.parcel).body
+    assert TIMEOUT_MESSAGE.encode() in whole_parcel(pair.beta.context, answer.parcel).body
     assert state(pair.beta, awaited) is IncomingState.CLOSED
     assert pair.take() == []
 
@@ -412,7 +412,7 @@ def test_what_could_not_be_closed_in_time_is_closed_when_it_would_be_given() -> 
     gone, here = (pair.beta.receive(parcel, AT_WEB).awaited for parcel in parcels)
     assert gone is not None
     assert here is not None
-    pair.beta.node.replying = {(here.sender, here.message_id)}
+    pair.beta.context.replying = {(here.sender, here.message_id)}
     pair.beta.commit()
     assert [one.incoming.message_id for one in pair.beta.take(1, 60 * SECOND)] == [here.message_id]
     pair.beta.commit()
@@ -426,10 +426,10 @@ def test_what_the_application_refused_is_not_offered_again_when_its_connection_h
     pair, parcel = request("ms-0.9x", BOTH)
     awaited = pair.beta.receive(parcel, AT_WEB).awaited
     assert awaited is not None
-    pair.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    pair.beta.context.replying = {(awaited.sender, awaited.message_id)}
     assert len(pair.beta.take(1, 60 * SECOND)) == 1
     assert pair.beta.still_offered(awaited.sender, awaited.message_id)
-    pair.beta.node.replying = ()
+    pair.beta.context.replying = ()
     assert not pair.beta.still_offered(awaited.sender, awaited.message_id)
     pair.beta.commit()
     assert state(pair.beta, awaited) is IncomingState.CLOSED
@@ -438,7 +438,7 @@ def test_what_the_application_refused_is_not_offered_again_when_its_connection_h
 @PROFILES
 def test_an_application_that_comes_for_its_messages_keeps_nobody_waiting(profile: str) -> None:
     pair, parcel = request(profile, BOTH)
-    pair.beta.node.application_called = False
+    pair.beta.context.application_called = False
     answer = pair.beta.receive(parcel, AT_WEB)
     pair.beta.commit()
     assert answer.awaited is None

@@ -45,7 +45,7 @@ def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:
 
 
 def incidents(pair: Pair) -> list[str]:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         return [one.reason for one in reader.incidents()]
 
 
@@ -61,10 +61,10 @@ def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
     pair = signed_pair()
     pair.lose_request = lambda attempt: True
     sent = pair.send()
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
-    pair.deliver("beta", with_a_part_nobody_signed(whole_parcel(pair.alpha.node, stored)))
+    pair.deliver("beta", with_a_part_nobody_signed(whole_parcel(pair.alpha.context, stored)))
     (taken,) = take(pair)
     assert [payload.data for payload in taken.payloads] == [b"order 1"]
     pair.beta.confirm(taken.sender, taken.message_id)
@@ -155,7 +155,7 @@ def test_payloads_are_opened_by_the_agreement_they_came_under() -> None:
     """It may be gone before the application comes, which must not get the cipher text."""
     pair = signed_pair(encrypt=True)
     sent = pair.send()
-    pair.beta.node.agreements = Agreements([])
+    pair.beta.context.agreements = Agreements([])
     (taken,) = take(pair)
     assert (taken.message_id, taken.payloads[0].data) == (sent.message_id, b"order 1")
     assert incidents(pair) == []
@@ -164,10 +164,10 @@ def test_payloads_are_opened_by_the_agreement_they_came_under() -> None:
 def test_closed_payloads_wait_for_the_key_that_opens_them() -> None:
     pair = signed_pair(encrypt=True)
     sent = pair.send()
-    key, pair.beta.node.keys = pair.beta.node.keys, None
+    key, pair.beta.context.keys = pair.beta.context.keys, None
     assert take(pair) == []
     assert len(incidents(pair)) == 1
-    pair.beta.node.keys = key
+    pair.beta.context.keys = key
     (taken,) = take(pair)
     assert (taken.message_id, taken.payloads[0].data) == (sent.message_id, b"order 1")
 

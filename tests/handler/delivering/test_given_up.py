@@ -60,7 +60,7 @@ def rows_of(pair: Pair, message_id: str = ORDER, name: str = "beta") -> list[Row
 
 
 def state_of(pair: Pair) -> IncomingState:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         (stored,) = reader.incoming(ORDER)
     return stored.incoming.state
 
@@ -71,7 +71,7 @@ def give_up(pair: Pair) -> None:
 
 
 def open_incidents(pair: Pair) -> list[str]:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         return [incident.reason for incident in reader.incidents()]
 
 
@@ -95,7 +95,7 @@ def test_verify_counts_it_as_lost_and_says_who_gave_it_up(pair: Pair) -> None:
         ]
         assert "given up by pat" in lost[0].sentence
     # From the receiver's own journal alone it is told as well.
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         alone = check_journal(reader.journal_since(0, 10_000), healed=True)
     assert [(found.kind, found.message_id) for found in alone.violations] == [("lost", ORDER)]
 
@@ -123,12 +123,12 @@ def test_what_follows_in_order_goes_on(pair: Pair) -> None:
 def test_a_copy_is_answered_as_before_and_never_handed_over(pair: Pair) -> None:
     before = pair.answers[0]
     give_up(pair)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         parcel = reader.outgoing_parcel(ORDER)
     assert parcel is not None
-    answer = pair.deliver("beta", whole_parcel(pair.alpha.node, parcel))
+    answer = pair.deliver("beta", whole_parcel(pair.alpha.context, parcel))
     given = answer.parcel
-    again = pair.answers[-1] if given is None else whole_parcel(pair.beta.node, given).body
+    again = pair.answers[-1] if given is None else whole_parcel(pair.beta.context, given).body
     assert again == before
     pair.crash("beta")
     assert pair.take() == [SECOND_ORDER]
@@ -150,10 +150,10 @@ def test_retention_removes_it_like_any_other_that_ended(pair: Pair) -> None:
     give_up(pair)
     pair.take()
     pair.pass_time(400 * DAY)
-    with pair.beta.node.transition() as tx:
-        sweep(pair.beta.node, tx)
+    with pair.beta.context.transition() as tx:
+        sweep(pair.beta.context, tx)
     pair.beta.commit()
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         assert reader.incoming(ORDER) == []
     with pytest.raises(NotAllowed, match="was given up"):
         pair.beta.confirm(ALPHA, ORDER)

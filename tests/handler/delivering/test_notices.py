@@ -122,7 +122,7 @@ def test_a_second_failure_has_a_notice_of_its_own(pair: Pair) -> None:
 @pytest.mark.requirement("OPS-4")
 def test_best_effort_that_fails_is_told_to_nobody() -> None:
     pair = Pair("ebms2")
-    pair.alpha.node.at_rest = True
+    pair.alpha.context.at_rest = True
     pair.send(1, best_effort=True, time_to_live=SECOND)
     pair.pass_time(2 * SECOND)
     assert state_of(pair.alpha) is OutgoingState.NOT_DELIVERED
@@ -314,7 +314,7 @@ def test_the_failure_of_a_hubs_notice_is_an_incident_and_no_other_notice() -> No
     assert [row.message_id for row in rows] == ["m-1"], "told of the order alone"
     assert any("a notice about m-1 could not be delivered" in one for one in incidents)
     assert hub.notices(10) == []
-    with hub.node.store.reader() as reader:
+    with hub.context.store.reader() as reader:
         assert {one.outgoing.message_id for one in reader.outgoing_list()} == {"m-1", notice}
 
 

@@ -38,13 +38,13 @@ def taken(pair: Pair, room: SmallRoom, *, confirm: bool = True) -> list[str]:
 
 
 def states(pair: Pair, number: int) -> IncomingState:
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id(f"order-{number}@alpha")
     return stored.incoming.state
 
 
 def incidents(pair: Pair) -> list[str]:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         return [incident.reason for incident in reader.incidents()]
 
 

@@ -120,7 +120,7 @@ def rewritten(view: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def stored_in(pair: Pair, number: int) -> StoredIncoming:
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         stored = tx.incoming("urn:test:alpha", f"order-{number}@alpha")
     assert stored is not None
     return stored
@@ -132,11 +132,11 @@ def test_a_damaged_view_says_nothing(damage: str) -> None:
     pair.send()
     stored = stored_in(pair, 1)
     assert stored.view is not None
-    assert accepted(pair.beta.node, stored).payloads[0].data == b"order 1"
+    assert accepted(pair.beta.context, stored).payloads[0].data == b"order 1"
     damaged = DAMAGES[damage](stored.view)
     assert damaged != stored.view
     with pytest.raises(StoreProblem):
-        accepted(pair.beta.node, replace(stored, view=damaged))
+        accepted(pair.beta.context, replace(stored, view=damaged))
 
 
 def test_the_view_of_another_message_is_not_given_for_this_one() -> None:
@@ -146,9 +146,9 @@ def test_the_view_of_another_message_is_not_given_for_this_one() -> None:
     first, second = stored_in(pair, 1), stored_in(pair, 2)
     mixed = replace(first, view=second.view)
     with pytest.raises(StoreProblem, match="no longer say"):
-        accepted(pair.beta.node, mixed)
+        accepted(pair.beta.context, mixed)
     with pytest.raises(StoreProblem, match="no longer say"):
-        accepted(pair.beta.node, replace(mixed, parcel=second.parcel))
+        accepted(pair.beta.context, replace(mixed, parcel=second.parcel))
 
 
 def test_what_is_withheld_for_its_view_goes_on_when_it_is_put_back(tmp_path: Path) -> None:
@@ -218,10 +218,10 @@ def lost(pair: Pair) -> Parcel:
     """A message that the network lost."""
     pair.lose_request = lambda attempt: True
     pair.send(1)
-    with pair.alpha.node.store.transition() as tx:
+    with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel("order-1@alpha")
     assert stored is not None
-    return replace(whole_parcel(pair.alpha.node, stored), headers=(("SOAPAction", '"ebXML"'),))
+    return replace(whole_parcel(pair.alpha.context, stored), headers=(("SOAPAction", '"ebXML"'),))
 
 
 def test_a_part_is_decoded_as_it_travelled(request: pytest.FixtureRequest) -> None:
@@ -260,7 +260,7 @@ def test_of_a_large_body_only_the_part_is_fetched(
 
 def test_a_slice_is_the_same_wherever_the_body_lies(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "ebms2")
-    spool = scene.pair.beta.node.store.spool
+    spool = scene.pair.beta.context.store.spool
     name, _ = spool.put([b"..456789.."])
     body = StoredParcel("a/b", (), (b"0123", SpoolSlice(name, 2, 6), b"abc"))
     for begin in range(15):

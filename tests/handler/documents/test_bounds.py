@@ -44,7 +44,7 @@ class Changing(Pair):
         change = self.changes.get(message.header.message_id)
         if change is None or name != "beta":
             return super().deliver(name, parcel)
-        (deal,) = self.alpha.node.agreements
+        (deal,) = self.alpha.context.agreements
         return super().deliver(name, codec.write(change(message), deal.form))
 
 
@@ -69,7 +69,7 @@ def with_data(data: bytes) -> Change:
 
 
 def refusals(pair: Pair) -> str:
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         rows = reader.journal_since(0, 1_000)
     return "\n".join(row.detail or "" for row in rows if row.kind == "refused")
 
@@ -80,7 +80,7 @@ def ends_with_one_notice(pair: Pair) -> None:
         pair.pass_time(HOUR)
     assert taken(pair) == []
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         assert reader.spooled() == set()
         kept = [each.incoming.message_id for each in reader.incoming_list()]
         assert all(reader.incoming(name)[0].parcel is None for name in kept)
@@ -216,7 +216,7 @@ def test_what_fits_once_it_is_compressed_is_not_split() -> None:
 def test_a_bomb_is_refused_and_leaves_nothing(encoding: str) -> None:
     extra = f'[payload]\nmax_size = 400\ncompress = "{encoding}"\n'
     pair = Pair("ms-0.9x", extra)
-    pair.alpha.node.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
+    pair.alpha.context.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
     submit(pair, bytes(8_000_000))
     assert "compression_ratio" in refusals(pair)
     ends_with_one_notice(pair)
@@ -235,7 +235,7 @@ def test_what_is_more_than_is_taken_of_anybody_is_refused_by_the_name_of_its_lim
     limit: str, bound: int, location: str
 ) -> None:
     pair = Pair("ms-0.9x", SPLIT)
-    pair.beta.node.limits = replace(DEFAULT_LIMITS, **{limit: bound})
+    pair.beta.context.limits = replace(DEFAULT_LIMITS, **{limit: bound})
     submit(pair, DATA)
     assert f'"location":"{location}"' in refusals(pair)
     ends_with_one_notice(pair)
@@ -252,7 +252,7 @@ def test_what_is_more_than_is_agreed_is_refused_by_the_name_of_its_key(
     if key != "quota":
         with pytest.raises(InvalidValue, match=f"payload.{key}"):
             submit(pair, DATA)
-    pair.alpha.node.agreements = Agreements(
+    pair.alpha.context.agreements = Agreements(
         [read_toml(agreement_text("alpha", "beta", "ms-0.9x", SPLIT))]
     )
     submit(pair, DATA)
@@ -270,17 +270,17 @@ def test_an_agreed_ratio_is_kept_by_both_sides() -> None:
     (given,) = taken(honest)
     assert given.payloads[0].size == len(swelling)
     lax = Pair("ms-0.9x", extra + "max_ratio = 10\n")
-    lax.alpha.node.agreements = Agreements(
+    lax.alpha.context.agreements = Agreements(
         [read_toml(agreement_text("alpha", "beta", "ms-0.9x", extra))]
     )
-    lax.alpha.node.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
+    lax.alpha.context.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
     submit(lax, bytes(3_000_000))
     assert "compression_ratio" in refusals(lax)
 
 
 def test_documents_of_one_partner_that_wait_for_parts_are_bounded() -> None:
     pair = Pair("ms-0.9x", SPLIT)
-    pair.beta.node.limits = replace(DEFAULT_LIMITS, gathered_documents=2)
+    pair.beta.context.limits = replace(DEFAULT_LIMITS, gathered_documents=2)
     carry = pair.deliver
 
     def lose(name: str, parcel: Parcel) -> Answer:
@@ -303,7 +303,7 @@ def test_documents_of_one_partner_that_wait_for_parts_are_bounded() -> None:
 
 
 def gathered(pair: Pair) -> set[tuple[str, str]]:
-    with pair.beta.node.transition() as tx:
+    with pair.beta.context.transition() as tx:
         return {document.key for document in tx.open_documents()}
 
 

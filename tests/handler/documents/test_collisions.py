@@ -54,7 +54,7 @@ class Posting(Pair):
             split=None if split is None else Split(*split),
             **header,  # type: ignore[arg-type]
         )
-        (deal,) = self.alpha.node.agreements
+        (deal,) = self.alpha.context.agreements
         message = replace(plain, header=made)
         before = len(self.answers)
         answer = self.deliver("beta", codec.write(message, deal.form))
@@ -67,7 +67,7 @@ class Posting(Pair):
         )
 
     def state(self, split_id: str = DOC) -> DocumentState | None:
-        with self.beta.node.store.reader() as reader:
+        with self.beta.context.store.reader() as reader:
             document = reader.document("urn:test:alpha", split_id)
         return None if document is None else document.state
 
@@ -93,7 +93,7 @@ def test_a_message_under_the_id_of_a_document_that_is_gathered_is_refused(
     assert pair.post("p2@alpha", (DOC, 2, 2)) == ""
     assert names(pair) == [DOC]
     assert pair.state() is DocumentState.WHOLE
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         report = check_journal(reader.journal_since(0, 1_000), healed=False)
     assert report.clean, report
 
@@ -109,7 +109,7 @@ def test_a_part_whose_message_id_is_its_split_id_is_refused(pair: Posting) -> No
 @pytest.mark.requirement("BIG-6")
 def test_a_document_whose_id_was_taken_meanwhile_fails_and_says_so(pair: Posting) -> None:
     pair.post("p1@alpha", (DOC, 1, 2))
-    with pair.beta.node.transition() as tx:
+    with pair.beta.context.transition() as tx:
         # As a version left it that did not look.
         first = tx.incoming("urn:test:alpha", "p1@alpha")
         assert first is not None
@@ -131,13 +131,13 @@ def test_a_document_under_an_id_that_retention_removed_is_refused(pair: Posting,
     assert names(pair) == [DOC]
     pair.pass_time(365 * DAY)
     pair.pass_time(HOUR)
-    with pair.beta.node.transition() as tx:
+    with pair.beta.context.transition() as tx:
         assert tx.incoming("urn:test:alpha", gone) is None
         assert tx.document("urn:test:alpha", gone) is None
     late = pair.post("late@alpha", (gone, 1, 2), time_to_live=None)
     assert late == "Inconsistent"
     assert f"SplitId {gone} is the id of another message or document" in refusals(pair)
-    with pair.beta.node.transition() as tx:
+    with pair.beta.context.transition() as tx:
         assert list(tx.open_documents()) == []
 
 
@@ -164,10 +164,10 @@ def test_a_part_with_another_header_than_its_document_is_refused(
 
 
 def test_a_part_under_another_agreement_than_its_document_is_refused(pair: Posting) -> None:
-    (deal,) = pair.beta.node.agreements
+    (deal,) = pair.beta.context.agreements
     second = read_toml(agreement_text("beta", "alpha", pair.profile, pair.extra))
     other = replace(second, cpa_id="other deal")
-    pair.beta.node.agreements = Agreements([deal, other])
+    pair.beta.context.agreements = Agreements([deal, other])
     pair.post("p1@alpha", (DOC, 1, 2))
     assert pair.post("p2@alpha", (DOC, 2, 2), cpa_id="other deal") == "Inconsistent"
     assert "says another CPAId" in refusals(pair)
@@ -175,9 +175,11 @@ def test_a_part_under_another_agreement_than_its_document_is_refused(pair: Posti
 
 def test_parts_of_two_senders_are_two_documents(pair: Posting) -> None:
     gamma = PartyId("urn:test:gamma")
-    (deal,) = pair.beta.node.agreements
+    (deal,) = pair.beta.context.agreements
     partner = replace(deal.partner, party=Party((gamma,)))
-    pair.beta.node.agreements = Agreements([deal, replace(deal, cpa_id="gamma", partner=partner)])
+    pair.beta.context.agreements = Agreements(
+        [deal, replace(deal, cpa_id="gamma", partner=partner)]
+    )
     pair.post("p1@alpha", (DOC, 1, 2))
     other = {"cpa_id": "gamma", "from_party": Party((gamma,))}
     assert pair.post("p2@gamma", (DOC, 2, 2), **other) == ""
@@ -194,7 +196,7 @@ def test_a_copy_of_a_part_is_a_copy_also_where_repeats_pass() -> None:
     pair = Posting("ebms2", EBMS2 + never)
     for _ in range(2):
         pair.post("p1@alpha", (DOC, 1, 2), duplicate_elimination=False)
-    with pair.beta.node.transition() as tx:
+    with pair.beta.context.transition() as tx:
         assert [document.key for document in tx.open_documents()] == [("urn:test:alpha", DOC)]
     pair.post("p2@alpha", (DOC, 2, 2), duplicate_elimination=False)
     assert names(pair) == [DOC]

@@ -142,7 +142,7 @@ def test_what_never_arrives_is_one_notice_and_leaves_nothing(lost: str) -> None:
     assert taken(pair) == []
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     assert "no message named a fragment" in refusals(pair)
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         assert reader.spooled() == set()
     clean(pair)
 
@@ -237,7 +237,7 @@ class Spine(Pair):
     ) -> str:
         header = replace(self.plain.header, message_id=name, action=action)
         message = replace(self.plain, header=header, manifest=manifest, payloads=payloads)
-        (deal,) = self.alpha.node.agreements
+        (deal,) = self.alpha.context.agreements
         before = len(self.answers)
         answer = self.deliver("beta", codec.write(message, deal.form))
         said = self.answers[before:]
@@ -278,7 +278,7 @@ def test_fragments_and_what_names_them_come_in_any_order(
     for step in steps:
         assert step() == "Acknowledgment"
     assert taken(spine) == []
-    with spine.beta.node.store.reader() as reader:
+    with spine.beta.context.store.reader() as reader:
         assert [one for one in reader.journal_since(0, 10_000) if one.kind == "joined"][1:] == []
     assert spine.verify(healed=False).clean
 
@@ -302,7 +302,7 @@ def test_a_document_may_have_several_files(spine: Spine) -> None:
 
 
 def state(spine: Spine, split_id: str) -> DocumentState | None:
-    with spine.beta.node.store.reader() as reader:
+    with spine.beta.context.store.reader() as reader:
         document = reader.document("urn:test:alpha", split_id)
     return None if document is None else document.state
 
@@ -356,7 +356,7 @@ def test_a_fragment_that_nobody_names_is_given_up_and_said(spine: Spine) -> None
     assert spine.index("late", "F1") == "DeliveryFailure"
     spine.pass_time(HOUR)
     assert spine.index("later", "F1") == "DeliveryFailure"
-    with spine.beta.node.store.reader() as reader:
+    with spine.beta.context.store.reader() as reader:
         assert reader.spooled() == set()
     assert taken(spine) == []
     assert spine.verify(healed=False).clean
@@ -366,7 +366,7 @@ def test_a_fragment_that_nobody_names_is_given_up_and_said(spine: Spine) -> None
     ("limit", "bound"), [("document_parts", 2), ("document_bytes", 10), ("gathered_bytes", 10)]
 )
 def test_bounds_hold_for_fragments_too(spine: Spine, limit: str, bound: int) -> None:
-    spine.beta.node.limits = replace(DEFAULT_LIMITS, **{limit: bound})
+    spine.beta.context.limits = replace(DEFAULT_LIMITS, **{limit: bound})
     spine.index("whole", "F1", "F2")
     spine.fragment("F1", b"data" * 5)
     assert f'"location":"{limit}"' in refusals(spine)
@@ -379,5 +379,5 @@ def test_a_bomb_in_fragments_is_refused_and_leaves_nothing(spine: Spine) -> None
     assert "compression_ratio" in refusals(spine)
     assert state(spine, "bomb") is DocumentState.FAILED
     spine.pass_time(10 * SECOND)
-    with spine.beta.node.store.reader() as reader:
+    with spine.beta.context.store.reader() as reader:
         assert reader.spooled() == set()

@@ -63,7 +63,7 @@ def test_a_fragment_of_another_conversation_is_not_joined(spine: Spine, index_fi
 
 def test_a_part_does_not_name_fragments_too() -> None:
     spine = Spine(PROFILE, '[wire]\nextensions = ["split"]\n')
-    (deal,) = spine.alpha.node.agreements
+    (deal,) = spine.alpha.context.agreements
     assert Extension.SPLIT in deal.form.extensions
     spine.fragment("F1", b"data")
     header = spine.plain.header
@@ -101,7 +101,7 @@ def test_what_was_begun_is_joined_though_its_agreement_is_replaced(
     first, second = steps if index_first else reversed(steps)
     assert first() == "Acknowledgment"
     other = read_toml(agreement_text("beta", "alpha", profile))
-    spine.beta.node.agreements = Agreements([other])
+    spine.beta.context.agreements = Agreements([other])
     assert second() == "Acknowledgment"
     (given,) = taken(spine)
     assert [payload.data for payload in given.payloads] == [HL7.data, b"data"]

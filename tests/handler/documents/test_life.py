@@ -54,7 +54,7 @@ def taken(pair: Pair) -> list[GivenMessage]:
 
 
 def sent(pair: Pair) -> dict[str, StoredOutgoing]:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         return {kept.outgoing.message_id: kept for kept in reader.outgoing_list(limit=1_000)}
 
 
@@ -127,7 +127,7 @@ def test_several_payloads_stay_several(profile: str, extra: str) -> None:
 def test_no_part_is_a_copy_of_the_document() -> None:
     pair = Pair("window", SPLIT)
     submit(pair, DATA)
-    store = pair.alpha.node.store
+    store = pair.alpha.context.store
     with store.reader() as reader:
         (file,) = reader.spooled()
         for number in range(1, 11):
@@ -182,10 +182,10 @@ def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: 
             pair.crash(name)
     posted = []
     pair.lose_request = lambda attempt: False
-    pair.alpha.node.world.time += 90 * SECOND  # type: ignore[attr-defined]
+    pair.alpha.context.world.time += 90 * SECOND  # type: ignore[attr-defined]
     for _ in range(6):
         pair.pass_time(90 * SECOND)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         rows = reader.journal_since(0, 10_000)
     restarted = max(row.seq for row in rows if row.kind == "started")
     posted = [row.message_id for row in rows if row.kind == "sent" and row.seq > restarted]
@@ -214,7 +214,7 @@ def test_a_part_that_never_arrives_ends_the_document_with_one_notice() -> None:
     assert taken(pair) == []
     for _ in range(3):
         pair.pass_time(HOUR)
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         assert reader.spooled() == set()
         document = reader.document("urn:test:alpha", "doc@alpha")
         assert document is not None
@@ -329,7 +329,7 @@ def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_cl
     pair = Pair("ms-0.9x", SPLIT + once, lose_request=lambda attempt: True)
     submit(pair, DATA)
     pair.pass_time(HOUR)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (part_id, *_) = [each.message_id for each in reader.incidents()]
     assert part_id not in (None, "doc@alpha")
     before = pair.kinds("alpha")
@@ -337,7 +337,7 @@ def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_cl
         pair.alpha.resume(message_id=part_id)
     pair.alpha.abandon(part_id)
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert part_id not in [each.message_id for each in reader.incidents()]
     assert Counter(pair.kinds("alpha")) - Counter(before) == {"resolved": 1}
 
@@ -352,7 +352,7 @@ def test_what_is_whole_stays_whole_whatever_comes_after_it() -> None:
         pair.pass_time(HOUR)
     assert taken(pair) == []
     assert pair.kinds("beta").count("joined") == 1
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         document = reader.document("urn:test:alpha", "doc@alpha")
     assert document is not None
     assert document.state is DocumentState.WHOLE

@@ -116,7 +116,7 @@ def test_a_hub_acknowledges_no_copy_of_what_has_failed(profile: str) -> None:
     answer = chain.carry(*buyers)
     assert "ack_sent" not in chain.kinds("hub1", order)
     assert answer.parcel is not None
-    told = codec.read(whole_parcel(hub.node, answer.parcel)).message
+    told = codec.read(whole_parcel(hub.context, answer.parcel)).message
     assert [one.code for one in told.error_list.errors] == ["DeliveryFailure"]  # type: ignore[union-attr]
     assert not told.acknowledgments
     assert chain.state(order) is not OutgoingState.DELIVERED

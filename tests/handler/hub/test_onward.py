@@ -29,7 +29,7 @@ def test_headers_of_the_connection_stay_behind() -> None:
     document = Payload.of("order", "text/plain", b"order")
     buyer.submit(Submission(CPA_ID, Service("urn:sim:orders"), "PlaceOrder", (document,)))
     (first,) = posts(buyer)
-    parcel = whole_parcel(buyer.node, first.parcel)
+    parcel = whole_parcel(buyer.context, first.parcel)
     came_with = (
         *parcel.headers,
         ("Host", "hub1"),
@@ -39,7 +39,7 @@ def test_headers_of_the_connection_stay_behind() -> None:
     )
     hub.receive(replace(parcel, headers=came_with), Source("http", can_answer=True))
     (onward,) = posts(hub)
-    assert len(whole_parcel(hub.node, onward.parcel).body) > len(parcel.body)
+    assert len(whole_parcel(hub.context, onward.parcel).body) > len(parcel.body)
     names = [name for name, _ in onward.parcel.headers]
     assert sorted(names) == ["Content-Digest", "SOAPAction"]
 
@@ -49,10 +49,10 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
     chain = Chain(options("window", hops=2))
     chain.send(0)
     hub, seller = chain.engines["hub1"], chain.engines["seller"]
-    before, after = hub.node.agreements
+    before, after = hub.context.agreements
     terms = replace(after.sending.terms, window=1)
     narrow = replace(after, sending=replace(after.sending, terms=terms))
-    hub.node.agreements = Agreements([before, narrow])
+    hub.context.agreements = Agreements([before, narrow])
     chain.carrying = False
     for number in (1, 2, 3):
         chain.send(number)
@@ -61,21 +61,21 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
     for order in orders[:2]:
         chain.carry("buyer", order)
     (first,) = [post for _, post in chain.posts if isinstance(post, Post)]
-    seller.receive(whole_parcel(hub.node, first.parcel), AT_WEB)
+    seller.receive(whole_parcel(hub.context, first.parcel), AT_WEB)
     (ack,) = [one for one in seller.commit() if isinstance(one, PostAnswer)]
     # Order 1 makes room for order 2; before that is committed, order 3 arrives.
-    hub.receive(whole_parcel(seller.node, ack.parcel), AT_WEB)
+    hub.receive(whole_parcel(seller.context, ack.parcel), AT_WEB)
     hub.receive(whole_parcel(chain.engines["buyer"].context, orders[2].parcel), AT_WEB)
     hub.commit()
     numbered = [row.message_id for row in chain.rows("hub1") if row.kind == "numbered"]
     assert numbered == ["order-0@buyer", "order-1@buyer", "order-2@buyer"]
     # The hop's timestamps rise, although no time has passed and one of them waited.
     stamps = []
-    with hub.node.store.reader() as reader:
+    with hub.context.store.reader() as reader:
         for message_id in numbered:
             parcel = reader.outgoing_parcel(message_id or "")
             assert parcel is not None
-            hop = codec.read(whole_parcel(hub.node, parcel)).message.last_hop
+            hop = codec.read(whole_parcel(hub.context, parcel)).message.last_hop
             assert hop is not None
             stamps.append(hop.timestamp or 0)
     assert stamps == sorted(set(stamps))

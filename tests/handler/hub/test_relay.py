@@ -112,7 +112,7 @@ def kept_open(chain: Chain) -> tuple[Engine, Awaited, list[Action]]:
     chain.send()
     (_, first) = chain.posts.pop()
     hub = chain.engines["hub1"]
-    hub.node.relaying = {("urn:sim:buyer", "order-0@buyer")}
+    hub.context.relaying = {("urn:sim:buyer", "order-0@buyer")}
     answer = hub.receive(whole_parcel(chain.engines["buyer"].context, first.parcel), AT_WEB)
     assert answer.relayed is not None
     assert answer.parcel is None
@@ -140,7 +140,7 @@ def test_a_hub_whose_time_is_up_says_so(profile: str, mode: str) -> None:
         assert (profile, mode, answer.retry_after) == ("ebms2", "transient_until_forwarded", 5)
         return
     assert answer.parcel is not None
-    message = codec.read(whole_parcel(hub.node, answer.parcel)).message
+    message = codec.read(whole_parcel(hub.context, answer.parcel)).message
     assert message.header.ref_to_message_id == "order-0@buyer"
     assert message.error_list is not None
     (error,) = message.error_list.errors
@@ -185,7 +185,7 @@ def test_what_has_failed_already_is_not_acknowledged(profile: str, certain: bool
     answer = hub.relay(awaited, [Relay(awaited.sender, awaited.message_id)])
     hub.commit()
     assert answer.parcel is not None
-    message = codec.read(whole_parcel(hub.node, answer.parcel)).message
+    message = codec.read(whole_parcel(hub.context, answer.parcel)).message
     assert message.kind is MessageKind.ERROR
     assert message.error_list is not None
     assert message.error_list.errors[0].code == "DeliveryFailure"
@@ -223,10 +223,10 @@ def test_a_copy_of_what_has_failed_already_waits_for_nobody(certain: bool) -> No
     with chain.engines["buyer"].context.store.reader() as reader:
         parcel = reader.outgoing_parcel(awaited.message_id)
     assert parcel is not None
-    answer = hub.receive(whole_parcel(hub.node, parcel), AT_WEB)
+    answer = hub.receive(whole_parcel(hub.context, parcel), AT_WEB)
     assert answer.relayed is None
     assert answer.parcel is not None
-    (said,) = codec.read_all(whole_parcel(hub.node, answer.parcel))
+    (said,) = codec.read_all(whole_parcel(hub.context, answer.parcel))
     assert said.message.kind is MessageKind.ERROR
 
 
@@ -281,27 +281,27 @@ def test_a_response_for_which_nobody_waits_any_more_goes_its_own_way(profile: st
     assert instead.message_id == "response@seller"
     assert instead.parcel == relayed[0].parcel
     assert chain.state("response@seller", "hub1") is OutgoingState.OUTSTANDING
-    assert hub.node.in_flight == {"response@seller"}
+    assert hub.context.in_flight == {"response@seller"}
 
 
 def test_a_response_that_a_hub_could_not_store_is_not_under_way() -> None:
     chain = Chain(options("ebms2", hops=2, agreement=BOTH + 'retries = "same_message"\n'))
     hub = answered_by_the_seller(chain)
-    assert isinstance(hub.node.store, MemoryStore)
-    hub.node.store.fail_next_commit(StoreFull("full"))
+    assert isinstance(hub.context.store, MemoryStore)
+    hub.context.store.fail_next_commit(StoreFull("full"))
     with pytest.raises(StoreFull):
         hub.commit()
-    assert hub.node.in_flight == set()
+    assert hub.context.in_flight == set()
 
 
 def answered_by_the_seller(chain: Chain) -> Engine:
     """The hub has the seller's response to a request whose connection waits; not committed."""
     hub, _, actions = kept_open(chain)
     seller = chain.engines["seller"]
-    seller.node.application_called = True
-    seller.node.replying = {("urn:sim:buyer", "order-0@buyer")}
+    seller.context.application_called = True
+    seller.context.replying = {("urn:sim:buyer", "order-0@buyer")}
     (onward,) = [one for one in actions if isinstance(one, Post)]
-    asked = seller.receive(whole_parcel(hub.node, onward.parcel), AT_WEB).awaited
+    asked = seller.receive(whole_parcel(hub.context, onward.parcel), AT_WEB).awaited
     seller.commit()
     assert asked is not None
     seller.take(1, SECOND)
@@ -320,7 +320,7 @@ def answered_by_the_seller(chain: Chain) -> Engine:
     assert reply is not None
     assert reply.parcel is not None
     sent = Transmission(onward.message_id, onward.attempt, sent=True)
-    hub.transmission_over(sent, whole_parcel(seller.node, reply.parcel))
+    hub.transmission_over(sent, whole_parcel(seller.context, reply.parcel))
     return hub
 
 

@@ -138,7 +138,7 @@ def test_too_many_hops_are_refused() -> None:
     header = replace(message.header, message_id="travelled@buyer")
     travelled = replace(message, header=header, routing=hops)
     hub = chain.engines["hub1"]
-    form = next(iter(hub.node.agreements)).form
+    form = next(iter(hub.context.agreements)).form
     hub.receive(codec.write(travelled, form), AT_WEB)
     chain.settle("hub1")
     kinds = {row.kind for row in chain.rows("hub1", "travelled@buyer")}

@@ -123,7 +123,7 @@ def test_it_goes_on_by_the_operators_word() -> None:
     hub = chain.engines["hub1"]
     with pytest.raises(NotAllowed, match="no agreement leads on to urn:sim:seller"):
         hub.resume(message_id=HELD[1])
-    hub.node.agreements = Agreements(agreements_of("hub1", chain.options))
+    hub.context.agreements = Agreements(agreements_of("hub1", chain.options))
     hub.resume(message_id=HELD[1])
     chain.settle("hub1")
     assert arrived(chain) == ["order-0@buyer", *HELD], "those before it go first"
@@ -134,7 +134,7 @@ def test_it_goes_on_by_the_operators_word() -> None:
 def test_nothing_overtakes_it() -> None:
     chain = stranded()
     hub = chain.engines["hub1"]
-    hub.node.agreements = Agreements(agreements_of("hub1", chain.options))
+    hub.context.agreements = Agreements(agreements_of("hub1", chain.options))
     chain.send(4)
     assert arrived(chain) == ["order-0@buyer", *HELD, "order-4@buyer"]
 
@@ -231,7 +231,7 @@ def test_what_is_for_us_is_never_sent_on() -> None:
     pair.lose_request = lambda _attempt: False
     pair.send(3)
     beta = pair.beta
-    with beta.node.store.transition() as tx:
+    with beta.context.store.transition() as tx:
         (held,) = tx.held(10)
         assert held.incoming.channel is not None
         channel = tx.receiving_channel(held.incoming.channel)
@@ -239,9 +239,9 @@ def test_what_is_for_us_is_never_sent_on() -> None:
         # Its turn has come, and it could not be read: it is on no list of its stream any more.
         tx.save_receiving_channel(replace(channel, held=()))
         others = replace(held.facts, to_party="urn:test:gamma")
-        assert is_stranded(beta.node, tx, replace(held, facts=others))
-        assert not is_stranded(beta.node, tx, held)
-        assert not abandon_stranded(beta.node, tx, held.incoming.message_id)
+        assert is_stranded(beta.context, tx, replace(held, facts=others))
+        assert not is_stranded(beta.context, tx, held)
+        assert not abandon_stranded(beta.context, tx, held.incoming.message_id)
         # The agreement that it was accepted under is enough.
-        beta.node.agreements = Agreements(())
-        assert not is_stranded(beta.node, tx, held)
+        beta.context.agreements = Agreements(())
+        assert not is_stranded(beta.context, tx, held)

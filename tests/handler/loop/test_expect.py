@@ -34,10 +34,10 @@ def _parcels(pair: Pair) -> list[Parcel]:
     found = []
     for number in range(MANY):
         pair.send(number)
-        with pair.alpha.node.store.transition() as tx:
+        with pair.alpha.context.store.transition() as tx:
             parcel = tx.outgoing_parcel(f"order-{number}@alpha")
         assert parcel is not None
-        found.append(whole_parcel(pair.alpha.node, parcel))
+        found.append(whole_parcel(pair.alpha.context, parcel))
     return found
 
 
@@ -70,7 +70,7 @@ def test_arrivals_of_one_turn_are_looked_up_together(tmp_path: Path, named: bool
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
     )
     parcels = _parcels(pair)
-    store = pair.beta.node.store
+    store = pair.beta.context.store
     assert isinstance(store, SqliteStore)
     assert store._connection is not None
     asked: list[str] = []
@@ -90,7 +90,7 @@ def test_arrivals_of_one_turn_are_looked_up_together(tmp_path: Path, named: bool
 def test_whoever_is_not_found_ahead_is_told_himself() -> None:
     pair = Pair(lose_request=lambda attempt: True)
     parcels = _parcels(pair)
-    store = pair.beta.node.store
+    store = pair.beta.context.store
     assert isinstance(store, MemoryStore)
     store.fail_next_transition(StoreGone("broken"))
     assert asyncio.run(_take(pair, parcels, named=True)) == [204] * MANY

@@ -81,10 +81,10 @@ def orders_of(talk: str, count: int, extra: str) -> list[Parcel]:
         pair.settle("alpha")
     parcels = []
     for number in range(1, count + 1):
-        with pair.alpha.node.store.reader() as reader:
+        with pair.alpha.context.store.reader() as reader:
             stored = reader.outgoing_parcel(f"{talk}-{number}@alpha")
         assert stored is not None
-        parcels.append(whole_parcel(pair.alpha.node, stored))
+        parcels.append(whole_parcel(pair.alpha.context, stored))
     return parcels
 
 

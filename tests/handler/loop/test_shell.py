@@ -155,7 +155,7 @@ def failed_at_a_hub(prepare: Callable[[Engine], None]) -> Engine:
 
 def told_of(hub: Engine) -> tuple[list[Row], list[str]]:
     """What it recorded as told, and the reasons of its incidents."""
-    with hub.node.store.reader() as reader:
+    with hub.context.store.reader() as reader:
         rows = [row for row in reader.journal_since(0, 1_000) if row.kind == "notified"]
         return rows, [incident.reason for incident in reader.incidents()]
 
@@ -167,15 +167,15 @@ def test_a_hub_says_that_it_told_when_the_notice_is_stored() -> None:
     assert row.message_id == "m-1"
     assert not [reason for reason in incidents if "could not be reported" in reason]
     assert row.ref_to is not None
-    with hub.node.transition() as tx:
+    with hub.context.transition() as tx:
         notice = tx.outgoing(row.ref_to)
     assert notice is not None
     assert notice.facts.ref_to == "m-1"
 
 
 def _nobody_leads_back(hub: Engine) -> None:
-    hub.node.agreements = Agreements(
-        [one for one in hub.node.agreements if "buyer" not in str(one.partner.party)]
+    hub.context.agreements = Agreements(
+        [one for one in hub.context.agreements if "buyer" not in str(one.partner.party)]
     )
 
 
@@ -197,7 +197,7 @@ def test_where_no_agreement_leads_back_any_more_the_one_it_came_under_does() -> 
     hub = failed_at_a_hub(_nobody_leads_back)
     (row,), _ = told_of(hub)
     assert row.ref_to is not None
-    with hub.node.transition() as tx:
+    with hub.context.transition() as tx:
         notice = tx.outgoing(row.ref_to)
     assert notice is not None
     assert notice.facts.to_party == "urn:sim:buyer"
@@ -207,7 +207,7 @@ def test_where_no_agreement_leads_back_any_more_the_one_it_came_under_does() -> 
 def test_a_hub_that_knows_no_way_back_does_not_say_that_it_told() -> None:
     def nor_was_one_kept(hub: Engine) -> None:
         _nobody_leads_back(hub)
-        hub.node.agreement_kept = lambda *_: None  # type: ignore[method-assign]
+        hub.context.agreement_kept = lambda *_: None  # type: ignore[method-assign]
 
     told, reasons = told_of(failed_at_a_hub(nor_was_one_kept))
     assert any("no agreement leads back" in reason for reason in reasons), reasons
@@ -224,7 +224,7 @@ async def test_a_turn_is_as_long_as_its_commit_is_worth(
     shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr("oncewire.handler.loop.commit_loop.monotonic", lambda: seconds[0])
-    monkeypatch.setattr(pair.alpha.node.store, "durable_seconds", durable / TURN_COMMITS)
+    monkeypatch.setattr(pair.alpha.context.store, "durable_seconds", durable / TURN_COMMITS)
 
     def quick() -> None:
         seconds[0] += 0.001
@@ -283,7 +283,7 @@ async def test_submissions_of_one_turn_are_looked_up_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
-    shell, store = CommitLoop(pair.alpha, lambda action: None), pair.alpha.node.store
+    shell, store = CommitLoop(pair.alpha, lambda action: None), pair.alpha.context.store
     assert isinstance(store, SqliteStore)
     assert store._connection is not None
     asked: list[str] = []

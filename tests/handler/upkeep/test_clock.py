@@ -64,7 +64,7 @@ class SetPair(Pair):
             return [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
 
     def state(self, number: int = 1) -> OutgoingState:
-        with self.alpha.node.store.reader() as reader:
+        with self.alpha.context.store.reader() as reader:
             stored = reader.outgoing(f"order-{number}@alpha")
         assert stored is not None
         return stored.outgoing.state
@@ -217,7 +217,7 @@ def test_no_document_is_given_up_while_the_clock_is_in_doubt() -> None:
     pair = SetPair("ms-0.9x", "[payload]\nmax_size = 1000\n")
 
     def under_way() -> int:
-        with pair.beta.node.transition() as tx:
+        with pair.beta.context.transition() as tx:
             return len(tx.open_documents())
 
     posts = count()
@@ -237,7 +237,7 @@ def later_at_beta(pair: SetPair, by: Duration) -> None:
     for _ in range(2):
         pair.beta.tick()
         pair.settle("beta")
-    assert pair.beta.node.in_doubt is bool(by)
+    assert pair.beta.context.in_doubt is bool(by)
 
 
 def test_an_accepted_time_is_the_time() -> None:
@@ -249,7 +249,7 @@ def test_an_accepted_time_is_the_time() -> None:
     pair.accept()
     assert pair.verdicts() == ["in doubt", "accepted"]
     assert pair.incidents() == []
-    assert pair.alpha.node.now() == pair.world().now()
+    assert pair.alpha.context.now() == pair.world().now()
     pair.pass_time(SECOND)
     assert pair.state() is OutgoingState.UNKNOWN
     with pytest.raises(NotAllowed, match="not in doubt"):
@@ -258,7 +258,7 @@ def test_an_accepted_time_is_the_time() -> None:
 
 def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
     pair = SetPair()
-    node = pair.alpha.node
+    node = pair.alpha.context
     now = node.now()
     node.acks_waiting = [(now + 2 * MINUTE, "urn:test:beta", "m")]
     node.troubled = {"m": now + 3 * MINUTE, "may go on": 0}
@@ -271,7 +271,7 @@ def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
     assert counted is not None
     assert pair.alpha.next_wake() == min(counted, now + 2 * MINUTE)
     pair.set_clock(-HOUR)
-    pair.alpha.node.now()
+    pair.alpha.context.now()
     pair.accept()
     assert node.refusals.due_at == counted - HOUR
     assert node.now() == now - HOUR
@@ -294,12 +294,12 @@ def test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with() -> No
     pair.accept()
     pair.lose_request = nothing_arrives
     pair.send(2)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-2@alpha")
     assert stored is not None
-    assert stored.outgoing.expires_at == pair.alpha.node.now() + 20 * SECOND
+    assert stored.outgoing.expires_at == pair.alpha.context.now() + 20 * SECOND
     # Along a stream timestamps rise all the same.
-    assert stored.facts.timestamp > pair.alpha.node.now() + 59 * MINUTE
+    assert stored.facts.timestamp > pair.alpha.context.now() + 59 * MINUTE
     for _ in range(30):
         pair.pass_time(SECOND)
     assert pair.state(2) is OutgoingState.UNKNOWN
@@ -333,7 +333,7 @@ def test_slow_drift_raises_no_incident() -> None:
         pair.set_clock(-minute * MINUTE // 2_000)
     assert set(pair.verdicts()) == {"corrected"}
     assert pair.seconds_of("sent") == [0, 60, 120, 180]
-    assert abs(pair.alpha.node.now() - pair.world().now()) <= 2 * SECOND
+    assert abs(pair.alpha.context.now() - pair.world().now()) <= 2 * SECOND
 
 
 @pytest.mark.parametrize("by", [CORRECTION, -CORRECTION, 2 * SECOND])
@@ -341,12 +341,12 @@ def test_a_small_step_is_followed(by: Duration) -> None:
     pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(by)
-    assert (pair.alpha.next_wake() or 0) <= pair.alpha.node.now()
+    assert (pair.alpha.next_wake() or 0) <= pair.alpha.context.now()
     for _ in range(70):
         pair.pass_time(SECOND)
     assert pair.verdicts() == ["corrected"]
     assert pair.incidents() == []
-    assert pair.alpha.node.now() == pair.world().now()
+    assert pair.alpha.context.now() == pair.world().now()
     assert pair.seconds_of("sent") == [0, 60]
 
 
@@ -359,7 +359,7 @@ def test_the_incident_is_told_once_and_the_handler_is_not_kept_busy() -> None:
     assert len(pair.rows("clock_set")) == 1
     assert len(pair.rows("incident")) == 1
     # Its time is over and nothing may be done about it now.
-    assert pair.alpha.next_wake() == pair.alpha.node.ticked_at + SECOND
+    assert pair.alpha.next_wake() == pair.alpha.context.ticked_at + SECOND
 
 
 def test_a_commit_that_fails_leaves_the_time_as_it_was() -> None:
@@ -367,16 +367,16 @@ def test_a_commit_that_fails_leaves_the_time_as_it_was() -> None:
     pair.send()
     pair.set_clock(HOUR)
     pair.pass_time(SECOND)
-    store, before = pair.alpha.node.store, pair.alpha.node.now()
+    store, before = pair.alpha.context.store, pair.alpha.context.now()
     assert isinstance(store, MemoryStore)
     store.fail_next_commit(StoreFull("full"))
     pair.alpha.accept_clock()
     with pytest.raises(StoreFull):
         pair.alpha.commit()
-    assert pair.alpha.node.now() == before
-    assert pair.alpha.node.in_doubt
+    assert pair.alpha.context.now() == before
+    assert pair.alpha.context.in_doubt
     pair.accept()
-    assert pair.alpha.node.now() == before + HOUR
+    assert pair.alpha.context.now() == before + HOUR
 
 
 # --- restarts -----------------------------------------------------------------------------------
@@ -395,15 +395,15 @@ def test_a_clock_that_was_set_while_the_process_was_down_is_in_doubt() -> None:
     for by in (HOUR, -HOUR):
         pair = SetPair("ebms2", RETRIES)
         restarted(pair, after=MINUTE, boot="one", by=by)
-        assert pair.alpha.node.in_doubt
+        assert pair.alpha.context.in_doubt
         assert pair.verdicts() == ["in doubt"]
 
 
 @pytest.mark.parametrize("about", [Raise("?", "order-1@alpha"), Raise("?", channel="a>b")])
 def test_an_incident_of_something_else_is_not_taken_for_the_clocks(about: Raise) -> None:
     pair = SetPair("ebms2", RETRIES)
-    with pair.alpha.node.transition() as tx:
-        open_incident(pair.alpha.node, tx, about)
+    with pair.alpha.context.transition() as tx:
+        open_incident(pair.alpha.context, tx, about)
     pair.settle("alpha")
     restarted(pair, after=MINUTE, boot="one", by=0)
     pair.pass_time(SECOND)
@@ -418,32 +418,32 @@ def test_a_start_in_doubt_gives_no_answer_up_that_is_owed() -> None:
     def owed_after_a_start(by: Duration) -> int:
         pair.set_clock(by, "beta")
         pair.crash("beta")
-        with pair.beta.node.transition() as tx:
+        with pair.beta.context.transition() as tx:
             return len(tx.answers_owed(10))
 
     pair.world("beta").time += YEAR
     assert owed_after_a_start(YEAR) == 1
-    assert pair.beta.node.in_doubt
+    assert pair.beta.context.in_doubt
     assert owed_after_a_start(0) == 0
 
 
 def test_after_a_boot_of_the_machine_utc_is_believed_but_never_before_the_last_row() -> None:
     pair = SetPair("ebms2", RETRIES)
     restarted(pair, after=MINUTE, boot="two", by=HOUR)
-    assert not pair.alpha.node.in_doubt
-    assert pair.alpha.node.now() == pair.world().now()
+    assert not pair.alpha.context.in_doubt
+    assert pair.alpha.context.now() == pair.world().now()
     restarted(pair, after=MINUTE, boot="three", by=-DAY)
-    assert pair.alpha.node.in_doubt
+    assert pair.alpha.context.in_doubt
     # The time service comes up late: any time after the last row may be right.
     pair.set_clock(5 * HOUR)
     pair.pass_time(SECOND)
     assert pair.incidents() == []
     assert pair.verdicts() == ["in doubt", "agreed"]
-    assert pair.alpha.node.now() == pair.world().now()
+    assert pair.alpha.context.now() == pair.world().now()
     # From here on it is a time like any other.
     pair.set_clock(9 * HOUR)
     pair.pass_time(SECOND)
-    assert pair.alpha.node.in_doubt
+    assert pair.alpha.context.in_doubt
 
 
 def test_after_a_boot_of_the_machine_a_doubt_stays_until_the_operator_knows() -> None:
@@ -453,20 +453,20 @@ def test_after_a_boot_of_the_machine_a_doubt_stays_until_the_operator_knows() ->
     pair.pass_time(SECOND)
     restarted(pair, after=MINUTE, boot="two", by=2 * DAY)
     pair.pass_time(MINUTE)
-    assert pair.alpha.node.in_doubt
+    assert pair.alpha.context.in_doubt
     assert pair.state() is OutgoingState.OUTSTANDING
     pair.accept()
     pair.pass_time(SECOND)
-    assert not pair.alpha.node.in_doubt
+    assert not pair.alpha.context.in_doubt
     assert pair.state() is OutgoingState.UNKNOWN
 
 
 def test_a_clock_a_little_behind_the_last_row_is_only_corrected() -> None:
     pair = SetPair("ebms2", RETRIES)
     restarted(pair, after=SECOND, boot="two", by=-5 * SECOND)
-    assert not pair.alpha.node.in_doubt
+    assert not pair.alpha.context.in_doubt
     assert pair.incidents() == []
-    assert pair.alpha.node.now() == pair.world().now()
+    assert pair.alpha.context.now() == pair.world().now()
 
 
 # --- looking at the clocks ------------------------------------------------------------------------
@@ -482,7 +482,7 @@ def test_a_process_that_is_put_aside_between_two_looks_is_not_a_clock_that_was_s
 
     pair = SetPair("ebms2", RETRIES)
     world = Slow("alpha")
-    pair.alpha.node.world = world
+    pair.alpha.context.world = world
     world.aside = MINUTE
     for _ in range(5):
         pair.pass_time(SECOND)

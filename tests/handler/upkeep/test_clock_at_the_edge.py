@@ -32,7 +32,7 @@ def test_rows_for_refusals_are_given_by_the_steady_clock(by: Duration, accepted:
     assert refused(pair, 0, JOURNALED_MAX + 50) == JOURNALED_MAX
     pair.set_clock(by, "beta")
     pair.settle("beta")
-    if accepted and pair.beta.node.in_doubt:
+    if accepted and pair.beta.context.in_doubt:
         pair.beta.accept_clock()
         pair.settle("beta")
     # A clock that is set brings no more of them than the time that went by,
@@ -40,9 +40,9 @@ def test_rows_for_refusals_are_given_by_the_steady_clock(by: Duration, accepted:
     pair.pass_time(JOURNALED_MAX * JOURNALED_EVERY)
     # and keeps none of them away for ever.
     assert refused(pair, 2000, JOURNALED_MAX + 50) >= JOURNALED_MAX - 2
-    with pair.beta.node.store.reader() as reader:
+    with pair.beta.context.store.reader() as reader:
         counted = sum(one.count for one in reader.refusals(100))
-    counted += sum(one.count for one in pair.beta.node.refusals.counted)
+    counted += sum(one.count for one in pair.beta.context.refusals.counted)
     assert counted == 2 * JOURNALED_MAX + 150
 
 
@@ -54,4 +54,4 @@ def test_counts_of_refusals_are_written_whatever_the_clock_says(by: Duration) ->
     pair.settle("beta")
     pair.pass_time()
     pair.settle("beta")
-    assert pair.beta.node.refusals.counted == ()
+    assert pair.beta.context.refusals.counted == ()

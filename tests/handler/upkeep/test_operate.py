@@ -17,7 +17,7 @@ WINDOW = 8
 
 
 def channel_of(pair: Pair, key: str = CHANNEL) -> SendingChannel:
-    with pair.alpha.node.transition() as tx:
+    with pair.alpha.context.transition() as tx:
         channel = tx.sending_channel(key)
     assert channel is not None
     return channel
@@ -44,7 +44,7 @@ def advised(engine: Engine, message_id: str) -> bool:
 def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile: str) -> None:
     pair = Pair(profile, "")
     pair.send(0)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (key,) = [one.key for one in reader.channels()[0]]
     window = WINDOW if profile == "window" else 1
     if window > 1:
@@ -54,7 +54,7 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
     pair.alpha.restart(key)
     pair.settle("alpha")
     assert channel_of(pair, key).phase is Phase.ENDING
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (row,) = [one for one in reader.journal_since(0, 1_000) if one.kind == "epoch_ended"]
     assert (row.channel, row.epoch) == (key, 1)
     assert "restarted by the operator" in (row.detail or "")
@@ -77,7 +77,7 @@ def test_no_restart_while_a_number_is_unsettled() -> None:
     refused(pair, "has 1 unsettled numbers")
     pair.lose_request = lambda attempt: False
     pair.pass_time()
-    with pair.alpha.node.transition() as tx:
+    with pair.alpha.context.transition() as tx:
         stored = tx.outgoing(f"order-{WINDOW}@alpha")
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.DELIVERED
@@ -101,7 +101,7 @@ def test_what_has_no_numbering_cannot_be_restarted() -> None:
     pair = Pair("window", "")
     with pytest.raises(NotHere, match="no channel nowhere"):
         pair.alpha.restart("nowhere")
-    with pair.alpha.node.transition() as tx:
+    with pair.alpha.context.transition() as tx:
         tx.save_sending_channel(SendingChannel("gone>away", epoch=1, used=9, phase=Phase.RUNNING))
         tx.save_sending_channel(SendingChannel(CHANNEL))
     pair.settle("alpha")
@@ -115,13 +115,13 @@ def test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed() -> None
     pair.send(0)
     pair.alpha.pause(CHANNEL, "stocktaking")
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (incident,) = reader.incidents()
     assert (incident.channel, incident.message_id) == (CHANNEL, None)
     assert "stocktaking" in incident.reason
     pair.alpha.resume(channel=CHANNEL)
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert reader.incidents() == []
 
 

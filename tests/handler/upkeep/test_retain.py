@@ -76,10 +76,10 @@ def wait(pair: Pair, duration: Duration) -> None:
 
 
 def parcel_of(pair: Pair, message_id: str) -> Parcel:
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel(message_id)
     assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
+    return whole_parcel(pair.alpha.context, stored)
 
 
 def kept(engine: Engine) -> set[str]:
@@ -94,7 +94,7 @@ def kept(engine: Engine) -> set[str]:
 
 def test_a_sweep_comes_soon_after_the_start_and_then_every_hour(pair_of: MakePair) -> None:
     pair = pair_of()
-    node = pair.beta.node
+    node = pair.beta.context
     begun = node.now()
     assert node.sweep_due_at == begun + retention.FIRST_SWEEP <= begun + 5 * MINUTE
     node.gaps_due_at = begun + DAY
@@ -122,15 +122,15 @@ def test_one_turn_removes_a_batch_and_the_next_goes_on(
     pair.take()
     wait(pair, KEPT)
     left = []
-    pair.beta.node.sweep_due_at = 0
+    pair.beta.context.sweep_due_at = 0
     for _ in range(3):
         assert pair.beta.next_wake() is not None
-        assert (pair.beta.next_wake() or 0) <= pair.beta.node.now()
+        assert (pair.beta.next_wake() or 0) <= pair.beta.context.now()
         pair.beta.tick()
         pair.settle("beta")
         left.append(len(kept(pair.beta)))
     assert left == [6, 2, 0]
-    assert pair.beta.node.sweep_due_at == pair.beta.node.now() + HOUR
+    assert pair.beta.context.sweep_due_at == pair.beta.context.now() + HOUR
 
 
 def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
@@ -138,15 +138,15 @@ def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
     pair.send()
     pair.take()
     wait(pair, KEPT)
-    store = pair.beta.node.store
+    store = pair.beta.context.store
     assert isinstance(store, MemoryStore)
-    pair.beta.node.sweep_due_at = 0
+    pair.beta.context.sweep_due_at = 0
     pair.beta.tick()
     store.fail_next_commit(StoreFull("full"))
     with pytest.raises(StoreFull):
         pair.beta.commit()
     assert kept(pair.beta) == {"order-1@alpha"}
-    assert pair.beta.node.sweep_due_at == pair.beta.node.now() + MINUTE
+    assert pair.beta.context.sweep_due_at == pair.beta.context.now() + MINUTE
     pair.pass_time(MINUTE)
     assert kept(pair.beta) == set()
 
@@ -164,7 +164,7 @@ def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
     pair = Pair("ebms2", TERMS)
     pair.send()
     pair.take()
-    node, world = pair.beta.node, SetWorld("beta")
+    node, world = pair.beta.context, SetWorld("beta")
     node.world = world
     pair.pass_time(MINUTE)
     assert node.sweep_due_at == node.now() + HOUR
@@ -189,7 +189,7 @@ def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
     pair = Pair("ebms2", TERMS)
     pair.send()
     pair.take()
-    node, world = pair.beta.node, SetWorld("beta")
+    node, world = pair.beta.context, SetWorld("beta")
     node.world = world
     pair.pass_time(MINUTE)
     world.set_by = by
@@ -271,7 +271,7 @@ def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair
     pair = pair_of()
     sent = pair.send()
     copy = parcel_of(pair, sent.message_id)
-    with pair.beta.node.store.transition() as tx:
+    with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id(sent.message_id)
         tx.save_incoming(stored.incoming.closed())
     pair.settle("beta")
@@ -326,7 +326,7 @@ def test_whoever_asks_about_a_removed_message_hears_what_became_of_it(pair_of: M
     pair = pair_of(lose_answer=lambda count: True)
     sent = pair.send()
     pair.take()
-    received_at = pair.beta.node.now()
+    received_at = pair.beta.context.now()
     wait(pair, KEPT)
     sweep(pair, "beta")
     pair.lose_answer = lambda count: False
@@ -335,7 +335,7 @@ def test_whoever_asks_about_a_removed_message_hears_what_became_of_it(pair_of: M
     told = [codec.read(Parcel("text/xml", body)).message.status_response for body in pair.answers]
     (status,) = [one for one in told if one is not None]
     assert (status.status, status.timestamp) == (MessageStatus.PROCESSED, received_at)
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing(sent.message_id)
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.DELIVERED
@@ -354,7 +354,7 @@ def test_nobody_else_hears_what_became_of_a_message(pair_of: MakePair, removed: 
     with_gamma = read_toml(
         agreement_text("beta", "gamma", "ebms2").replace("alpha-beta", "beta-gamma")
     )
-    node = pair.beta.node
+    node = pair.beta.context
     node.agreements = Agreements([*node.agreements, with_gamma])
     header = Header(
         from_party=Party.of("urn:test:gamma"),
@@ -424,7 +424,7 @@ def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
     for _ in range(3):
         pair.pass_time(SECOND)
         sweep(pair, "alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         (incident,) = reader.incidents()
         (first, second) = reversed(reader.outgoing_list())
     # The one has its outcome, the other one waits behind it; neither may go.
@@ -454,7 +454,7 @@ def test_what_failed_stays_until_somebody_has_looked_at_it(pair_of: MakePair) ->
     # Past persistDuration it cannot be sent again; the operator can only take note of it.
     pair.alpha.abandon(sent.message_id)
     pair.settle("alpha")
-    with pair.alpha.node.store.reader() as reader:
+    with pair.alpha.context.store.reader() as reader:
         assert reader.incidents() == []
     with pytest.raises(NotAllowed, match="already"):
         pair.alpha.abandon(sent.message_id)
@@ -466,14 +466,16 @@ def test_what_failed_stays_until_somebody_has_looked_at_it(pair_of: MakePair) ->
 def test_an_incident_of_a_message_that_is_done_with_can_be_closed(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    with pair.beta.node.transition() as tx:
-        tx.open_incident(pair.beta.node.now(), "its response was not sent", sent.message_id, None)
+    with pair.beta.context.transition() as tx:
+        tx.open_incident(
+            pair.beta.context.now(), "its response was not sent", sent.message_id, None
+        )
     with pytest.raises(NotAllowed, match="was received here"):
         pair.beta.abandon(sent.message_id)
     pair.settle("beta")
     (taken,) = pair.beta.take(1, SECOND)
-    with pair.beta.node.store.transition() as tx:
-        tx.save_incoming(taken.incoming.confirmed(pair.beta.node.now()))
+    with pair.beta.context.store.transition() as tx:
+        tx.save_incoming(taken.incoming.confirmed(pair.beta.context.now()))
     pair.settle("beta")
     wait(pair, KEPT)
     sweep(pair, "beta")
@@ -523,7 +525,7 @@ def test_an_answer_that_cannot_be_posted_is_owed_for_persist_duration(pair_of: M
     pair.take()
 
     def owed() -> int:
-        with pair.beta.node.store.transition() as tx:
+        with pair.beta.context.store.transition() as tx:
             return len(tx.answers_owed(10))
 
     wait(pair, KEPT - 1)
@@ -565,7 +567,7 @@ def test_a_sweep_that_dies_before_its_commit_never_happened(pair_of: MakePair) -
     copy = parcel_of(pair, sent.message_id)
     pair.take()
     wait(pair, KEPT)
-    pair.beta.node.sweep_due_at = 0
+    pair.beta.context.sweep_due_at = 0
     pair.beta.tick()
     pair.crash("beta")
     assert kept(pair.beta) == {sent.message_id}
@@ -633,10 +635,10 @@ def test_a_file_outlives_a_sweep_that_was_undone(pair_of: MakePair) -> None:
     sent = pair.send()
     pair.take()
     wait(pair, KEPT)
-    pair.alpha.node.sweep_due_at = 0
+    pair.alpha.context.sweep_due_at = 0
     pair.alpha.tick()
     # The sweep is not committed; somebody cleans before it is, and then the process dies.
-    pair.alpha.node.clean_due_at = 0
+    pair.alpha.context.clean_due_at = 0
     pair.alpha.tick()
     pair.crash("alpha")
     assert kept(pair.alpha) == {sent.message_id}
@@ -651,7 +653,7 @@ def test_bytes_that_are_not_committed_yet_stay(pair_of: MakePair) -> None:
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", message_id="m@alpha")
     pair.alpha.submit(submission)
     # In the very turn of a submission the spool is looked at.
-    pair.alpha.node.clean_due_at = 0
+    pair.alpha.context.clean_due_at = 0
     pair.alpha.tick()
     pair.settle("alpha")
     assert len(files(pair.alpha)) == 1
@@ -673,7 +675,7 @@ def test_what_a_crash_before_the_commit_left_is_cleared_away(pair_of: MakePair) 
 def test_what_a_refused_commit_left_is_cleared_away() -> None:
     pair = Pair("ebms2", TERMS)
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", message_id="m@alpha")
-    store = pair.alpha.node.store
+    store = pair.alpha.context.store
     assert isinstance(store, MemoryStore)
     pair.alpha.submit(submission)
     store.fail_next_commit(StoreFull("full"))
