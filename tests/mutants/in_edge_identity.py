@@ -13,7 +13,7 @@ _MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
 _SECURE = "oncewire.handler.sealing.authentication"
-_VERIFIED = "oncewire.wire.security.signature"
+_VERIFIED = "oncewire.wire.verified"
 _ACCEPTED = "oncewire.handler.delivering.view"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (

@@ -363,8 +363,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "read a long reply in the loop",
         "oncewire.handler.arriving.inbound:hear",
-        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.moulds)",
-        "if parcel.body:\n    return heard(parcel, context.limits, context.moulds)",
+        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.templates.envelopes)",
+        "if parcel.body:\n    return heard(parcel, context.limits, context.templates.envelopes)",
         tests=("tests/handler/arriving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
     ),
     Mutant(

@@ -366,7 +366,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
-        "oncewire.wire.security.signature:_backed",
+        "oncewire.wire.verified:_backed",
         "return tuple((variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         "return tuple((ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         requirement="ACK-18",

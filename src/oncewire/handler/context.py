@@ -34,8 +34,7 @@ from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.security.algorithms import SigningKey
-from oncewire.wire.security.signature_template import SignatureTemplateCache
-from oncewire.wire.templates.envelope import EnvelopeTemplates
+from oncewire.wire.templates.signature import Templates
 
 # Keys: what this handler signs and decrypts with. They arrive here and are never logged.
 
@@ -391,14 +390,10 @@ class HandlerContext:
         return Proofs(self.store.spool)
 
     @cached_property
-    def moulds(self) -> EnvelopeTemplates:
-        """What was learned of the headers that partners sent, and how often it helped."""
-        return EnvelopeTemplates()
-
-    @cached_property
-    def learned(self) -> SignatureTemplateCache:
-        """What was learned of signatures, partners' and our own."""
-        return SignatureTemplateCache()
+    def templates(self) -> Templates:
+        """The templates of headers and signatures. ONCEWIRE_TEMPLATES=off turns them off, for
+        tests: they change how long a message takes and nothing else."""
+        return Templates(enabled=os.environ.get("ONCEWIRE_TEMPLATES") != "off")
 
     @property
     def room(self) -> int:

@@ -73,17 +73,17 @@ def read(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
-    moulds: EnvelopeTemplates | None = None,
+    templates: EnvelopeTemplates | None = None,
 ) -> Received:
     """The message in a parcel, payload bytes included; ReadFault when it is refused.
 
-    `moulds` are what was learned of earlier ones: the same result, sooner.
+    `templates` of earlier headers give the same result, sooner.
     """
     whole = cut(parcel, limits)
     if whole is None:
         return _read_in_pieces(parcel, limits, validation)
     asked = whole.envelope, whole.charset, limits, validation, whole.payloads
-    known = moulds.read(*asked) if moulds is not None else None
+    known = templates.read(*asked) if templates is not None else None
     reading = known or header.read(*asked)
     message = reading.message
     if message.manifest or whole.payloads:
@@ -104,7 +104,7 @@ def read(
         reading.signed,
         whole.charset,
         places=whole.places,
-        moulded=known is not None,
+        by_template=known is not None,
     )
 
 
@@ -149,11 +149,13 @@ def read_all(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
-    moulds: EnvelopeTemplates | None = None,
+    templates: EnvelopeTemplates | None = None,
 ) -> tuple[Received, ...]:
     """Every message of a body: one, or several that came together (SYNC-8, C30)."""
     inners = unbundle(parcel, limits)
-    return tuple(read(inner, limits, validation=validation, moulds=moulds) for inner in inners)
+    return tuple(
+        read(inner, limits, validation=validation, templates=templates) for inner in inners
+    )
 
 
 def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:

@@ -73,6 +73,5 @@ class Received:
     # Where each payload as it came lies in the parcel's body, in their order; None where it is
     # nowhere in one piece (a part of a container that is itself encoded).
     places: tuple[PartPlace | None, ...] = field(default=(), repr=False)
-    # Whether its header was read by what was learned of earlier ones (`differential`); it says
-    # the same either way.
-    moulded: bool = field(default=False, repr=False, compare=False)
+    # Whether its header was read by a template; it says the same either way.
+    by_template: bool = field(default=False, repr=False, compare=False)

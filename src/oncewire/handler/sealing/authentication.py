@@ -60,7 +60,8 @@ from oncewire.wire.security.certificates import (
     load_crl,
 )
 from oncewire.wire.security.references import PartDigests, SignedReference, signature_parts
-from oncewire.wire.security.signature import acknowledged_digests, read_verified
+from oncewire.wire.security.signature import acknowledged_digests
+from oncewire.wire.verified import read_verified
 
 _WITH_SHA1 = AlgorithmPolicy(
     signatures=frozenset(SIGNATURE_URIS),
@@ -86,10 +87,8 @@ def signer_for(context: HandlerContext, security: Security) -> Signer:
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         spool = context.store.spool
         parts = [_digests(spool, payload, choice.digest) for payload in payloads]
-        key, certificate, layouts = keys.signing_key, keys.certificate, context.learned.layouts
-        signed = signing.sign(envelope, parts, key, certificate, choice, layouts)
-        context.learned.remember(signed.envelope, signed.references)
-        return signed.envelope
+        templates = context.templates.signatures
+        return templates.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
 
     return sign
 
@@ -234,7 +233,8 @@ def _believed_closed(
 def _signed_message(
     context: HandlerContext, received: Received, verified: signature.Verified, partner: str
 ) -> Message:
-    believed = read_verified(received, verified, context.limits, context.moulds, partner).message
+    templates = context.templates.envelopes
+    believed = read_verified(received, verified, context.limits, templates, partner).message
     found = received.message
     alike = believed.kind is found.kind and believed.header == found.header
     if not alike and _header(believed) != _header(found):
@@ -273,7 +273,7 @@ def _verified(
     if partner is None:
         verified = signature.verify_signature(*asked)
     else:
-        verified = context.learned.verify(partner, *asked)
+        verified = context.templates.signatures.verify(partner, *asked)
     _check_withdrawn(context, verified.certificate)
     return verified
 
@@ -371,7 +371,7 @@ def _trust(security: Security) -> Trust:
 
 def receipt_references(context: HandlerContext, received: Received) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
-    known = context.learned.references(received.envelope) if received.signed else None
+    known = context.templates.signatures.references(received.envelope) if received.signed else None
     return acknowledged_digests(known or _references(received))
 
 
@@ -404,7 +404,8 @@ def references_sent(
     if whole is None:
         return None
     try:
-        return context.learned.references(whole.envelope) or _references_in(whole.envelope)
+        known = context.templates.signatures.references(whole.envelope)
+        return known or _references_in(whole.envelope)
     except SecurityFailure:
         return None
 
