@@ -11,7 +11,7 @@ from oncewire.wire.codec import Parcel, Reader, ReadFault, Received
 from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.whole import with_envelope
+from oncewire.wire.splice import with_envelope
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 from tests.fuzz.mutations import mutated
 from tests.wire import samples

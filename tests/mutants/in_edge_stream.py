@@ -333,7 +333,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a body holds as many messages as it likes",
-        "oncewire.wire.mime.whole:unbundle",
+        "oncewire.wire.codec:unbundle",
         "if len(parts) > limits.bundled:\n"
         "    many = beyond(f'{len(parts)} messages come as one body', 'bundled', limits.bundled, mime=True)\n"
         "    raise ReadFault((many,))",

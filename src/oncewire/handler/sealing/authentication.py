@@ -23,7 +23,7 @@ from cryptography import x509
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.agreements import Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
-from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
+from oncewire.errors import AgreementProblem, EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import peer_label
@@ -38,7 +38,6 @@ from oncewire.message.signals import Acknowledgment, SignedDigest
 from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
-from oncewire.wire.mime.whole import cut
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.security import references, signature, signing, wrapping
 from oncewire.wire.security.algorithms import (
@@ -61,6 +60,7 @@ from oncewire.wire.security.certificates import (
 )
 from oncewire.wire.security.references import PartDigests, SignedReference, signature_parts
 from oncewire.wire.security.signature import acknowledged_digests
+from oncewire.wire.splice import envelope_in
 from oncewire.wire.verified import read_verified
 
 _WITH_SHA1 = AlgorithmPolicy(
@@ -400,13 +400,11 @@ def references_sent(
     pieces = [part for part in parcel.body if isinstance(part, bytes)]
     if len(pieces) < len(parcel.body):
         return None
-    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), context.limits)
-    if whole is None:
-        return None
+    whole = Parcel(parcel.content_type, b"".join(pieces), parcel.headers)
     try:
-        known = context.templates.signatures.references(whole.envelope)
-        return known or _references_in(whole.envelope)
-    except SecurityFailure:
+        envelope = envelope_in(whole, context.limits)
+        return context.templates.signatures.references(envelope) or _references_in(envelope)
+    except (MimeProblem, SecurityFailure):
         return None
 
 
