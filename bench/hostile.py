@@ -36,7 +36,7 @@ from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport
+from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport
 from oncewire.transport.contract import Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
@@ -102,12 +102,12 @@ def other_way(way: str, where: dict[str, Any]) -> dict[str, Transport]:
         box = MailboxSettings("127.0.0.1", "beta", "word", port, MailTls.NONE, every=1.0)
         return {"smtp": SmtpTransport(mailbox=box)}
     if way == "sftp":
-        return {"sftp": sftp_transport(sftp_settings(Path(where["known"]), **inbox))}
+        return {"sftp": sftp_transport(**sftp_settings(Path(where["known"]), **inbox))}
     if way == "ftp":
-        return {"ftp": ftp_transport(ftp_settings(**inbox))}
+        return {"ftp": ftp_transport(**ftp_settings(**inbox))}
     if way == "nats":
         monitor = f"http://127.0.0.1:{where['monitor']}"
-        broker = BrokerSettings(f"nats://127.0.0.1:{port}", monitor, "oncewire.beta", max_deliver=3)
+        broker = BrokerAccount(f"nats://127.0.0.1:{port}", monitor, "oncewire.beta", max_deliver=3)
         return {"broker": BrokerTransport(broker)}
     return {}
 

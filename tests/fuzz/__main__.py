@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     print(f"{chosen.cases:,} cases, seed {chosen.seed}, {chosen.cases / spent:,.0f} a second")
     for outcome, count in tally.outcomes.most_common():
         print(f"  {count:>8,}  {outcome}")
-    print(f"  {tally.moulded:>8,}  read by a mould")
+    print(f"  {tally.by_template:>8,}  read by a template")
     print(f"  at most {tally.most_buffered:,} bytes held, {tally.most_tags:,} tags visited")
     return 0
 

@@ -13,7 +13,7 @@ from oncewire.wire.codec import Parcel, Reader, ReadFault, Received
 from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.whole import with_envelope
+from oncewire.wire.splice import with_envelope
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 from tests.fuzz.mutations import mutated
 from tests.wire import samples
@@ -30,13 +30,13 @@ class Tally:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     # How many were read by what had been learned of the good ones.
-    moulded: int = 0
+    by_template: int = 0
     most_buffered: int = 0
     most_tags: int = 0
 
     def add(self, other: "Tally") -> None:
         self.outcomes.update(other.outcomes)
-        self.moulded += other.moulded
+        self.by_template += other.by_template
         self.most_buffered = max(self.most_buffered, other.most_buffered)
         self.most_tags = max(self.most_tags, other.most_tags)
 
@@ -67,7 +67,7 @@ def run(seed: int, number: int, good: list[bytes], tally: Tally) -> None:
         tally.outcomes[f"refused: {_code(fault)}"] += 1
         return
     whole = _outcome(capture)
-    _same_by_moulds(capture, whole, good, tally)
+    _same_by_templates(capture, whole, good, tally)
     pieces = _in_pieces(capture.parcel, chance, tally)
     _same(whole, pieces)
     if isinstance(whole, ReadFault):
@@ -94,30 +94,30 @@ def _outcome(capture: Capture) -> Received | ReadFault:
 @functools.lru_cache(maxsize=2)
 def _learned(good: tuple[bytes, ...]) -> EnvelopeTemplates:
     """What there is to learn of the messages that mutations start from."""
-    moulds = EnvelopeTemplates()
+    templates = EnvelopeTemplates()
     for number, data in enumerate(good):
         try:
             received = codec.read(open_capture(data).parcel)
         except ReadFault:
             continue
-        moulds.learn(received, f"partner {number}", DEFAULT_LIMITS)
-    return moulds
+        templates.learn(received, f"partner {number}", DEFAULT_LIMITS)
+    return templates
 
 
-def _same_by_moulds(
+def _same_by_templates(
     capture: Capture, whole: Received | ReadFault, good: list[bytes], tally: Tally
 ) -> None:
     """What was learned of good messages changes nothing about what is read of any other."""
     try:
-        again: Received | ReadFault = codec.read(capture.parcel, moulds=_learned(tuple(good)))
+        again: Received | ReadFault = codec.read(capture.parcel, templates=_learned(tuple(good)))
     except ReadFault as fault:
         again = fault
     if isinstance(again, Received):
-        tally.moulded += again.moulded
-        if replace(again, moulded=False) != whole:
-            raise Broken("another message when read by a mould")
+        tally.by_template += again.by_template
+        if replace(again, by_template=False) != whole:
+            raise Broken("another message when read by a template")
     elif _verdict(again) != _verdict(whole):
-        raise Broken(f"read at once: {whole}; read with moulds: {again}")
+        raise Broken(f"read at once: {whole}; read with templates: {again}")
 
 
 def _in_pieces(parcel: Parcel, chance: random.Random, tally: Tally) -> Received | ReadFault:

@@ -27,7 +27,7 @@ def test_mutated_messages_raise_only_our_own_errors() -> None:
     assert sum(tally.outcomes.values()) == CASES
     # Mutations that all fail, or all pass, would show nothing.
     assert tally.outcomes["read"] > CASES // 20
-    assert tally.moulded > CASES // 50
+    assert tally.by_template > CASES // 50
     for code in ("Inconsistent", "MimeProblem", "OtherXml", "SOAP Client", "ValueNotRecognized"):
         assert tally.outcomes[f"refused: {code}"] > 0, tally.outcomes
 

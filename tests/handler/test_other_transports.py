@@ -95,7 +95,7 @@ async def by_sftp(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
     async with sftp_server(root, folder) as (port, known):
         at = {name: f"sftp://127.0.0.1:{port}/{name}" for name in NAMES}
         ways: dict[str, dict[str, Transport]] = {
-            name: {"sftp": sftp_transport(sftp_settings(known, inbox=at[name], reader=name))}
+            name: {"sftp": sftp_transport(**sftp_settings(known, inbox=at[name], reader=name))}
             for name in NAMES
         }
         yield World(folder, {name: {"sftp": at[name]} for name in NAMES}, ways, extra)
@@ -133,7 +133,9 @@ async def by_ftp(
     with ftp_server(root, identity) as port:
         at = {name: f"{'ftps' if protected else 'ftp'}://127.0.0.1:{port}/{name}" for name in NAMES}
         ways: dict[str, dict[str, Transport]] = {
-            name: {"ftp": ftp_transport(ftp_settings(inbox=at[name], reader=name, context=context))}
+            name: {
+                "ftp": ftp_transport(**ftp_settings(inbox=at[name], reader=name, context=context))
+            }
             for name in NAMES
         }
         yield World(folder, {name: {"ftp": at[name]} for name in NAMES}, ways, extra)

@@ -1,4 +1,4 @@
-"""What was learned of a partner's signatures ends with what it was learned under."""
+"""Templates of signatures are no way around the agreement and the certificates of today."""
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
@@ -18,8 +18,7 @@ def _taught() -> Pair:
         sent = pair.send(number)
         assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
     for engine in pair.engines.values():
-        assert engine.context.caches.signatures.hits >= 2
-        assert engine.context.caches.signatures.layouts
+        assert engine.context.caches.templates.signatures.hits >= 2
     return pair
 
 

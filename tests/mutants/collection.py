@@ -12,13 +12,13 @@ from tests.mutants.in_fine_print import IN_FINE_PRINT
 from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_hubs import IN_HUBS
-from tests.mutants.in_moulds import IN_MOULDS
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_predicates import IN_PREDICATES
 from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_store import IN_STORE
 from tests.mutants.in_streams import IN_STREAMS
 from tests.mutants.in_sync import IN_SYNC
+from tests.mutants.in_templates import IN_TEMPLATES
 from tests.mutants.in_time import IN_TIME
 from tests.mutants.in_transports import IN_TRANSPORTS
 from tests.mutants.in_wire import IN_WIRE
@@ -42,7 +42,7 @@ ALL: tuple[Mutant, ...] = (
     *IN_EDGE_STREAM,
     *IN_EDGE_ALIVE,
     *IN_FINE_PRINT,
-    *IN_MOULDS,
+    *IN_TEMPLATES,
     *IN_TRANSPORTS,
     *IN_DOCUMENTS,
 )

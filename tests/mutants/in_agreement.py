@@ -41,8 +41,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a header states its time-out",
         "oncewire.wire.drafts.ms09x:write",
-        'f\'<?xml version="1.0" encoding="UTF-8"?>\\n<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">{pieces.write_manifest(message)}{before}{identifier(header.conversation_id)}{behind}{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>\'',
-        'f\'<?xml version="1.0" encoding="UTF-8"?>\\n<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">{pieces.write_manifest(message)}{before}{identifier(header.conversation_id)}{behind}<Timeout>7</Timeout>{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>\'',
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>'''",
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}<Timeout>7</Timeout>{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>'''",
         requirement="CPA-3",
         tests=(f"{_TESTS}::test_times_and_retries_are_the_agreements_and_no_header_has_them",),
     ),
@@ -161,12 +161,12 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = context.caches.signatures.verify(partner, *asked)\n"
+        "    verified = context.caches.templates.signatures.verify(partner, *asked)\n"
         "_check_withdrawn(context, verified.certificate)",
         "if partner is None:\n"
         "    verified = signature.verify_signature(*asked)\n"
         "else:\n"
-        "    verified = context.caches.signatures.verify(partner, *asked)",
+        "    verified = context.caches.templates.signatures.verify(partner, *asked)",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
     ),
     Mutant(

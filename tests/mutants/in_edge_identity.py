@@ -13,7 +13,7 @@ _MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
 _SECURE = "oncewire.handler.authentication"
-_VERIFIED = "oncewire.wire.security.signature"
+_VERIFIED = "oncewire.wire.verified"
 _ACCEPTED = "oncewire.handler.delivering.view"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
@@ -73,15 +73,15 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "signed parts are seen in the order they came",
         f"{_VERIFIED}:_signed_parts",
-        "return tuple((replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in verified.references if reference.content_id is not None))",
-        "return tuple((replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in sorted(verified.references, key=lambda one: list(parts).index(one.content_id) if one.content_id else -1) if reference.content_id is not None))",
+        "return tuple((structs.replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in verified.references if reference.content_id is not None))",
+        "return tuple((structs.replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id])) for reference in sorted(verified.references, key=lambda one: list(parts).index(one.content_id) if one.content_id else -1) if reference.content_id is not None))",
         tests=(f"{_FORGED}::test_no_forgery_is_seen_as_anything_but_the_original",),
     ),
     Mutant(
         "headers of a part that nobody signed are seen",
         f"{_VERIFIED}:_signed_parts",
-        "replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id]))",
-        "replace(parts[reference.content_id], content_encoding=None)",
+        "structs.replace(parts[reference.content_id], content_encoding=None, mime_headers=_name_only(parts[reference.content_id]))",
+        "structs.replace(parts[reference.content_id], content_encoding=None)",
         tests=(f"{_VIEW}::test_the_application_sees_what_was_signed",),
     ),
     Mutant(

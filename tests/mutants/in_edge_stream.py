@@ -333,7 +333,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a body holds as many messages as it likes",
-        "oncewire.wire.mime.whole:unbundle",
+        "oncewire.wire.codec:unbundle",
         "if len(parts) > limits.bundled:\n"
         "    many = beyond(f'{len(parts)} messages come as one body', 'bundled', limits.bundled, mime=True)\n"
         "    raise ReadFault((many,))",
@@ -363,8 +363,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "read a long reply in the loop",
         "oncewire.handler.receiving.inbound:hear",
-        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.caches.envelopes)",
-        "if parcel.body:\n    return heard(parcel, context.limits, context.caches.envelopes)",
+        "if len(parcel.body) <= READ_AT_ONCE:\n    return heard(parcel, context.limits, context.caches.templates.envelopes)",
+        "if parcel.body:\n    return heard(parcel, context.limits, context.caches.templates.envelopes)",
         tests=(
             "tests/handler/receiving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",
         ),

@@ -366,8 +366,8 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
-        "oncewire.wire.security.signature:_backed",
-        "return tuple((replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
+        "oncewire.wire.verified:_backed",
+        "return tuple((structs.replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         "return tuple((ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         requirement="ACK-18",
         tests=(
@@ -680,14 +680,14 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "parts within parts are not counted",
-        "oncewire.wire.mime.multipart:MultipartReader._start_part",
-        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, work=self.work, begin=self._part_begin if self._is_plain(headers) else None)",
-        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, begin=self._part_begin if self._is_plain(headers) else None)",
+        "oncewire.wire.reader:MultipartReader._start_part",
+        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, work=self.work, begin=self._part_begin if self._placed and plain else None)",
+        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, begin=self._part_begin if self._placed and plain else None)",
         tests=(f"{_LIMITS}::test_parts_within_parts_count_like_all_others",),
     ),
     Mutant(
         "a header line of a part may never end",
-        "oncewire.wire.mime.multipart:MultipartReader._read_header_line",
+        "oncewire.wire.reader:MultipartReader._read_headers",
         "self._line_bytes + len(buffer) > self._limits.part_header_bytes",
         "self._line_bytes > self._limits.part_header_bytes",
         tests=(

@@ -73,8 +73,8 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "cut a part of a container out at the wrong place",
-        "oncewire.wire.mime.multipart:MultipartReader._start_part",
-        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, work=self.work, begin=self._part_begin if self._is_plain(headers) else None)",
+        "oncewire.wire.reader:MultipartReader._start_part",
+        "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, work=self.work, begin=self._part_begin if self._placed and plain else None)",
         "MultipartReader(headers.params.get('boundary', ''), self._sink, self._limits, depth=self._depth + 1, work=self.work)",
         tests=(f"{_VIEW}::test_hand_over_parses_nothing",),
     ),

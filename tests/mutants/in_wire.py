@@ -200,8 +200,8 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "the synchronous wish stands before the quality of service",
         f"{_MS09X}:write",
-        'f\'<?xml version="1.0" encoding="UTF-8"?>\\n<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">{pieces.write_manifest(message)}{before}{identifier(header.conversation_id)}{behind}{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>\'',
-        'f\'<?xml version="1.0" encoding="UTF-8"?>\\n<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">{pieces.write_manifest(message)}{before}{identifier(header.conversation_id)}{behind}{_message_data(header)}{_sync(header)}{_quality(message)}{pieces.foreign(message)}</Header>\'',
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>'''",
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}{_message_data(header)}{_sync(header)}{_quality(message)}{pieces.foreign(message)}</Header>'''",
         requirement="HDR-6 SYNC-15",
         tests=(f"{_HEADERS}::test_the_children_of_the_header_stand_in_their_order",),
     ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oncewire.transport.broker import transport
-from oncewire.transport.broker.transport import BrokerSettings
+from oncewire.transport.broker.transport import BrokerAccount
 from tests.ports import free_port
 
 # However slow the machine is: a broker that was started is there.
@@ -60,9 +60,9 @@ class Broker:
             self.process.wait()
             self.process = None
 
-    def settings(self, subject: str = "", **more: Any) -> BrokerSettings:
+    def settings(self, subject: str = "", **more: Any) -> BrokerAccount:
         at = f"127.0.0.1:{self.port}"
-        return BrokerSettings(f"nats://{at}", f"http://127.0.0.1:{self.monitor}", subject, **more)
+        return BrokerAccount(f"nats://{at}", f"http://127.0.0.1:{self.monitor}", subject, **more)
 
 
 @contextlib.contextmanager

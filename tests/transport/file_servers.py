@@ -13,8 +13,6 @@ from typing import Any
 
 import asyncssh
 
-from oncewire.transport.files.ftp import FtpSettings
-from oncewire.transport.files.sftp import SftpSettings
 from oncewire.transport.http.tls import Identity
 from tests.transport.exchange import LOOPBACK
 
@@ -111,10 +109,9 @@ async def sftp_server(
         await server.wait_closed()
 
 
-def sftp_settings(known: Path, **more: Any) -> SftpSettings:
-    return SftpSettings(
-        USER, known, password=PASSWORD, addresses=LOOPBACK, **({"every": 0.02} | more)
-    )
+def sftp_settings(known: Path, **more: Any) -> dict[str, Any]:
+    who = {"user": USER, "known_hosts": known, "password": PASSWORD}
+    return {**who, "addresses": LOOPBACK, "every": 0.02, **more}
 
 
 @contextlib.contextmanager
@@ -172,8 +169,8 @@ def ftp_server(
         thread.join(10)
 
 
-def ftp_settings(**more: Any) -> FtpSettings:
-    return FtpSettings(USER, PASSWORD, addresses=LOOPBACK, **({"every": 0.02} | more))
+def ftp_settings(**more: Any) -> dict[str, Any]:
+    return {"user": USER, "password": PASSWORD, "addresses": LOOPBACK, "every": 0.02, **more}
 
 
 async def gone(folder: Path) -> None:

@@ -46,8 +46,8 @@ class TestSftp(_OfFiles):
     async def pair(self, receiver: OnDelivery) -> Made:
         async with sftp_server(self.root, self.folder) as (port, known):
             address = f"sftp://127.0.0.1:{port}/beta"
-            taking = sftp_transport(sftp_settings(known, inbox=address))
-            sending = sftp_transport(sftp_settings(known))
+            taking = sftp_transport(**sftp_settings(known, inbox=address))
+            sending = sftp_transport(**sftp_settings(known))
             async with started(sending, taking, receiver, address) as made:
                 yield made
 
@@ -66,8 +66,8 @@ class TestFtp(_OfFiles):
             context = None
             if self.identity is not None:
                 context = client_context(PeerTls(trusted=(self.world.pem,)))
-            taking = ftp_transport(ftp_settings(inbox=address, context=context))
-            sending = ftp_transport(ftp_settings(context=context))
+            taking = ftp_transport(**ftp_settings(inbox=address, context=context))
+            sending = ftp_transport(**ftp_settings(context=context))
             async with started(sending, taking, receiver, address) as made:
                 yield made
 

@@ -11,7 +11,7 @@ import pytest
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.broker import transport
-from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport, Connection
+from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport, Connection
 from oncewire.transport.contract import Delivery, Reply
 from tests.transport.brokers import broker
 from tests.transport.contract_checks import until
@@ -65,9 +65,7 @@ def test_a_broker_without_end_is_left(begin: bytes, each: bytes) -> None:
     async def work() -> None:
         liar = Liar(begin, each)
         async with liar.running() as port:
-            connection = Connection(
-                BrokerSettings(f"nats://127.0.0.1:{port}", "http://127.0.0.1:1")
-            )
+            connection = Connection(BrokerAccount(f"nats://127.0.0.1:{port}", "http://127.0.0.1:1"))
             with contextlib.suppress(TransportProblem):
                 await connection._connect()
             await liar.left.wait()

@@ -133,7 +133,7 @@ async def lying_sftp(
     monkeypatch.setattr("tests.transport.file_servers._Sftp", lambda chan, _root, _mood: kind(chan))
     async with sftp_server(folder, folder) as (port, known):
         inbox = f"sftp://127.0.0.1:{port}/beta"
-        yield kind, sftp_transport(sftp_settings(known, inbox=inbox, reader="me"))
+        yield kind, sftp_transport(**sftp_settings(known, inbox=inbox, reader="me"))
 
 
 @pytest.mark.parametrize("lie", ["endless", "names", "longer", "endless file", "trickle"])
@@ -180,10 +180,10 @@ def test_a_name_that_is_no_text_keeps_no_parcel_from_being_taken(tmp_path: Path)
             if way == "sftp":
                 port, known = await stack.enter_async_context(sftp_server(root, tmp_path))
                 at = f"sftp://127.0.0.1:{port}/beta"
-                transport = sftp_transport(sftp_settings(known, inbox=at))
+                transport = sftp_transport(**sftp_settings(known, inbox=at))
             else:
                 port = stack.enter_context(ftp_server(root))
-                transport = ftp_transport(ftp_settings(inbox=f"ftp://127.0.0.1:{port}/beta"))
+                transport = ftp_transport(**ftp_settings(inbox=f"ftp://127.0.0.1:{port}/beta"))
             taker = await stack.enter_async_context(looking(transport))
             await until(lambda: not (inbox / "good.parcel").exists() and bool(taker.taken))
             await until(lambda: len(list(inbox.iterdir())) == 1)
@@ -318,7 +318,7 @@ def test_a_lying_ftp_server_keeps_no_parcel_from_being_taken(lie: str) -> None:
         server = LyingFtp(lie, files)
         async with server.running() as port:
             address = f"ftp://127.0.0.1:{port}/beta"
-            transport = ftp_transport(ftp_settings(inbox=address, reader="me", patience=2.0))
+            transport = ftp_transport(**ftp_settings(inbox=address, reader="me", patience=2.0))
             async with looking(transport) as taker:
                 if lie in {"bounce", "no port", "elsewhere"}:
                     # It cannot be used, and nobody was connected to but itself.

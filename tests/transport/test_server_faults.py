@@ -73,11 +73,11 @@ async def on_files(
         if way == "sftp":
             port, known = await stack.enter_async_context(sftp_server(root, folder, mood))
             address = f"sftp://127.0.0.1:{port}/beta"
-            taking = sftp_transport(sftp_settings(known, inbox=address))
+            taking = sftp_transport(**sftp_settings(known, inbox=address))
         else:
             port = stack.enter_context(ftp_server(root, mood=mood))
             address = f"ftp://127.0.0.1:{port}/beta"
-            taking = ftp_transport(ftp_settings(inbox=address))
+            taking = ftp_transport(**ftp_settings(inbox=address))
         await taking.start(receiver)
         try:
             yield taking, address, inbox
@@ -127,7 +127,7 @@ def test_who_we_are_is_not_said_to_a_wrong_ftps_server(
             caplog.at_level(logging.DEBUG, "pyftpdlib"),
             ftp_server(tmp_path / "root", identity) as port,
         ):
-            sending = ftp_transport(ftp_settings(context=believing(world)))
+            sending = ftp_transport(**ftp_settings(context=believing(world)))
             await sending.start(Receiver())
             address = f"ftps://127.0.0.1:{port}/beta"
             outcome = await sending.send(cargo(b"<a/>"), address, timeout=10)

@@ -76,14 +76,14 @@ def test_each_parcel_is_taken_by_one_of_them_once(seed: int, tmp_path: Path) -> 
 
             def made(reader: str, every: float) -> FileTransport:
                 return sftp_transport(
-                    sftp_settings(known, inbox=address, reader=reader, every=every)
+                    **sftp_settings(known, inbox=address, reader=reader, every=every)
                 )
 
             other = made("steady", 0.2)
             killed = asyncio.create_task(
                 dies_and_comes_back(mortal, lambda: made("mortal", 0.02), left)
             )
-            sender = sftp_transport(sftp_settings(known))
+            sender = sftp_transport(**sftp_settings(known))
             await sender.start(Receiver())
             for sent, body in enumerate(sorted(bodies)):
                 outcome = await sender.send(cargo(body), address, timeout=20)
@@ -112,7 +112,7 @@ async def looked(receiver: Receiver, folder: Path, times: int = 1) -> None:
     """A reader that looks into the folder so often."""
     async with sftp_server(folder.parent, folder.parent.parent) as (port, known):
         address = f"sftp://127.0.0.1:{port}/beta"
-        transport = sftp_transport(sftp_settings(known, inbox=address, reader="me", every=3600))
+        transport = sftp_transport(**sftp_settings(known, inbox=address, reader="me", every=3600))
         assert transport._reader is not None
         for _ in range(times):
             await transport._reader.look(receiver)

@@ -3,20 +3,17 @@
 from oncewire.errors import EbxmlError
 from oncewire.wire import codec, soap
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.multipart import decoder
-from oncewire.wire.mime.whole import root_part
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import Fault
 from oncewire.wire.security import references
 from oncewire.wire.security.references import SignedReference
+from oncewire.wire.splice import envelope_in
 from oncewire.wire.xml.tree import parse
 
 
 def envelope_of(parcel: Parcel) -> bytes:
     """The decoded root part, without reading the message."""
-    start, end, encoding = root_part(parcel, DEFAULT_LIMITS)
-    undo = decoder(encoding)
-    return undo.feed(parcel.body[start:end]) + undo.finish()
+    return envelope_in(parcel, DEFAULT_LIMITS)
 
 
 def read_fault(envelope: bytes) -> Fault | None:

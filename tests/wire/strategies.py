@@ -44,7 +44,7 @@ from oncewire.message import (
 from oncewire.message.instant import parse_instant
 from oncewire.wire.drafts import blocks as draft_names
 from oncewire.wire.ebms2 import blocks as ebms2_names
-from oncewire.wire.reader import reference_to
+from oncewire.wire.mime.multipart import reference_to
 
 WHITE = " \t\r\n"
 _TOKEN = string.ascii_letters + string.digits + "-._"

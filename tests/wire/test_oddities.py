@@ -23,11 +23,10 @@ from oncewire.message import (
     Severity,
 )
 from oncewire.message.form import Extension, Form
-from oncewire.wire import answers, codec
+from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.inspection import capture, compare, describe
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime import whole
 from oncewire.wire.xml.source import exact_bytes, spans
 from oncewire.wire.xml.tree import parse
 from tests.wire import samples
@@ -275,7 +274,7 @@ def test_wide_encodings_have_positions_too() -> None:
 def test_a_bare_header_is_its_own_root_part() -> None:
     parcel = Parcel("text/xml", b"<a/>")
     assert envelope_of(parcel) == b"<a/>"
-    assert whole.with_envelope(parcel, b"<b/>").body == b"<b/>"
+    assert splice.with_envelope(parcel, b"<b/>").body == b"<b/>"
 
 
 @pytest.mark.parametrize("body", [b"--B--", b"", b"--B\r\nX: y"])

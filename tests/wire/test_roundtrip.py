@@ -24,7 +24,7 @@ from oncewire.message import (
 from oncewire.message.form import Extension, Form
 from oncewire.wire import codec
 from oncewire.wire.codec import Reader
-from oncewire.wire.mime.whole import bundle
+from oncewire.wire.mime.writer import bundle
 from oncewire.wire.reader import PayloadData, PayloadEnded
 from tests.examples import examples
 from tests.wire import samples

@@ -16,11 +16,11 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.wire import codec, splice
-from oncewire.wire.mime.whole import with_envelope
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests, signature_parts
 from oncewire.wire.security.signing import SigningChoice, sign
+from oncewire.wire.splice import with_envelope
 from tests.examples import examples
 from tests.wire import samples
 from tests.wire.roots import envelope_of

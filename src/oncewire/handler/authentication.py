@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.agreements import Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
-from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
+from oncewire.errors import AgreementProblem, EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import Opening, closed_for_others
@@ -38,7 +38,6 @@ from oncewire.message.signals import Acknowledgment, SignedDigest
 from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
-from oncewire.wire.mime.whole import cut
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.security import references, signature, signing, wrapping
 from oncewire.wire.security.algorithms import (
@@ -60,7 +59,9 @@ from oncewire.wire.security.certificates import (
     load_crl,
 )
 from oncewire.wire.security.references import PartDigests, SignedReference, signature_parts
-from oncewire.wire.security.signature import acknowledged_digests, read_verified
+from oncewire.wire.security.signature import acknowledged_digests
+from oncewire.wire.splice import envelope_in
+from oncewire.wire.verified import read_verified
 
 _WITH_SHA1 = AlgorithmPolicy(
     signatures=frozenset(SIGNATURE_URIS),
@@ -86,14 +87,8 @@ def signer_for(context: HandlerContext, security: Security) -> Signer:
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         spool = context.store.spool
         parts = [_digests(spool, payload, choice.digest) for payload in payloads]
-        key, certificate, layouts = (
-            keys.signing_key,
-            keys.certificate,
-            context.caches.signatures.layouts,
-        )
-        signed = signing.sign(envelope, parts, key, certificate, choice, layouts)
-        context.caches.signatures.remember(signed.envelope, signed.references)
-        return signed.envelope
+        templates = context.caches.templates.signatures
+        return templates.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
 
     return sign
 
@@ -238,9 +233,8 @@ def _believed_closed(
 def _signed_message(
     context: HandlerContext, received: Received, verified: signature.Verified, partner: str
 ) -> Message:
-    believed = read_verified(
-        received, verified, context.limits, context.caches.envelopes, partner
-    ).message
+    templates = context.caches.templates.envelopes
+    believed = read_verified(received, verified, context.limits, templates, partner).message
     found = received.message
     alike = believed.kind is found.kind and believed.header == found.header
     if not alike and _header(believed) != _header(found):
@@ -279,7 +273,7 @@ def _verified(
     if partner is None:
         verified = signature.verify_signature(*asked)
     else:
-        verified = context.caches.signatures.verify(partner, *asked)
+        verified = context.caches.templates.signatures.verify(partner, *asked)
     _check_withdrawn(context, verified.certificate)
     return verified
 
@@ -377,7 +371,11 @@ def _trust(security: Security) -> Trust:
 
 def receipt_references(context: HandlerContext, received: Received) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
-    known = context.caches.signatures.references(received.envelope) if received.signed else None
+    known = (
+        context.caches.templates.signatures.references(received.envelope)
+        if received.signed
+        else None
+    )
     return acknowledged_digests(known or _references(received))
 
 
@@ -406,14 +404,11 @@ def references_sent(
     pieces = [part for part in parcel.body if isinstance(part, bytes)]
     if len(pieces) < len(parcel.body):
         return None
-    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), context.limits)
-    if whole is None:
-        return None
+    whole = Parcel(parcel.content_type, b"".join(pieces), parcel.headers)
     try:
-        return context.caches.signatures.references(whole.envelope) or _references_in(
-            whole.envelope
-        )
-    except SecurityFailure:
+        envelope = envelope_in(whole, context.limits)
+        return context.caches.templates.signatures.references(envelope) or _references_in(envelope)
+    except (MimeProblem, SecurityFailure):
         return None
 
 

@@ -7,6 +7,7 @@ agree on it, by the database or by a message between them.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,8 +21,7 @@ from oncewire.handler.world import Timeline
 from oncewire.message.envelope import Message
 from oncewire.message.instant import HOUR, MINUTE, Duration, Instant
 from oncewire.protocol.terms import Terms
-from oncewire.wire.security.signature_template import SignatureTemplateCache
-from oncewire.wire.templates.envelope import EnvelopeTemplates
+from oncewire.wire.templates.signature import Templates
 
 IN_FLIGHT_MAX = 256
 """Transmissions under way at once; the rest wait their turn without a timer running."""
@@ -200,7 +200,8 @@ class Caches:
     kept: dict[str, Agreement] = field(default_factory=dict)
     # MessageIds made ahead of the messages they are for.
     fresh_ids: deque[str] = field(default_factory=deque)
-    # Templates of partners' envelopes.
-    envelopes: EnvelopeTemplates = field(default_factory=EnvelopeTemplates)
-    # Templates of signatures, partners' and our own.
-    signatures: SignatureTemplateCache = field(default_factory=SignatureTemplateCache)
+    # Templates of headers and signatures. ONCEWIRE_TEMPLATES=off turns them off, for tests: they
+    # change how long a message takes and nothing else.
+    templates: Templates = field(
+        default_factory=lambda: Templates(enabled=os.environ.get("ONCEWIRE_TEMPLATES") != "off")
+    )

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
@@ -26,23 +24,23 @@ from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import reader as ebms2
-from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import writer as mime_writer
-from oncewire.wire.mime.whole import BUNDLE_TYPE, bundle, cut, unbundle
-from oncewire.wire.mime.writer import Packaging, Source
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.reader import (
-    Event,
-    HeaderRead,
-    PayloadData,
-    PayloadEnded,
-    PayloadStarted,
-    Reader,
+from oncewire.wire.mime.multipart import (
+    BUNDLE_TYPE,
+    PartHeaders,
+    parameters,
     part_of,
     reference_to,
-    resolve_references,
 )
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.mime.writer import Packaging, Source, bundle
+from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.reader import (
+    HeaderRead,
+    MultipartReader,
+    Reader,
+)
+from oncewire.wire.refusal import ReadFault
 from oncewire.wire.soap import action_of
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 
@@ -75,52 +73,22 @@ def read(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
-    moulds: EnvelopeTemplates | None = None,
+    templates: EnvelopeTemplates | None = None,
 ) -> Received:
     """The message in a parcel, payload bytes included; ReadFault when it is refused.
 
-    `moulds` are what was learned of earlier ones: the same result, sooner.
+    `templates` of earlier headers give the same result, sooner.
     """
-    whole = cut(parcel, limits)
-    if whole is None:
-        return _read_in_pieces(parcel, limits, validation)
-    asked = whole.envelope, whole.charset, limits, validation, whole.payloads
-    known = moulds.read(*asked) if moulds is not None else None
-    reading = known or header.read(*asked)
-    message = reading.message
-    if message.manifest or whole.payloads:
-        content_ids = [payload.content_id for payload in whole.payloads]
-        try:
-            resolve_references(message, content_ids, reading.notes)
-        except EbxmlError as error:
-            raise ReadFault(
-                (error,), PartialHeader.of(message), whole.envelope, tuple(reading.notes)
-            ) from None
-    return Received(
-        message,
-        parcel,
-        whole.envelope,
-        message.dialect,
-        tuple(reading.notes),
-        reading.schema_problems,
-        reading.signed,
-        whole.charset,
-        places=whole.places,
-        moulded=known is not None,
+    reader = Reader(
+        parcel.content_type,
+        parcel.headers,
+        limits,
+        validation=validation,
+        templates=templates,
+        whole=parcel,
     )
-
-
-def _read_in_pieces(parcel: Parcel, limits: Limits, validation: Validation) -> Received:
-    # The way that knows every irregular frame, and what to say of it.
-    reader = Reader(parcel.content_type, parcel.headers, limits, validation=validation)
-    events = reader.feed(parcel.body)
-    last, received = reader.finish()
-    events.extend(last)
-    return replace(
-        received,
-        parcel=parcel,
-        message=replace(received.message, payloads=_with_data(received.message.payloads, events)),
-    )
+    reader.feed(parcel.body)
+    return reader.finish()[1]
 
 
 def read_header(
@@ -151,24 +119,78 @@ def read_all(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
-    moulds: EnvelopeTemplates | None = None,
+    templates: EnvelopeTemplates | None = None,
 ) -> tuple[Received, ...]:
     """Every message of a body: one, or several that came together (SYNC-8, C30)."""
     inners = unbundle(parcel, limits)
-    return tuple(read(inner, limits, validation=validation, moulds=moulds) for inner in inners)
+    return tuple(
+        read(inner, limits, validation=validation, templates=templates) for inner in inners
+    )
 
 
-def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:
-    kept: dict[str, bytes] = {}
-    pieces: list[bytes] = []
-    for event in events:
-        if isinstance(event, PayloadStarted):
-            pieces = []
-        elif isinstance(event, PayloadData):
-            pieces.append(event.data)
-        elif isinstance(event, PayloadEnded):
-            kept[event.payload.content_id] = b"".join(pieces)
-    return tuple(replace(payload, data=kept[payload.content_id]) for payload in payloads)
+# Several messages in one body: multipart/mixed of whole messages (SYNC-8, C30).
+#
+# The sync paper lets an acknowledgement and a response come back together, merged into one header
+# or one after the other. Merged is what we write by default; this is the other form.
+
+# By content: some send a header as text/xml, some as application/xml, some with no type.
+_SNIFF = 4096
+_ENVELOPES = (b":Envelope", b"<Envelope", b"ebXMLHeader")
+
+
+class _Collector:
+    """Keeps each part whole, multiparts included."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[PartHeaders, list[bytes]]] = []
+
+    def part_started(self, headers: PartHeaders) -> bool:
+        self.parts.append((headers, []))
+        # A multipart/related inside is one whole message, and is read as such later.
+        return False
+
+    def part_data(self, data: bytes) -> None:
+        self.parts[-1][1].append(data)
+
+    def part_ended(self, _begin: int | None, _end: int) -> None:
+        return
+
+
+def unbundle(parcel: Parcel, limits: Limits) -> tuple[Parcel, ...]:
+    """The parcels of a concatenation, or the parcel itself when it is one message."""
+    media_type, params = parameters(parcel.content_type)
+    if media_type != BUNDLE_TYPE:
+        return (parcel,)
+    collector = _Collector()
+    try:
+        reader = MultipartReader(params.get("boundary", ""), collector, limits)
+        reader.feed(parcel.body)
+        reader.finish()
+    except EbxmlError as error:
+        raise ReadFault((error,)) from None
+    parts = [(headers, b"".join(pieces)) for headers, pieces in collector.parts]
+    whole = [
+        headers.media_type == "multipart/related" or _is_header(content)
+        for headers, content in parts
+    ]
+    # Two headers at least, or one that is a multipart of its own: anything less is one message.
+    alone = len(whole) == 1 or whole.count(True) < 2
+    if not whole or not all(whole) or (alone and parts[0][0].media_type != "multipart/related"):
+        # One header and its payloads under the wrong subtype: mail gateways do that.
+        return (parcel,)
+    if len(parts) > limits.bundled:
+        many = beyond(
+            f"{len(parts)} messages come as one body", "bundled", limits.bundled, mime=True
+        )
+        raise ReadFault((many,))
+    return tuple(
+        Parcel(headers.content_type, content, headers.others) for headers, content in parts
+    )
+
+
+def _is_header(content: bytes) -> bool:
+    start = content[:_SNIFF]
+    return start.lstrip()[:1] == b"<" and any(mark in start for mark in _ENVELOPES)
 
 
 def write(

@@ -69,6 +69,5 @@ class Received(Struct, frozen=True):
     # Where each payload as it came lies in the parcel's body, in their order; None where it is
     # nowhere in one piece (a part of a container that is itself encoded).
     places: tuple[PartPlace | None, ...] = ()
-    # Whether its header was read by what was learned of earlier ones (`differential`); it says
-    # the same either way.
-    moulded: bool = False
+    # Whether its header was read by a template; it says the same either way.
+    by_template: bool = False

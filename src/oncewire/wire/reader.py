@@ -7,78 +7,367 @@ up the agreement, apply its limits and choose where the payloads go.
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
-from urllib.parse import quote, unquote
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
-from oncewire.message import Message, Payload
+from oncewire.message import Payload
 from oncewire.message.form import Validation
 from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime.multipart import (
     Decoder,
-    Identity,
-    MultipartReader,
     PartHeaders,
-    Work,
     bare_id,
     decoder,
+    header_lines,
+    is_identity,
     parameters,
+    resolve_references,
 )
 from oncewire.wire.parcel import Parcel, PartPlace, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.security.references import digest_names
+from oncewire.wire.templates.envelope import EnvelopeTemplates
 
-# Whether every reference of the Manifest finds its part (ebMS 2.0 §3.2.2).
+# --- a multipart: bytes in, parts out ------------------------------------------------------------
+#
+# A part's content is passed on as soon as it cannot be the beginning of a boundary any more, so a
+# payload of any size goes through.
 
-
-# What RFC 2392 lets stand unescaped in a cid: URL, and the slash some handlers write.
-_SAFE = "@!$&'()*+,;=:/~-._"
-_PLAIN = re.compile(r"[A-Za-z0-9@._-]+\Z")
-
-
-def reference_to(content_id: str) -> str:
-    """The cid: URL of a part."""
-    if _PLAIN.match(content_id):
-        return "cid:" + content_id
-    return "cid:" + quote(content_id, safe=_SAFE)
-
-
-def part_of(href_id: str, content_ids: list[str] | tuple[str, ...]) -> str | None:
-    """The Content-ID that a cid: URL (without its scheme) names, escaped or not."""
-    # As written first: a Content-ID may itself hold a percent sign.
-    if href_id in content_ids:
-        return href_id
-    plain = unquote(href_id)
-    return plain if plain in content_ids else None
+BOUNDARY_MAX = 256
+"""RFC 2046 allows 70 characters; a few senders write more, nobody writes hundreds."""
+# Spaces after a boundary, which gateways add (RFC 2046 §5.1.1); bounded, so that a line without end
+# keeps nobody waiting.
+_PADDING_MAX = 256
+_PIECE = 65_536
+_RETURN = 13
 
 
-def resolve_references(message: Message, content_ids: list[str], notes: list[str]) -> None:
-    """Refuse a cid: that names no part; note parts and references that go elsewhere."""
-    named = set()
-    for reference in message.manifest:
-        wanted = reference.content_id
-        if wanted is None:
-            # §3.2.2 leaves other schemes open; the application may resolve them (NHS uses mid:).
-            notes.append(f"the reference {reference.href[:128]!r} lies outside this message")
-            continue
-        found = part_of(wanted, content_ids)
-        if found is None:
+class PartSink(Protocol):
+    """Who takes the parts."""
+
+    def part_started(self, headers: PartHeaders) -> bool:
+        """A part begins; True asks that a multipart inside it be taken apart too."""
+
+    def part_data(self, data: bytes) -> None:
+        """Decoded content of the part that began last."""
+
+    def part_ended(self, begin: int | None, end: int) -> None:
+        """That part is complete, and its content lay from `begin` to `end` of the body, as it
+        travelled; None: it lay nowhere in one piece."""
+
+
+class Work:
+    """What reading has cost so far; tests hold it against bounds."""
+
+    __slots__ = ("buffered", "foreign", "parts", "tags")
+
+    def __init__(self) -> None:
+        # Something was skipped that does not belong into its transfer encoding.
+        self.foreign = False
+        self.buffered = 0
+        self.parts = 0
+        # Tags of the header: its tree has at most as many nodes of each kind.
+        self.tags = 0
+
+    def hold(self, size: int) -> None:
+        """Bytes kept waiting right now; the most ever kept is remembered."""
+        self.buffered = max(self.buffered, size)
+
+
+class Boundary(NamedTuple):
+    """A boundary line: where its line end before it and its own line end stand."""
+
+    at: int
+    line_end: int
+    closing: bool
+    # Whether its line ends in a bare line feed. Then so does the frame, and a carriage return
+    # before the next boundary is the content's.
+    bare: bool = False
+    # Whether it is one depends on bytes that have not come yet.
+    undecided: bool = False
+
+
+def delimiter_of(boundary: str) -> bytes:
+    """What a boundary line begins with, the line end before it included."""
+    if not boundary or len(boundary) > BOUNDARY_MAX or not boundary.isprintable():
+        raise MimeProblem(
+            "the multipart has no usable boundary",
+            location="boundary",
+            remedy="name the boundary in the Content-Type",
+        )
+    # By the line feed alone: the carriage return before it is looked at afterwards, for some
+    # senders write none.
+    return b"\n--" + boundary.encode("latin-1", "replace")
+
+
+def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -> Boundary | None:
+    """The next boundary line; text that merely begins like one is content."""
+    while True:
+        at = buffer.find(delimiter, start)
+        if at < 0:
+            return None
+        after = at + len(delimiter)
+        # The whole line must be the boundary: a longer boundary may begin with this one, as a
+        # nested one often does.
+        line_end = buffer.find(b"\n", after, after + _PADDING_MAX)
+        if line_end < 0 and len(buffer) < after + _PADDING_MAX:
+            if not final:
+                return Boundary(at, at, closing=False, undecided=True)
+            line_end = len(buffer)
+        if line_end >= 0:
+            rest = buffer[after:line_end].strip(b" \t\r")
+            if rest in (b"", b"--"):
+                bare = buffer[line_end - 1 : line_end] != b"\r"
+                return Boundary(at, line_end, rest == b"--", bare)
+        start = after
+
+
+# What stands before the first boundary and after the last is to be ignored (RFC 2046 §5.1.1).
+class _State(Enum):
+    PREAMBLE = 1
+    HEADERS = 2
+    BODY = 3
+    EPILOGUE = 4
+
+
+class MultipartReader:
+    """One multipart, read as it arrives; nested ones are readers of their own, fed with a part's
+    content."""
+
+    def __init__(
+        self,
+        boundary: str,
+        sink: PartSink,
+        limits: Limits,
+        *,
+        depth: int = 1,
+        work: Work | None = None,
+        begin: int | None = 0,
+    ) -> None:
+        if depth > limits.nesting:
+            raise beyond("multiparts are nested too deep", "nesting", limits.nesting, mime=True)
+        self._delimiter = delimiter_of(boundary)
+        self._sink = sink
+        self._limits = limits
+        self._depth = depth
+        self.work = work if work is not None else Work()
+        # A boundary may stand at the very beginning: pretend a line end came before it.
+        self._buffer = b"\n"
+        self._skip = 1
+        # Where in the body the buffer begins; not known where it holds what was decoded.
+        self._at = (begin or 0) - 1
+        self._placed = begin is not None
+        self._part_begin = 0
+        self._state = _State.PREAMBLE
+        self._lines: list[bytes] = []
+        self._line_bytes = 0
+        # None where the content travels as it is.
+        self._decoder: Decoder | None = None
+        self._nested: MultipartReader | None = None
+        self._preamble = 0
+        self._bare = False
+        self.unclosed = False
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece of the body."""
+        # Each step copies what is left of its piece, so a piece is kept small.
+        for start in range(0, len(data), _PIECE):
+            # Nothing after the closing boundary is read or kept, however long.
+            if self._state is _State.EPILOGUE:
+                return
+            self._buffer += data[start : start + _PIECE]
+            self._advance(final=False)
+            self.work.hold(len(self._buffer))
+
+    def finish(self) -> None:
+        """The body is over; a missing closing boundary is forgiven and flagged."""
+        self._advance(final=True)
+        # With no boundary at all there is no part, and no header to answer.
+        if self._state is _State.PREAMBLE:
             raise MimeProblem(
-                f"the Manifest names {reference.href[:128]!r}, but no part has that Content-ID",
-                location=reference.href,
-                remedy="send the part, or leave the reference out",
+                "no boundary was found: this is not the multipart it says it is",
+                location="boundary",
+                remedy="separate the parts by the boundary of the Content-Type",
             )
-        named.add(found)
-    notes.extend(
-        f"the part {content_id[:64]!r} is not named in the Manifest"
-        for content_id in content_ids
-        if content_id not in named
-    )
+        if self._state is _State.HEADERS:
+            # Cut off: half a part's headers may lack the very one that matters.
+            if self._lines or self._buffer.strip():
+                raise MimeProblem(
+                    "the message ends within the headers of a part",
+                    location="MIME",
+                    remedy="send the message again, whole",
+                )
+            self.unclosed = True
+        elif self._state is _State.BODY:
+            self._emit(self._buffer[self._skip :])
+            self._end_part(len(self._buffer))
+            self.unclosed = True
+        self._buffer = b""
+        self._state = _State.EPILOGUE
+
+    def _advance(self, *, final: bool) -> None:
+        """Read on, up to what could be the beginning of a boundary or of a header line."""
+        while self._state is not _State.EPILOGUE:
+            if self._state is _State.HEADERS:
+                if not self._read_headers(final=final):
+                    return
+                continue
+            # Content and preamble: everything up to the next boundary line.
+            buffer = self._buffer
+            found = find_boundary(buffer, self._delimiter, 0, final=final)
+            if found is None:
+                if not final:
+                    # A boundary cut in two begins with a line feed near the end of the piece.
+                    newline = buffer.rfind(b"\n", max(0, len(buffer) - len(self._delimiter) - 1))
+                    self._pass(newline if newline >= 0 else len(buffer))
+                return
+            if found.undecided:
+                self._pass(found.at)
+                return
+            if self._state is _State.BODY:
+                end = found.at
+                # The line end before a boundary belongs to the boundary (RFC 2046 §5.1.1); one byte
+                # too many and every digest of the part is wrong.
+                if not self._bare and end > self._skip and buffer[end - 1] == _RETURN:
+                    end -= 1
+                self._emit(buffer[self._skip : end])
+                self._end_part(max(end, self._skip))
+            self._bare = found.bare
+            self._drop(found.line_end + 1)
+            self._skip = 0
+            self._lines = []
+            self._line_bytes = 0
+            self._state = _State.EPILOGUE if found.closing else _State.HEADERS
+        self._buffer = b""
+
+    def _pass(self, cut: int) -> None:
+        """Pass on what cannot belong to a boundary any more: all before `cut`, but for a carriage
+        return there."""
+        if cut and self._buffer[cut - 1] == _RETURN:
+            cut -= 1
+        piece = self._buffer[self._skip : cut]
+        if self._state is _State.BODY:
+            self._emit(piece)
+        else:
+            self._preamble += len(piece)
+            if self._preamble > self._limits.preamble_bytes:
+                raise beyond(
+                    "much stands before the first boundary",
+                    "preamble_bytes",
+                    self._limits.preamble_bytes,
+                    mime=True,
+                )
+        self._skip = max(0, self._skip - cut)
+        self._drop(cut)
+
+    def _drop(self, size: int) -> None:
+        """The first bytes of the buffer are done with."""
+        self._buffer = self._buffer[size:]
+        self._at += size
+
+    def _read_headers(self, *, final: bool) -> bool:
+        """Read the headers of a part at once, or their next line; whether there was one."""
+        buffer = self._buffer
+        if not self._lines:
+            # Nearly every part has the same two headers.
+            blank = buffer.find(b"\r\n\r\n", 0, self._limits.part_header_bytes)
+            usual = PartHeaders.usual(buffer[:blank]) if blank >= 0 else None
+            if usual is not None:
+                self._start_part(usual, blank + 3)
+                return True
+        newline = buffer.find(b"\n")
+        if newline < 0:
+            if self._line_bytes + len(buffer) > self._limits.part_header_bytes:
+                raise self._headers_beyond()
+            if not final or not buffer:
+                return False
+            newline = len(buffer)
+        line = buffer[:newline].rstrip(b"\r")
+        # A boundary among the headers: what follows would be taken for content of the wrong part.
+        if line.startswith(self._delimiter[1:]):
+            raise MimeProblem(
+                "a part has no blank line between its headers and its content",
+                location="MIME",
+                remedy="end the headers of each part with a blank line",
+            )
+        if not line:
+            self._start_part(PartHeaders.of(header_lines(self._lines)), newline)
+            return True
+        self._drop(newline + 1)
+        self._lines.append(line)
+        self._line_bytes += len(line)
+        if len(self._lines) > self._limits.part_header_lines:
+            raise beyond(
+                "a part has too many header lines",
+                "part_header_lines",
+                self._limits.part_header_lines,
+                mime=True,
+            )
+        if self._line_bytes > self._limits.part_header_bytes:
+            raise self._headers_beyond()
+        return True
+
+    def _headers_beyond(self) -> MimeProblem:
+        error = beyond(
+            "the headers of a part are too long",
+            "part_header_bytes",
+            self._limits.part_header_bytes,
+            mime=True,
+        )
+        return MimeProblem(error.problem, location=error.location, remedy=error.remedy)
+
+    def _start_part(self, headers: PartHeaders, blank: int) -> None:
+        """Begin the content of a part, whose headers end with the line end at `blank`."""
+        # That line end serves as the one before an immediate boundary.
+        self._buffer = b"\n" + self._buffer[blank + 1 :]
+        self._at += blank
+        self._skip = 1
+        self.work.parts += 1
+        if self.work.parts > self._limits.parts:
+            raise beyond("the message has too many parts", "parts", self._limits.parts, mime=True)
+        # A multipart with an encoding of its own is against RFC 2045 §6.4, but decoding it first
+        # costs nothing.
+        plain = is_identity(headers.transfer_encoding)
+        self._decoder = None if plain else decoder(headers.transfer_encoding)
+        self._state = _State.BODY
+        self._part_begin = self._at + self._skip
+        descend = self._sink.part_started(headers)
+        if descend and headers.media_type.startswith("multipart/"):
+            self._nested = MultipartReader(
+                headers.params.get("boundary", ""),
+                self._sink,
+                self._limits,
+                depth=self._depth + 1,
+                work=self.work,
+                begin=self._part_begin if self._placed and plain else None,
+            )
+
+    def _emit(self, piece: bytes) -> None:
+        data = piece if self._decoder is None else self._decoder.feed(piece)
+        if self._nested is not None:
+            self._nested.feed(data)
+        elif data:
+            self._sink.part_data(data)
+
+    def _end_part(self, end: int) -> None:
+        if self._decoder is not None:
+            undo, self._decoder = self._decoder, None
+            self._emit(undo.finish())
+            self.work.foreign = self.work.foreign or undo.foreign
+        if self._nested is not None:
+            self._nested.finish()
+            self.unclosed = self.unclosed or self._nested.unclosed
+            self._nested = None
+        else:
+            self._sink.part_ended(self._part_begin if self._placed else None, self._at + end)
+
+
+# --- a message ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +418,13 @@ class _Ended(NamedTuple):
 class _Part:
     """A payload on its way."""
 
-    __slots__ = ("content_id", "digest", "headers", "others", "size")
+    __slots__ = ("content_id", "data", "digest", "headers", "others", "size")
 
     def __init__(self, content_id: str, headers: PartHeaders, others: tuple[str, ...]) -> None:
         self.content_id = content_id
         self.headers = headers
         self.size = 0
+        self.data: list[bytes] = []
         self.digest = hashlib.sha256()
         # Signatures of the past name SHA-1; it is computed only for those.
         self.others = {name: hashlib.new(name, usedforsecurity=False) for name in others}
@@ -150,8 +440,13 @@ class Reader:
         limits: Limits = DEFAULT_LIMITS,
         *,
         validation: Validation = Validation.REPORT,
+        templates: EnvelopeTemplates | None = None,
+        whole: Parcel | None = None,
     ) -> None:
-        self._parcel = Parcel(content_type, b"", headers)
+        # Where the whole body is at hand, the payloads keep their data.
+        self._whole = whole is not None
+        self._parcel = whole or Parcel(content_type, b"", headers)
+        self._templates = templates
         self._limits = limits
         self._validation = validation
         self._events: list[Event] = []
@@ -171,53 +466,57 @@ class Reader:
         self._held: list[PartHeaders | bytes | _Ended] = []
         self._held_bytes = 0
         self._multipart: MultipartReader | None = None
-        self._decoder: Decoder = Identity()
+        # Of a header that is no part of a multipart; None where it travels as it is.
+        self._decoder: Decoder | None = None
         self.work = Work()
-        with _Refusing(self):
-            self._open(content_type)
-
-    def _open(self, content_type: str) -> None:
         media_type, params = parameters(content_type)
         # With or without brackets: NHS Spine leaves them out (docs/decisions.md#real-partners).
         self._start = bare_id(params.get("start"))
-        if media_type.startswith("multipart/"):
-            self._multipart = MultipartReader(
-                params.get("boundary", ""), self, self._limits, work=self.work
-            )
-            return
+        try:
+            if media_type.startswith("multipart/"):
+                boundary = params.get("boundary", "")
+                self._multipart = MultipartReader(boundary, self, limits, work=self.work)
+                return
+            encoding = (self._parcel.header("content-transfer-encoding") or "").strip().lower()
+            self._decoder = None if is_identity(encoding) else decoder(encoding)
+        except MimeProblem as error:
+            raise self.refuse(error) from None
         # §2.1.3.2; the XML declaration wins over it where they differ.
         self._charset = params.get("charset")
-        encoding = (self._parcel.header("content-transfer-encoding") or "").strip().lower()
-        self._decoder = decoder(encoding)
         self._in_root = True
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Take the next bytes; the events they complete."""
-        with _Refusing(self):
+        try:
             # A body that is no multipart is a header alone, as acknowledgements are (§2.1.2).
             if self._multipart is not None:
                 self._multipart.feed(chunk)
             else:
                 if not self._root and chunk[:1] == b"<":
                     # A header over HTTP may still say base64; the bytes show it is not.
-                    self._decoder = Identity()
-                self.part_data(self._decoder.feed(chunk))
+                    self._decoder = None
+                self.part_data(chunk if self._decoder is None else self._decoder.feed(chunk))
+        except (EbxmlError, SoapFault) as error:
+            raise self.refuse(error) from None
         events, self._events = self._events, []
         return events
 
     def finish(self) -> tuple[list[Event], Received]:
         """The body is over: the last events, and the whole message.
 
-        Its payloads have no `data`; they passed by as events.
+        Its payloads have no `data`, unless the whole body was at hand; they passed by as events.
         """
-        with _Refusing(self):
+        try:
             if self._multipart is not None:
                 self._multipart.finish()
             else:
-                self.part_data(self._decoder.finish())
-                self.work.foreign = self._decoder.foreign
+                if self._decoder is not None:
+                    self.part_data(self._decoder.finish())
+                    self.work.foreign = self._decoder.foreign
                 self.part_ended(None, 0)
             received = self._complete()
+        except (EbxmlError, SoapFault) as error:
+            raise self.refuse(error) from None
         events, self._events = self._events, []
         return events, received
 
@@ -305,7 +604,9 @@ class Reader:
         )
 
     def _read_header(self, envelope: bytes) -> None:
-        reading = header.read(envelope, self._charset, self._limits, self._validation)
+        asked = envelope, self._charset, self._limits, self._validation
+        known = self._templates.read(*asked) if self._templates is not None else None
+        reading = known or header.read(*asked)
         self.work.tags = envelope.count(b"<")
         self._notes.extend(reading.notes)
         self._received = Received(
@@ -318,9 +619,10 @@ class Reader:
             signed=reading.signed,
             charset=self._charset,
             complete=False,
+            by_template=known is not None,
         )
         # Asked for now, because the parts pass by only once.
-        if reading.signed:
+        if reading.signed and not self._whole:
             self._extra_names = digest_names(envelope)
         self._events.append(HeaderRead(self._received))
 
@@ -342,9 +644,10 @@ class Reader:
             )
         self._content_ids.append(content_id)
         self._part = _Part(content_id, headers, self._extra_names)
-        self._events.append(
-            PayloadStarted(content_id, headers.content_type, headers.content_encoding)
-        )
+        if not self._whole:
+            self._events.append(
+                PayloadStarted(content_id, headers.content_type, headers.content_encoding)
+            )
 
     def _payload_data(self, data: bytes) -> None:
         part = self._part
@@ -358,7 +661,10 @@ class Reader:
         part.digest.update(data)
         for other in part.others.values():
             other.update(data)
-        self._events.append(PayloadData(data))
+        if self._whole:
+            part.data.append(data)
+        else:
+            self._events.append(PayloadData(data))
 
     def _end_payload(self, ended: _Ended) -> None:
         part, self._part = self._part, None
@@ -370,6 +676,7 @@ class Reader:
                 media_type=part.headers.content_type,
                 size=part.size,
                 digest=part.digest.hexdigest(),
+                data=b"".join(part.data) if self._whole else None,
                 content_encoding=part.headers.content_encoding,
                 mime_headers=part.headers.others,
             )
@@ -402,10 +709,13 @@ class Reader:
             self._notes.append("the closing boundary is missing")
         if self.work.foreign:
             self._notes.append("characters that do not belong into base64 were skipped")
-        resolve_references(received.message, self._content_ids, self._notes)
+        message = received.message
+        if message.manifest or self._content_ids:
+            resolve_references(message, self._content_ids, self._notes)
+            message = structs.replace(message, payloads=tuple(self._payloads))
         return structs.replace(
             received,
-            message=structs.replace(received.message, payloads=tuple(self._payloads)),
+            message=message,
             notes=tuple(self._notes),
             complete=True,
             closed=closed,
@@ -424,22 +734,6 @@ class Reader:
             self._received.envelope,
             tuple(self._notes),
         )
-
-
-class _Refusing:
-    """Turns an ebXML error into a ReadFault that carries the facts read before it."""
-
-    __slots__ = ("_reader",)
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, EbxmlError | SoapFault):
-            raise self._reader.refuse(error) from None
 
 
 __all__ = ["Event", "HeaderRead", "PayloadData", "PayloadEnded", "PayloadStarted", "Reader"]

@@ -11,17 +11,28 @@ from __future__ import annotations
 import pyexpat
 from dataclasses import dataclass
 
-from oncewire.errors import OtherXml
+from oncewire.errors import MimeProblem, OtherXml
 from oncewire.message import AckRequest, AckRequested, Actor, Dialect, RoutingHeader, SequenceNumber
 from oncewire.message.form import Extension, Form
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import writer as ebms2_writer
-from oncewire.wire.limits import encoding_of
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits, encoding_of
+from oncewire.wire.mime.multipart import (
+    PartHeaders,
+    bare_id,
+    base64_lines,
+    decoded,
+    is_identity,
+    parameters,
+)
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.reader import MultipartReader
 from oncewire.wire.xml.source import end_of_element, piece_encoding, walk
 
 # Cannot stand in a local name, so a name splits at the last one for certain.
 _SEPARATOR = "}"
+_PIECE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +241,92 @@ def _routing_edit(where: Layout, hop: RoutingHeader) -> Edit:
     form = Form(extensions=frozenset({Extension.ROUTING}))
     (written,) = ebms2_writer.hop_blocks((hop,), form)
     return appended(where, _soap_header(where), written)
+
+
+# --- another header in the bytes of a body, with the rest left alone ------------------------------
+
+
+class _Root:
+    """Notes where the root part lies: the part that `start` names, else the first (RFC 2387
+    §3.2)."""
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+        self._encoding: str | None = None
+        self.found: tuple[int, int, str] | None = None
+
+    def part_started(self, headers: PartHeaders) -> bool:
+        """Whether a part is the root; none of them is taken apart."""
+        is_root = not self._start or headers.content_id == self._start
+        self._encoding = headers.transfer_encoding if is_root else None
+        return False
+
+    def part_data(self, data: bytes) -> None:
+        """Its content is not needed."""
+
+    def part_ended(self, begin: int | None, end: int) -> None:
+        """Note the place of the first that is."""
+        if self.found is None and self._encoding is not None and begin is not None:
+            self.found = begin, end, self._encoding
+
+
+def root_part(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int, str]:
+    """Where the root part's content lies in the body, and its transfer encoding."""
+    media_type, params = parameters(parcel.content_type)
+    body = parcel.body
+    if not media_type.startswith("multipart/"):
+        # A bare header with an encoding it does not have, as the reader forgives it.
+        encoding = (parcel.header("content-transfer-encoding") or "").strip().lower()
+        return 0, len(body), "" if body[:1] == b"<" else encoding
+    root = _Root(bare_id(params.get("start")))
+    reader = MultipartReader(params.get("boundary", ""), root, limits)
+    at = 0
+    while root.found is None and at < len(body):
+        reader.feed(body[at : at + _PIECE])
+        at += _PIECE
+    if root.found is None:
+        reader.finish()
+    if root.found is None:
+        raise MimeProblem(
+            "the root part was not found",
+            location="start",
+            remedy="only a message that was read fits",
+        )
+    return root.found
+
+
+def envelope_in(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The decoded root part of a body."""
+    start, end, encoding = root_part(parcel, limits)
+    return decoded(encoding, parcel.body[start:end], lenient=True)
+
+
+def with_envelope(parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Parcel:
+    """The parcel with that header in place of its own; every other byte is equal."""
+    front, end = front_with(parcel, envelope, limits)
+    return Parcel(parcel.content_type, front + parcel.body[end:], parcel.headers)
+
+
+def front_with(
+    parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMITS
+) -> tuple[bytes, int]:
+    """What stands before the end of the root part with that header in it, and where in the body
+    that end lies; so much of a long body must be there, and a little more."""
+    start, end, encoding = root_part(parcel, limits)
+    written = envelope
+    if not is_identity(encoding):
+        # quoted-printable gives way to base64 only in name of the same part's header, which
+        # stays; so what was base64 is base64 again, and quoted-printable is escaped whole.
+        written = base64_lines(envelope) if encoding == "base64" else _quoted(envelope)
+    return parcel.body[:start] + written, end
+
+
+def _quoted(data: bytes) -> bytes:
+    """Every byte but plain letters and digits escaped: line ends survive as they are."""
+    # Lines of at most 76 characters with soft line ends between them (RFC 2045 §6.7): 24 bytes make
+    # 72.
+    lines = []
+    for start in range(0, len(data), 24):
+        piece = data[start : start + 24]
+        lines.append("".join(f"={byte:02X}" for byte in piece).encode())
+    return b"=\r\n".join(lines)

@@ -36,8 +36,8 @@ def agreement(own: str, addresses: dict[str, str]) -> str:
 
 def over_files(inbox: str, reader: str, known: Path) -> FileTransport:
     if inbox.startswith("sftp:"):
-        return sftp_transport(sftp_settings(known, inbox=inbox, reader=reader))
-    return ftp_transport(ftp_settings(inbox=inbox, reader=reader))
+        return sftp_transport(**sftp_settings(known, inbox=inbox, reader=reader))
+    return ftp_transport(**ftp_settings(inbox=inbox, reader=reader))
 
 
 class Counted:

@@ -47,12 +47,12 @@ async def test_a_large_reply_is_read_beside_the_loop(
     readers: list[str] = []
 
     def read_all(
-        parcel: Parcel, limits: Limits, *, moulds: EnvelopeTemplates
+        parcel: Parcel, limits: Limits, *, templates: EnvelopeTemplates
     ) -> tuple[Received, ...]:
         readers.append(threading.current_thread().name)
         if not in_time and size > READ_AT_ONCE:
             gate.wait(10)
-        return codec.read_all(parcel, limits, moulds=moulds)
+        return codec.read_all(parcel, limits, templates=templates)
 
     gate = threading.Event()
     monkeypatch.setattr(module, "read_all", read_all)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.sending import answer
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.wire import codec
@@ -17,27 +16,18 @@ REPLY = '[sync]\nmode = "mshSignalsOnly"\n'
 @pytest.mark.requirement("ACK-5")
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
 @pytest.mark.parametrize("extra", ["", REPLY], ids=["own connection", "reply"])
-def test_each_names_its_own_message_and_moment(
-    profile: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = []
-    for stencils in (True, False):
-        if not stencils:
-            monkeypatch.setattr(answer, "stencil_of", lambda *_: None)
-        pair = Pair(profile, extra if profile != "rm-0.78" else "")
-        world = pair.beta.context.world
-        assert isinstance(world, TestWorld)
-        for number in range(1, 4):
-            world.time += 1_234_567
-            pair.send(number)
-        orders = {f"order-{number}@alpha" for number in range(1, 4)}
-        assert {settled.message_id for settled in pair.settled} == orders
-        assert set(pair.take()) == orders
-        assert pair.verify().clean
-        made.append(pair.answers)
-    # With and without what was learned they are the same, byte for byte.
-    assert made[0] == made[1]
-    assert len(set(made[0])) == 3
+def test_each_names_its_own_message_and_moment(profile: str, extra: str) -> None:
+    pair = Pair(profile, extra if profile != "rm-0.78" else "")
+    world = pair.beta.context.world
+    assert isinstance(world, TestWorld)
+    for number in range(1, 4):
+        world.time += 1_234_567
+        pair.send(number)
+    orders = {f"order-{number}@alpha" for number in range(1, 4)}
+    assert {settled.message_id for settled in pair.settled} == orders
+    assert set(pair.take()) == orders
+    assert pair.verify().clean
+    assert len(set(pair.answers)) == 3
 
 
 @pytest.mark.requirement("ACK-5")

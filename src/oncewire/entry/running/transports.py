@@ -270,20 +270,17 @@ def sftp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     said = settings.sftp
     if not said.user:
         return None
-    from oncewire.transport.files.sftp import SftpSettings
     from oncewire.transport.files.sftp import sftp_transport as made_of
 
     return made_of(
-        SftpSettings(
-            said.user,
-            settings.path(said.known_hosts),
-            None if said.key is None else settings.path(said.key),
-            said.password,
-            AddressRule.of(settings.http.allow),
-            said.inbox if listen else "",
-            reader_name(settings),
-            said.every / SECOND,
-        )
+        said.user,
+        settings.path(said.known_hosts),
+        key=None if said.key is None else settings.path(said.key),
+        password=said.password,
+        addresses=AddressRule.of(settings.http.allow),
+        inbox=said.inbox if listen else "",
+        reader=reader_name(settings),
+        every=said.every / SECOND,
     )
 
 
@@ -292,19 +289,16 @@ def ftp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     said = settings.ftp
     if not said.user:
         return None
-    from oncewire.transport.files.ftp import FtpSettings
     from oncewire.transport.files.ftp import ftp_transport as made_of
 
     return made_of(
-        FtpSettings(
-            said.user,
-            said.password,
-            _believing(settings, said.authorities),
-            AddressRule.of(settings.http.allow),
-            said.inbox if listen else "",
-            reader_name(settings),
-            said.every / SECOND,
-        )
+        said.user,
+        said.password,
+        context=_believing(settings, said.authorities),
+        addresses=AddressRule.of(settings.http.allow),
+        inbox=said.inbox if listen else "",
+        reader=reader_name(settings),
+        every=said.every / SECOND,
     )
 
 
@@ -313,10 +307,10 @@ def broker_transport(settings: Settings, *, listen: bool) -> Transport | None:
     said = settings.broker
     if not said.url:
         return None
-    from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport
+    from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport
 
     return BrokerTransport(
-        BrokerSettings(
+        BrokerAccount(
             said.url,
             said.monitor,
             said.subject if listen else "",

@@ -53,7 +53,7 @@ from oncewire.wire import codec
 from oncewire.wire.mime.multipart import decoded, decoder, is_identity
 from oncewire.wire.parcel import PartPlace, Received
 from oncewire.wire.security import signature
-from oncewire.wire.security.signature import read_verified
+from oncewire.wire.verified import read_verified
 
 _FORMAT = 1
 _DIGEST = hashlib.sha256().digest_size

@@ -67,7 +67,7 @@ from oncewire.protocol.synchronous import (
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
-from oncewire.wire.mime.whole import bundle
+from oncewire.wire.mime.writer import bundle
 from oncewire.wire.parcel import Parcel, Received
 
 # Previous: what a hub says to the handler that a message came from.

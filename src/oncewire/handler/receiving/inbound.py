@@ -334,7 +334,9 @@ def _read(context: HandlerContext, parcel: Parcel) -> Reading:
     if not is_intact(parcel):
         return Reading(None, intact=False)
     try:
-        return Reading(codec.read(parcel, context.limits, moulds=context.caches.envelopes))
+        return Reading(
+            codec.read(parcel, context.limits, templates=context.caches.templates.envelopes)
+        )
     except ReadFault as fault:
         fault.__traceback__ = None
         return Reading(fault)
@@ -464,14 +466,14 @@ Reply: TypeAlias = Parcel | Heard
 """What came back; a long one is read already."""
 
 
-def heard(reply: Reply, limits: Limits, moulds: EnvelopeTemplates) -> Heard:
+def heard(reply: Reply, limits: Limits, templates: EnvelopeTemplates) -> Heard:
     """A reply and what it says: a message, or several in one body (SYNC-8)."""
     if isinstance(reply, Heard):
         return reply
     try:
         if not is_intact(reply):
             raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-        return Heard(reply, read_all(reply, limits, moulds=moulds))
+        return Heard(reply, read_all(reply, limits, templates=templates))
     except ReadFault as fault:
         # The frames it passed hold what came; nobody needs them.
         fault.__traceback__ = fault.__context__ = None
@@ -485,10 +487,10 @@ async def hear(context: HandlerContext, outcome: AttemptOutcome) -> Heard | None
         return None
     parcel = Parcel(reply.content_type, reply.body, reply.headers)
     if len(parcel.body) <= READ_AT_ONCE:
-        return heard(parcel, context.limits, context.caches.envelopes)
+        return heard(parcel, context.limits, context.caches.templates.envelopes)
     try:
         reading = context.state.reading_room.do(
-            lambda: heard(parcel, context.limits, context.caches.envelopes)
+            lambda: heard(parcel, context.limits, context.caches.templates.envelopes)
         )
         return (await reading)[0]
     except TooLong as problem:

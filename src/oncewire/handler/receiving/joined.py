@@ -50,9 +50,8 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.wire.limits import Limits
-from oncewire.wire.mime.multipart import is_identity
+from oncewire.wire.mime.multipart import is_identity, part_of, reference_to
 from oncewire.wire.parcel import PartPlace
-from oncewire.wire.reader import part_of, reference_to
 
 # Pieces: the parts of a document as they are stored, and which of its payloads each is of.
 #

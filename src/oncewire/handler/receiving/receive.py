@@ -101,7 +101,9 @@ def receive(
         if reading is not None:
             received = reading.message()
         else:
-            received = codec.read(parcel, context.limits, moulds=context.caches.envelopes)
+            received = codec.read(
+                parcel, context.limits, templates=context.caches.templates.envelopes
+            )
     except ReadFault as lenient:
         # What was refused while it came is not there any more to be read again.
         whole = bool(parcel.body)
@@ -143,7 +145,9 @@ def receive_message(
             taken = _take_for_others(context, tx, received, kept, resolution, source, asked)
             return _of_partner(context, tx, received.message, before, taken)
         # Believed, so it may teach how the next ones of its sender are read.
-        context.caches.envelopes.learn(received, peer_label(resolution.agreement), context.limits)
+        context.caches.templates.envelopes.learn(
+            received, peer_label(resolution.agreement), context.limits
+        )
     except (EbxmlError, SoapFault) as error:
         if original is not None:
             # Whoever says he repeats what we have and cannot prove it is told nothing: an
@@ -349,7 +353,7 @@ def receive_reply(
     that is no message says that the attempt failed.
     """
     try:
-        together = heard(reply, context.limits, context.caches.envelopes).messages()
+        together = heard(reply, context.limits, context.caches.templates.envelopes).messages()
     except ReadFault as fault:
         reason = f"the reply is no message: {fault.problem}"
         if fault.fault is not None:
@@ -369,7 +373,7 @@ def receive_reply(
 def receive_aside(context: HandlerContext, tx: Transaction, reply: Reply, address: str) -> None:
     """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
     try:
-        for received in heard(reply, context.limits, context.caches.envelopes).messages():
+        for received in heard(reply, context.limits, context.caches.templates.envelopes).messages():
             receive_message(context, tx, received, replied(address))
     except ReadFault as fault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
@@ -384,7 +388,7 @@ def receive_onward(
     of its request waits."""
     fault = None
     if reply is not None:
-        said = heard(reply, context.limits, context.caches.envelopes)
+        said = heard(reply, context.limits, context.caches.templates.envelopes)
         try:
             for received in said.messages():
                 receive_message(context, tx, received, replied(post.address))

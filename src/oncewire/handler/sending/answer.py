@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.agreements import CPA_ID
-from oncewire.agreement.rules import Remembered, replies_unasked
+from oncewire.agreement.rules import replies_unasked
 from oncewire.errors import (
     EbxmlError,
     InvalidValue,
@@ -23,14 +23,14 @@ from oncewire.handler.authentication import is_authentic, receipt_references
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
-from oncewire.handler.sending.seal import seal, sealed, stored_parcel, whole_parcel, written
+from oncewire.handler.sending.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.handler.state import is_told
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
-from oncewire.message.instant import Duration, Instant
-from oncewire.message.signals import Actor, Error, ErrorList, SignedDigest
+from oncewire.message.instant import Duration
+from oncewire.message.signals import Actor, Error, ErrorList
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Refused, WarningSent
 from oncewire.protocol.receiver import AckOwed
@@ -39,9 +39,8 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
-from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.templates.acknowledgment import AckFields, AckTemplate, stencil_of
 
 # Ignored: what was said about a message, and changed nothing, leaves a trace.
 #
@@ -173,10 +172,7 @@ def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
 
 def envelope_for(context: HandlerContext, route: Route) -> Envelope:
     """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
-    return _envelope(route, context.new_message_id(), context.now())
-
-
-def _envelope(route: Route, message_id: str, now: Instant) -> Envelope:
+    message_id, now = context.new_message_id(), context.now()
     hop = route.hop(now, AckRequest.NONE)
     return Envelope(message_id, now, route.form, own=route.agreement.own.party, hop=hop)
 
@@ -193,17 +189,7 @@ def acknowledgment_for(
     """The acknowledgement that is owed for a message, as a message of its own by that way back;
     its elements may ride on a response instead."""
     references = receipt_references(context, received) if owed.signed else ()
-    return _acknowledgment(message, envelope_for(context, route), owed, references, final=final)
-
-
-def _acknowledgment(
-    message: Message,
-    envelope: Envelope,
-    owed: AckOwed,
-    references: tuple[SignedDigest, ...],
-    *,
-    final: bool,
-) -> Message:
+    envelope = envelope_for(context, route)
     asked_here = owed.hop_receipt is not AckRequest.NONE
     for_end = final and (owed.receipt is not AckRequest.NONE or not asked_here)
     actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
@@ -228,47 +214,11 @@ def acknowledge(
 ) -> StoredAnswer:
     """Build the acknowledgement that is owed for a message, with what its sender is told."""
     route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
-    if not (owed.signed or route.security.sign or warnings or message.routing):
-        kind = MessageKind.ACKNOWLEDGMENT
-        ack_id, plain = _plain(context, message, route, owed, final=final)
-        return StoredAnswer(ack_id, kind, sealed(context, plain), owed=not plan.signals)
     ack = acknowledgment_for(context, message, route, owed, received, final=final)
     if warnings:
         ack = structs.replace(ack, error_list=ErrorList(warnings))
     parcel = seal(context, ack, route, sign=owed.signed)
     return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
-
-
-_templates: Remembered[Agreement, tuple[AckTemplate | None]] = Remembered()
-
-
-def _plain(
-    context: HandlerContext, message: Message, route: Route, owed: AckOwed, *, final: bool
-) -> tuple[str, Parcel]:
-    """The MessageId and the bytes of an unsigned acknowledgment, of a message without a
-    RoutingHeader: the template of earlier ones, filled in where nothing else of the message
-    counts."""
-    header, agreement = message.header, route.agreement
-
-    def example(values: AckFields) -> Parcel:
-        about = structs.replace(
-            header, message_id=values.ref_to_message_id, conversation_id=values.conversation_id
-        )
-        envelope = _envelope(route, values.message_id, values.now)
-        asking = structs.replace(message, header=about)
-        return written(context, _acknowledgment(asking, envelope, owed, (), final=final), route)
-
-    values = AckFields(
-        context.new_message_id(), header.message_id, header.conversation_id, context.now()
-    )
-    parties = header.from_party, header.to_party, header.cpa_id, message.dialect, message.kind
-    asked = message.ack_requested, header.delivery_receipt_requested, owed, final
-    known = _templates.get(agreement, (parties, asked))
-    if known is None:
-        found = (stencil_of(example, values),)
-        known = _templates.keep(agreement, (parties, asked), found)
-    filled = example(values) if known[0] is None else known[0].filled(values)
-    return values.message_id, filled
 
 
 def write_answer(

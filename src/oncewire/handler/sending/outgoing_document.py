@@ -34,8 +34,8 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec
+from oncewire.wire.mime.multipart import reference_to
 from oncewire.wire.mime.writer import TRANSFER
-from oncewire.wire.reader import reference_to
 
 CONTENT_TYPE = "application/x-oncewire-document"
 """Of a row whose bytes are no message."""

@@ -49,7 +49,6 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec, splice
-from oncewire.wire.mime import whole as splice_body
 from oncewire.wire.parcel import Parcel, Received
 
 SPOOL_ABOVE = 1024 * 1024
@@ -308,7 +307,7 @@ def onward_parcel(
     if isinstance(parcel, SpooledParcel) and kept:
         return _around_file(context, parcel.lies, spliced, own)
     received = Parcel(parcel.content_type, parcel.body, own)
-    return sealed(context, splice_body.with_envelope(received, spliced))
+    return sealed(context, splice.with_envelope(received, spliced))
 
 
 def _around_file(
@@ -321,6 +320,6 @@ def _around_file(
     begin = body_slice(context.store.spool, stored, 0, FRONT)
     # The encoding of a bare header stands among its own.
     parcel = Parcel(stored.content_type, begin, stored.headers)
-    front, end = splice_body.front_with(parcel, envelope, context.limits)
+    front, end = splice.front_with(parcel, envelope, context.limits)
     rest = slices_of(stored, end, stored.size - end)
     return with_pieces_digest(StoredParcel(stored.content_type, headers, (front, *rest)))

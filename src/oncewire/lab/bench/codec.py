@@ -3,7 +3,7 @@
 The message is an envelope of about 2.5 KB and a payload of 2 KB. Reading includes the MIME frame,
 every limit, every field, every rule, the payload's digest and the schema. A cycle builds a message,
 reads it, builds its acknowledgement and reads that; its limit is to parse the two envelopes.
-"Learned" is by moulds of an earlier message.
+"Learned" is by templates of an earlier message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from oncewire.message.form import Form, Validation
 from oncewire.message.instant import DAY, parse_instant
 from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
-from oncewire.wire.mime import whole
+from oncewire.wire.splice import envelope_in
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 from oncewire.wire.xml import tree
 
@@ -101,14 +101,14 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
     answer = answers.Envelope("a-1@beta.example", NOW, form)
     acknowledgment = codec.write(answers.acknowledgment_for(received.message, answer), form)
     hop = RoutingHeader("http://hub.example", "http://beta.example", timestamp=NOW)
-    moulds = EnvelopeTemplates()
-    moulds.learn(received, "alpha", bounds)
-    moulds.learn(codec.read(acknowledgment), "beta", bounds)
+    templates = EnvelopeTemplates()
+    templates.learn(received, "alpha", bounds)
+    templates.learn(codec.read(acknowledgment), "beta", bounds)
 
     def cycle(learned: EnvelopeTemplates | None = None) -> None:
-        taken = codec.read(codec.write(message, form), moulds=learned)
+        taken = codec.read(codec.write(message, form), templates=learned)
         back = answers.acknowledgment_for(taken.message, answer)
-        codec.read(codec.write(back, form), moulds=learned)
+        codec.read(codec.write(back, form), templates=learned)
 
     answered = codec.read(acknowledgment).envelope
 
@@ -123,7 +123,7 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
         "limits": lambda: limits.enforce(envelope, charset, bounds),
         "limits + tree": lambda: tree.parse(envelope, charset, bounds),
         "schema": lambda: schema.problems(root, dialect),
-        "MIME frame + digest": lambda: whole.cut(parcel, bounds),
+        "MIME frame": lambda: envelope_in(parcel, bounds),
         "header, every field": lambda: header.read(envelope, charset, bounds, Validation.OFF),
         "read": lambda: codec.read(parcel),
         "read, no schema": lambda: codec.read(parcel, validation=Validation.OFF),
@@ -132,9 +132,9 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
         "build header": lambda: codec.write_envelope(message, form),
         "build": lambda: codec.write(message, form),
         "next hop": lambda: splice.next_hop(envelope, hop, form),
-        "read, learned": lambda: codec.read(parcel, moulds=moulds),
-        "read acknowledgement, learned": lambda: codec.read(acknowledgment, moulds=moulds),
-        LEARNED: lambda: cycle(moulds),
+        "read, learned": lambda: codec.read(parcel, templates=templates),
+        "read acknowledgement, learned": lambda: codec.read(acknowledgment, templates=templates),
+        LEARNED: lambda: cycle(templates),
     }, len(envelope)
 
 

@@ -197,8 +197,8 @@ _LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """The broker, who we are to it, and the subject that is ours."""
+class BrokerAccount:
+    """What a connection to the broker is made with: where it is, and who we are to it."""
 
     # `tls://` says nothing to a server without TLS; `nats://` takes it where the server has it.
     url: str
@@ -219,7 +219,7 @@ class BrokerSettings:
 class Connection:
     """One connection, which comes back by itself, and what is wrong with the broker behind it."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerAccount) -> None:
         self.settings = settings
         self.client: Client | None = None
         self.trouble = "it was not asked yet"
@@ -411,7 +411,7 @@ class BrokerTransport:
     name = NAME
     can_answer = False
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerAccount) -> None:
         self.settings = settings
         self._connection = Connection(settings)
         self._tasks: set[asyncio.Task[None]] = set()

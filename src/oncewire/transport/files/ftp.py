@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,55 +29,43 @@ LINES_MAX = 1000
 _PIECE = 128 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FtpSettings:
-    """Who we are to servers of files, and which of them we believe."""
+def ftp_transport(
+    user: str,
+    password: str = "",
+    *,
+    context: ssl.SSLContext | None = None,
+    addresses: AddressRule | None = None,
+    patience: float = 30.0,
+    inbox: str = "",
+    reader: str = "oncewire",
+    every: float = 5.0,
+) -> FileTransport:
+    """Files over FTP and FTPS: who we are to servers, and which of them we believe.
 
-    user: str
-    password: str = ""
-    # Whom to believe; None: the system's authorities.
-    context: ssl.SSLContext | None = None
-    addresses: AddressRule = field(default_factory=AddressRule)
-    inbox: str = ""
-    reader: str = "oncewire"
-    every: float = 5.0
-    patience: float = 30.0
-
-
-def ftp_transport(settings: FtpSettings) -> FileTransport:
-    """The transport of these settings."""
+    `context`: whom to believe; None: the system's authorities.
+    """
+    rule = addresses or AddressRule()
 
     async def connect(place: Place) -> Remote:
-        return await _connect(settings, place)
+        client = _client(rule, patience)
+        try:
+            with _told():
+                await client.connect(place.host, place.port)
+                if place.scheme == "ftps":
+                    await client.upgrade_to_tls(context)
+                await client.login(user, password)
+        except ServerRefused as refusal:
+            client.close()
+            raise OSError(str(refusal)) from refusal
+        except BaseException:
+            client.close()
+            raise
+        return _Ftp(client)
 
-    return FileTransport(
-        "ftp",
-        SCHEMES,
-        connect,
-        inbox=settings.inbox,
-        reader=settings.reader,
-        every=settings.every,
-    )
-
-
-async def _connect(settings: FtpSettings, place: Place) -> Remote:
-    client = _client(settings)
-    try:
-        with _told():
-            await client.connect(place.host, place.port)
-            if place.scheme == "ftps":
-                await client.upgrade_to_tls(settings.context)
-            await client.login(settings.user, settings.password)
-    except ServerRefused as refusal:
-        client.close()
-        raise OSError(str(refusal)) from refusal
-    except BaseException:
-        client.close()
-        raise
-    return _Ftp(client)
+    return FileTransport("ftp", SCHEMES, connect, inbox=inbox, reader=reader, every=every)
 
 
-def _client(settings: FtpSettings) -> aioftp.Client:
+def _client(rule: AddressRule, patience: float) -> aioftp.Client:
     """The library's client, which believes less of what a server says."""
     import aioftp
 
@@ -88,7 +75,7 @@ def _client(settings: FtpSettings) -> aioftp.Client:
         ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             # Looked at each time, and what was looked at is connected to: an address of the inside
             # is nobody's to name.
-            found = await AllowedResolver(settings.addresses).resolve(host, port)
+            found = await AllowedResolver(rule).resolve(host, port)
             if self._stream is not None and self._stream.writer.get_extra_info("ssl_object"):
                 self._siosocks_asyncio_kwargs = {"server_hostname": host}
             return await super()._open_connection(found[0]["host"], port)
@@ -113,8 +100,8 @@ def _client(settings: FtpSettings) -> aioftp.Client:
             return name, {"type": "", **facts}
 
     return Client(
-        socket_timeout=settings.patience,
-        connection_timeout=settings.patience,
+        socket_timeout=patience,
+        connection_timeout=patience,
         # PASV lets a server send us to any other machine; EPSV names a port of its own.
         passive_commands=("epsv",),
     )

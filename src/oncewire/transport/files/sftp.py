@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,35 +24,61 @@ PATIENCE = 60.0
 """Seconds that a server has for one step: it may be slow, and may not keep us for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class SftpSettings:
-    """Who we are to servers of files, and which of them we believe."""
+def sftp_transport(
+    user: str,
+    known_hosts: Path,
+    *,
+    key: Path | None = None,
+    password: str = "",
+    addresses: AddressRule | None = None,
+    inbox: str = "",
+    reader: str = "oncewire",
+    every: float = 5.0,
+) -> FileTransport:
+    """Files over SSH: who we are to servers, and which of them we believe.
 
-    user: str
-    # Lines as OpenSSH keeps them; a server that is not in it gets nothing.
-    known_hosts: Path
-    key: Path | None = None
-    password: str = ""
-    addresses: AddressRule = field(default_factory=AddressRule)
-    inbox: str = ""
-    reader: str = "oncewire"
-    every: float = 5.0
-
-
-def sftp_transport(settings: SftpSettings) -> FileTransport:
-    """The transport of these settings."""
+    `known_hosts`: lines as OpenSSH keeps them; a server that is not in it gets nothing.
+    """
+    rule = addresses or AddressRule()
 
     async def connect(place: Place) -> Remote:
-        return await _connect(settings, place)
+        import asyncssh
 
-    return FileTransport(
-        "sftp",
-        SCHEMES,
-        connect,
-        inbox=settings.inbox,
-        reader=settings.reader,
-        every=settings.every,
-    )
+        if not known_hosts.is_file():
+            raise TransportProblem(
+                f"there is no file {known_hosts} with the keys of servers",
+                remedy="put the server's line of ssh-keyscan into it, once compared",
+            )
+        line = await connected_socket(rule, place.host, place.port)
+        try:
+            connection = await asyncssh.connect(
+                place.host,
+                place.port,
+                sock=line,
+                username=user,
+                password=password or None,
+                client_keys=[str(key)] if key is not None else None,
+                known_hosts=str(known_hosts),
+                config=None,
+                agent_path=None,
+                keepalive_interval=30,
+            )
+        except asyncssh.Error as error:
+            line.close()
+            raise OSError(f"SSH: {error.reason}") from error
+        except (OSError, ValueError) as error:
+            line.close()
+            raise OSError(str(error)) from error
+        try:
+            return _Sftp(connection, await connection.start_sftp_client())
+        except asyncssh.Error as error:
+            connection.abort()
+            raise OSError(f"SSH: {error.reason}") from error
+        except BaseException:
+            connection.abort()
+            raise
+
+    return FileTransport("sftp", SCHEMES, connect, inbox=inbox, reader=reader, every=every)
 
 
 async def connected_socket(rule: AddressRule, host: str, port: int) -> socket.socket:
@@ -71,44 +96,6 @@ async def connected_socket(rule: AddressRule, host: str, port: int) -> socket.so
             continue
         return made
     raise trouble
-
-
-async def _connect(settings: SftpSettings, place: Place) -> Remote:
-    import asyncssh
-
-    if not settings.known_hosts.is_file():
-        raise TransportProblem(
-            f"there is no file {settings.known_hosts} with the keys of servers",
-            remedy="put the server's line of ssh-keyscan into it, once compared",
-        )
-    line = await connected_socket(settings.addresses, place.host, place.port)
-    try:
-        connection = await asyncssh.connect(
-            place.host,
-            place.port,
-            sock=line,
-            username=settings.user,
-            password=settings.password or None,
-            client_keys=[str(settings.key)] if settings.key is not None else None,
-            known_hosts=str(settings.known_hosts),
-            config=None,
-            agent_path=None,
-            keepalive_interval=30,
-        )
-    except asyncssh.Error as error:
-        line.close()
-        raise OSError(f"SSH: {error.reason}") from error
-    except (OSError, ValueError) as error:
-        line.close()
-        raise OSError(str(error)) from error
-    try:
-        return _Sftp(connection, await connection.start_sftp_client())
-    except asyncssh.Error as error:
-        connection.abort()
-        raise OSError(f"SSH: {error.reason}") from error
-    except BaseException:
-        connection.abort()
-        raise
 
 
 class _Sftp:

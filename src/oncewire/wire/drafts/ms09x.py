@@ -29,7 +29,6 @@ from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.ebms2.writer import signed_digest
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.slotted import Templates
 from oncewire.wire.xml.source import boolean, identifier, optional_attribute, written_moment
 from oncewire.wire.xml.tree import Element
 
@@ -60,33 +59,21 @@ def write(message: Message, form: Form) -> bytes:
     # Manifest, Header, routing, status, errors, acknowledgements: the order of the sync paper where
     # it has one (HDR-6), ours elsewhere.
     header = message.header
-    before, behind = _TEMPLATES.of(header)
     routing = "".join([routing_header(hop) for hop in routing_of(message)])
     answers = "".join([_acknowledgment(answer, form) for answer in message.acknowledgments])
     document = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">'
-        f"{pieces.write_manifest(message)}{before}{identifier(header.conversation_id)}{behind}"
+        f"{pieces.write_manifest(message)}"
+        f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
+        f"<CPAId>{identifier(header.cpa_id)}</CPAId>"
+        f"<ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}"
         f"{_message_data(header)}{_quality(message)}{_sync(header)}"
         f"{pieces.foreign(message)}</Header>"
         + (f"<RoutingHeaderList>{routing}</RoutingHeaderList>" if routing else "")
         + f"{_status(message)}{pieces.write_error_list(message.error_list)}{answers}</ebXMLHeader>"
     )
     return document.encode()
-
-
-def _agreed(header: Header) -> tuple[str, str]:
-    """What the messages of an agreement have in common, around their ConversationId."""
-    return (
-        (
-            f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
-            f"<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>"
-        ),
-        f"</ConversationId>{_service(header)}",
-    )
-
-
-_TEMPLATES = Templates(_agreed)
 
 
 def routing_of(message: Message) -> tuple[RoutingHeader, ...]:

@@ -7,7 +7,6 @@ from oncewire.errors import InvalidValue
 from oncewire.message import (
     DeliverySemantics,
     Dialect,
-    Header,
     Message,
     MessageKind,
     Party,
@@ -24,7 +23,6 @@ from oncewire.wire.drafts import blocks as pieces
 from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.slotted import Templates
 from oncewire.wire.xml.source import identifier, optional_attribute, written_basic_moment
 from oncewire.wire.xml.tree import Element
 
@@ -70,7 +68,6 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
             f"rm-0.78 has no {message.kind.value}", remedy="agree on ms-0.9x or ebms2"
         )
     _check(message)
-    before, behind = _TEMPLATES.of(header)
     # Signals carry no ServiceInterface and no Action, only what they answer (ACK-6).
     service = ""
     if message.kind is MessageKind.NORMAL:
@@ -102,7 +99,9 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<ebXMLHeader version="{n.RM_VERSION}" MessageType="{kind}">'
         f"{pieces.write_manifest(message)}"
-        f"{before}{identifier(header.conversation_id)}{behind}{service}</TPAInfo>"
+        f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
+        f"<TPAInfo><TPAId>{identifier(header.cpa_id)}</TPAId>"
+        f"<ConversationID>{identifier(header.conversation_id)}</ConversationID>{service}</TPAInfo>"
         f"<MessageData><MessageId>{identifier(header.message_id)}</MessageId>"
         f"<TimeStamp>{written_basic_moment(header.timestamp)}</TimeStamp>"
         f"{ref_to}{expiry}{pieces.split(header.split)}</MessageData>{semantics}"
@@ -111,20 +110,6 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
         "</ebXMLHeader>"
     )
     return document.encode()
-
-
-def _agreed(header: Header) -> tuple[str, str]:
-    """What the messages of an agreement have in common, around their ConversationId."""
-    return (
-        (
-            f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
-            f"<TPAInfo><TPAId>{identifier(header.cpa_id)}</TPAId><ConversationID>"
-        ),
-        "</ConversationID>",
-    )
-
-
-_TEMPLATES = Templates(_agreed)
 
 
 def _check(message: Message) -> None:

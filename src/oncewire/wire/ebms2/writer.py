@@ -38,7 +38,6 @@ from oncewire.message.ids import is_uri
 from oncewire.message.payload import Stretch
 from oncewire.message.signals import CODE_CONTEXT
 from oncewire.wire.ebms2 import blocks as n
-from oncewire.wire.xml.slotted import Templates
 from oncewire.wire.xml.source import (
     attribute,
     boolean,
@@ -216,7 +215,7 @@ _LANGUAGE = re.compile(r"[a-zA-Z]{1,8}(?:-[a-zA-Z0-9]{1,8})*\Z")
 def write(message: Message, form: Form) -> bytes:
     """The envelope's bytes."""
     header = message.header
-    before, behind = _TEMPLATES.of(header)
+    opening = _opening(header)
     requests = ack_requests(message)
     sync = wants_sync_reply(header)
     # Once-and-only-once is two elements in 2.0, this one and AckRequested (§6.6).
@@ -226,9 +225,7 @@ def write(message: Message, form: Form) -> bytes:
     _check(message, requests)
     # In the order of the schema.
     parts = [
-        before,
-        identifier(header.conversation_id),
-        behind,
+        opening,
         _message_data(header),
         "<eb:DuplicateElimination/>" if duplicate_elimination else "",
     ]
@@ -255,8 +252,8 @@ def write(message: Message, form: Form) -> bytes:
     return "".join(parts).encode()
 
 
-def _agreed(header: Header) -> tuple[str, str]:
-    """What the messages of an agreement have in common, around their ConversationId."""
+def _opening(header: Header) -> str:
+    """The envelope up to the Action of its MessageHeader."""
     service = header.service
     if service is None or header.action is None:
         raise InvalidValue("an ebMS 2.0 message names no Service or no Action", remedy="name both")
@@ -267,18 +264,12 @@ def _agreed(header: Header) -> tuple[str, str]:
             remedy="give Service a type or a URI",
         )
     return (
-        (
-            f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
-            f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId><eb:ConversationId>"
-        ),
-        (
-            f"</eb:ConversationId><eb:Service{optional_attribute('eb:type', service.type)}>"
-            f"{identifier(service.value)}</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
-        ),
+        f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
+        f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
+        f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
+        f"<eb:Service{optional_attribute('eb:type', service.type)}>{identifier(service.value)}"
+        f"</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
     )
-
-
-_TEMPLATES = Templates(_agreed)
 
 
 def ack_requests(message: Message) -> tuple[AckRequested, ...]:

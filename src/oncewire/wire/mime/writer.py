@@ -7,7 +7,7 @@ base64, and a payload that says so of itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Payload
-from oncewire.wire.mime.multipart import BASE64_LINE, base64_lines, base64_size
+from oncewire.wire.mime.multipart import BASE64_LINE, BUNDLE_TYPE, base64_lines, base64_size
+from oncewire.wire.parcel import Parcel
 
 _READ = 65_536
 
@@ -246,3 +247,18 @@ def _read(source: Source) -> Iterator[bytes]:
             yield piece
         return
     yield from source
+
+
+def bundle(parcels: Sequence[Parcel]) -> Parcel:
+    """Whole messages one after the other in one body."""
+    digest = hashlib.sha256(b"\x00".join(parcel.body for parcel in parcels)).hexdigest()[:40]
+    boundary = f"=_{digest}_all"
+    pieces: list[bytes] = []
+    for parcel in parcels:
+        # Each message's own transport headers go along as MIME headers: SOAPAction stays with its
+        # message.
+        others = "".join(f"{name}: {value}\r\n" for name, value in parcel.headers)
+        head = f"--{boundary}\r\nContent-Type: {parcel.content_type}\r\n{others}\r\n"
+        pieces.extend((head.encode(), parcel.body, b"\r\n"))
+    pieces.append(f"--{boundary}--\r\n".encode())
+    return Parcel(f'{BUNDLE_TYPE}; boundary="{boundary}"', b"".join(pieces))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
@@ -18,27 +18,15 @@ from lxml import etree
 
 from oncewire.errors import SecurityFailure
 from oncewire.wire.security import algorithms, certificates, references, wrapping
-from oncewire.wire.security import references as nodeset
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.references import DS, Exclusion, PartDigests, SignedReference
 from oncewire.wire.security.wrapping import ShapedDocument
-from oncewire.wire.templates.pattern import (
-    BoundedCache,
-    Pattern,
-    SlottedBytes,
-    hole_of,
-    pattern_of,
-    perforated,
-)
-
-# Layout: an unsigned envelope as far as its signature depends on it.
-
 
 _XML = "{http://www.w3.org/XML/1998/namespace}"
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class Unsigned:
     """An unsigned envelope as far as its signature depends on it."""
 
     octets: bytes
@@ -50,7 +38,7 @@ class Laid:
     insert_at: int
 
 
-def laid_out(envelope: bytes, canonicalization: str) -> Laid:
+def unsigned(envelope: bytes, canonicalization: str) -> Unsigned:
     """What a signature of the envelope depends on."""
     root = references.parse(envelope)
     frame = wrapping.frame_of(root)
@@ -59,19 +47,19 @@ def laid_out(envelope: bytes, canonicalization: str) -> Laid:
         raise SecurityFailure("the envelope is signed already")
     # The context is taken before the tree is taken apart for its digest.
     context, insert_at = _context(frame.header), _header_end(envelope, frame.header)
-    return lay(root, frame, canonicalization, context, insert_at)
+    return _unsigned(root, frame, canonicalization, context, insert_at)
 
 
-def lay(
+def _unsigned(
     root: etree._Element, frame: ShapedDocument, canonicalization: str, context: str, insert_at: int
-) -> Laid:
+) -> Unsigned:
     """Takes the tree apart. What our own verifier would refuse is not signed in the first place."""
     wrapping.check_blocks(root, frame)
     left_out = frame.shape.exclusion.subtrees(root)
     wrapping.check_left_out(left_out, frame)
     manifest = tuple(wrapping.manifest_uris(root, frame.shape.manifest))
     octets = references.document_octets(root, left_out, canonicalization)
-    return Laid(octets, manifest, frame.shape.exclusion, context, insert_at)
+    return Unsigned(octets, manifest, frame.shape.exclusion, context, insert_at)
 
 
 def envelope_octets(envelope: bytes, canonicalization: str = "c14n") -> bytes:
@@ -145,90 +133,6 @@ def _end_by_expat(envelope: bytes, depth: int) -> int:
     return found
 
 
-# Layouts: what was learned of envelopes that we signed; the next one of the same markup is laid
-# out alike, with its own texts (`pattern`).
-
-
-KINDS_MAX = 256
-"""Kinds of envelopes that we send, whomever to: only their markup counts."""
-
-
-class _Layout:
-    """How one envelope is laid out."""
-
-    __slots__ = ("_end_tag", "_first", "_manifest", "_octets")
-
-    def __init__(self, first: Laid, marked: Laid, end_tag: bytes) -> None:
-        self._first, self._end_tag = first, end_tag
-        self._octets = Pattern(marked.octets)
-        self._manifest = [
-            (uri, hole_of(uri.removeprefix("cid:").encode())) for uri in marked.manifest
-        ]
-
-    def lay(self, envelope: bytes, holes: Sequence[bytes]) -> Laid:
-        """Another envelope of the same markup."""
-        first = self._first
-        return Laid(
-            self._octets.octets(holes),
-            tuple(
-                [
-                    uri if hole is None else "cid:" + holes[hole].decode("ascii")
-                    for uri, hole in self._manifest
-                ]
-            ),
-            first.exclusion,
-            first.context,
-            # No text can hold it.
-            envelope.index(self._end_tag),
-        )
-
-
-class Layouts:
-    """The bounded table of them, and of how a SignedInfo becomes octets."""
-
-    def __init__(self) -> None:
-        self._envelopes: BoundedCache[_Layout] = BoundedCache(of_one=KINDS_MAX)
-        self._infos: BoundedCache[Pattern] = BoundedCache(of_one=KINDS_MAX)
-
-    def __len__(self) -> int:
-        return len(self._envelopes) + len(self._infos)
-
-    def laid(self, envelope: bytes, method: str) -> Laid:
-        """What `layout.laid_out` says."""
-        document = perforated(envelope)
-        known = self._envelopes.find(method, document)
-        if known is not None:
-            return known.lay(envelope, document.holes)
-        first = laid_out(envelope, method)
-        if self._envelopes.is_due(method):
-            layout = _layout_of(document, first, method)
-            if layout is not None:
-                self._envelopes.keep(method, document, layout)
-        return first
-
-    def info_octets(self, info: bytes, method: str) -> bytes:
-        """What `layout.info_octets` says."""
-        document = perforated(info)
-        known = self._infos.find(method, document)
-        if known is not None:
-            return known.octets(document.holes)
-        if self._infos.is_due(method):
-            pattern = pattern_of(document, lambda other: info_octets(other, method))
-            if pattern is not None:
-                self._infos.keep(method, document, pattern)
-        return info_octets(info, method)
-
-
-def _layout_of(document: SlottedBytes, first: Laid, method: str) -> _Layout | None:
-    """What can be learned of an envelope; None where it is no use, or says otherwise."""
-    envelope = document.document
-    end_tag = envelope[first.insert_at :].partition(b">")[0] + b">"
-    if not document.is_plain or envelope.count(end_tag) != 1:
-        return None
-    layout = _Layout(first, laid_out(document.marked(), method), end_tag)
-    return layout if layout.lay(envelope, document.holes) == first else None
-
-
 @dataclass(frozen=True, slots=True)
 class SigningChoice:
     """The algorithms the agreement names for what we sign, by short name."""
@@ -253,23 +157,23 @@ def sign(
     key: SigningKey,
     certificate: x509.Certificate,
     choice: SigningChoice = SigningChoice(),  # noqa: B008  (frozen)
-    layouts: Layouts | None = None,
+    unsigned_of: Callable[[bytes, str], Unsigned] = unsigned,
+    octets_of: Callable[[bytes, str], bytes] = info_octets,
 ) -> Signed:
     """The envelope with a ds:Signature over itself and over every part.
 
     Each part brings its digest by the chosen algorithm, so that its content need not be at hand.
-    `layouts` are what was learned of earlier ones: the same result, sooner.
+    Templates give the same as the two functions, sooner.
     """
     method = choice.canonicalization
-    laid = laid_out(envelope, method) if layouts is None else layouts.laid(envelope, method)
-    signed = _references(laid, parts, choice.digest, method)
+    given = unsigned_of(envelope, method)
+    signed = _references(given, parts, choice.digest, method)
     signed_info = _signed_info_xml(signed, choice)
     # Canonicalised as its verifier will see it, in the header with all that is in force there.
-    octets_of = info_octets if layouts is None else layouts.info_octets
-    octets = octets_of(_in_context(signed_info, laid.context), method)
+    octets = octets_of(_in_context(signed_info, given.context), method)
     value = algorithms.sign_octets(key, choice.signature, octets)
     signature = _signature_xml(signed_info, value, certificate)
-    at = laid.insert_at
+    at = given.insert_at
     return Signed(envelope[:at] + signature + envelope[at:], signed)
 
 
@@ -281,18 +185,18 @@ def computed_references(
     A signed acknowledgment of an unsigned message carries them as its proof of receipt, and the
     sender computes them from what it sent to check that proof.
     """
-    root = nodeset.parse(envelope)
-    laid = lay(root, wrapping.frame_of(root), canonicalization, "", -1)
-    return _references(laid, parts, digest, canonicalization)
+    root = references.parse(envelope)
+    given = _unsigned(root, wrapping.frame_of(root), canonicalization, "", -1)
+    return _references(given, parts, digest, canonicalization)
 
 
 def _references(
-    laid: Laid, parts: Sequence[PartDigests], digest: str, canonicalization: str
+    given: Unsigned, parts: Sequence[PartDigests], digest: str, canonicalization: str
 ) -> tuple[SignedReference, ...]:
     """The digests of envelope and parts."""
-    uris = _uris_of_parts(laid.manifest, parts)
-    made = algorithms.digest(digest, laid.octets)
-    first = SignedReference("", digest, made, laid.exclusion, canonicalization)
+    uris = _uris_of_parts(given.manifest, parts)
+    made = algorithms.digest(digest, given.octets)
+    first = SignedReference("", digest, made, given.exclusion, canonicalization)
     rest = [
         SignedReference(uri, digest, _digest_of(part, digest))
         for uri, part in zip(uris, parts, strict=True)

@@ -1,378 +1,348 @@
-"""EnvelopeTemplate: an envelope that was accepted, with gaps, and the message that fills itself in.
+"""EnvelopeTemplate: a header that a partner sent, by which the next ones are read without a tree.
 
-Why its result is that of the full reader: the bytes around the gaps are the same, and what stands
-in them is plain text, so every parser sees the same tree but for the text of those elements. What
-a reader does with that text is to put it into the message and to check it, and those checks are
-made here by the same constructors and rules. What depends on the bytes as such is their size, which
-is compared, and how much markup there is, which is the same. That the message has each value where
-this says is not believed but tried: a mould is kept only if the full reader comes to the same for
-envelopes in which every gap holds another value, and in which all hold the same.
+The fields of a message that differ from one to the next (ids, moments, numbers, names of parts,
+digests) are the slots of the template. It is made by the full reader: of the header with a mark in
+each of these slots, the reader says where each mark comes to stand in the message. It is kept only
+if the full reader agrees with it on the header itself, and on two others, in which every slot holds
+another value and in which all hold the same. What a template reads is checked by the constructors
+and rules that the full reader uses.
 """
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Any
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue
-from oncewire.message import (
-    Acknowledgment,
-    Dialect,
-    Header,
-    Message,
-    Payload,
-    Reference,
-    RoutingHeader,
-    SequenceNumber,
-    SequenceStatus,
-)
+from oncewire.message import Message, Payload, SequenceStatus
 from oncewire.message.form import Validation
 from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.wire import header
 from oncewire.wire.ebms2 import writer as ebms2_rules
 from oncewire.wire.header import HeaderReading
-from oncewire.wire.limits import Limits, count_exactly, encoding_of
+from oncewire.wire.limits import Limits, count_exactly
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.templates.gaps import Digested, Field, Form, Gap, find_gaps, form_of
+from oncewire.wire.templates.slotted import (
+    SlottedBytes,
+    SlottedOctets,
+    Template,
+    TemplateCache,
+    mark_of,
+    slotted,
+)
+from oncewire.wire.xml.source import read_moment
 
-ENVELOPE_MAX = 8192
-"""A larger one has more in it that differs, and would be held in memory."""
-
-# Longer than any value that a form takes: the longest is a signature with a key of 8192 bits.
-_VALUE_MAX = 1536
+# --- what may stand in a slot --------------------------------------------------------------------
 
 
-class EnvelopeTemplate:
-    """What was learned of one envelope. But for `used`, when it helped last, it never changes, so
-    that any thread may read with it."""
+class Form(NamedTuple):
+    """How the values of a slot are written: the value of a text, or None where the full reader
+    must be asked; and an example for the slot of that number."""
 
-    __slots__ = (
-        "_acks", "_base", "_defaults", "_first", "_gaps", "_header", "_hops",
-        "_limits", "_order", "_references", "_rest", "used",
-    )  # fmt: skip
+    read: Callable[[bytes], str | int | bytes | None]
+    example: Callable[[int], bytes]
+
+
+# Without the equals sign, which the limits count, and without quotes.
+_ID = bytes(code for code in range(0x21, 0x7F) if chr(code) not in "<>&\"'=")
+# What a cid: URL holds unescaped (RFC 2392), and a schema takes for a part of any URI.
+_PART = re.compile(rb"[A-Za-z0-9@._-]+")
+# No leap second and no hour 24: our reader rolls them over, a schema may call them invalid.
+_TIME = r"([01]\d|2[0-3]){0}[0-5]\d{0}[0-5]\d"
+
+
+def _id(value: bytes) -> str | None:
+    plain = 0 < len(value) <= ID_LENGTH_MAX and not value.translate(None, _ID)
+    return value.decode("ascii") if plain else None
+
+
+def _part(value: bytes) -> str | None:
+    plain = len(value) <= ID_LENGTH_MAX and _PART.fullmatch(value) is not None
+    return "cid:" + value.decode("ascii") if plain else None
+
+
+def _number(value: bytes) -> int | None:
+    # As many digits as the largest number of any dialect has; its own check says the rest.
+    return int(value) if value.isdigit() and len(value) <= 10 else None
+
+
+def _moment_form(day: str, hour: str, fraction: str, example: bytes) -> Form:
+    pattern = rf"\d{{4}}{day}\d\d{day}\d\dT{_TIME.format(hour)}{fraction}Z"
+    known = re.compile(pattern.encode(), re.ASCII)
+
+    def read(value: bytes) -> int | None:
+        if known.fullmatch(value) is None:
+            return None
+        try:
+            return read_moment(value.decode("ascii"))[0]
+        except InvalidValue:
+            return None
+
+    return Form(read, lambda number: example % divmod(number, 60))
+
+
+def _base64_form(padding: bytes, end: bytes) -> Form:
+    # With as many equals signs as the first one had: the limits count them.
+    last = rb"[A-Za-z0-9+/]" * (-len(padding) % 4) + padding
+    known = re.compile(rb"(?:[A-Za-z0-9+/]{4})+" + last)
+    return Form(
+        lambda value: base64.b64decode(value) if known.fullmatch(value) else None,
+        lambda number: mark_of(number) + end,
+    )
+
+
+_IDS = Form(_id, mark_of)
+_PARTS = Form(_part, mark_of)
+_BASE64 = (_base64_form(b"", b""), _base64_form(b"=", b"T2U="), _base64_form(b"==", b"TQ=="))
+_TEXTS = (
+    Form(_number, lambda number: b"%d" % (number + 1)),
+    # With a fraction and without, as XML Schema and as v0-078 write it: a partner keeps to one.
+    _moment_form("-", ":", "", b"2001-02-03T04:%02d:%02dZ"),
+    _moment_form("-", ":", r"\.\d{1,6}", b"2001-02-03T04:05:06.0%d%02dZ"),
+    _moment_form("", "", "", b"20010203T04%02d%02dZ"),
+    _moment_form("", "", r"\.\d{1,6}", b"20010203T040506.0%d%02dZ"),
+    *_BASE64,
+    _IDS,
+)
+
+# --- where it stands in a message ----------------------------------------------------------------
+
+Place: TypeAlias = tuple[str | int, ...]
+"""The way to a value of a message: names of fields, and numbers within a tuple."""
+
+_FIELDS: tuple[Place, ...] = (
+    ("header", "conversation_id"),
+    ("header", "message_id"),
+    ("header", "timestamp"),
+    ("header", "ref_to_message_id"),
+    ("header", "time_to_live"),
+    ("order", "number"),
+    ("routing", "*", "timestamp"),
+    ("routing", "*", "sequence", "number"),
+    ("acknowledgments", "*", "timestamp"),
+    ("acknowledgments", "*", "ref_to_message_id"),
+    ("acknowledgments", "*", "references", "*", "uri"),
+    ("acknowledgments", "*", "references", "*", "digest_value"),
+    ("status_request", "ref_to_message_id"),
+    ("status_response", "ref_to_message_id"),
+    ("status_response", "timestamp"),
+    ("manifest", "*", "href"),
+)
+"""The values that may differ: the reader copies them, and they decide nothing about the others."""
+
+_XML: Place = ("acknowledgments", "*", "references", "*", "xml")
+# Elements and attributes of a signature, of which a message says nothing (`wire/security` does).
+_SIGNATURE = {b"signaturevalue", b"digestvalue", b"URI"}
+
+Plan: TypeAlias = dict[str, Any]
+"""Which fields of a value are taken from which slot: a number of a slot, octets with slots, the
+plan of a value within, or a list of them."""
+
+
+def _values_at(value: object, place: Place, at: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The values of a message at a place, in which `*` stands for each of a tuple."""
+    if value is None:
+        return
+    if not place:
+        yield at, value
+    elif place[0] == "*" and isinstance(value, tuple):
+        for number, each in enumerate(value):
+            yield from _values_at(each, place[1:], (*at, number))
+    else:
+        name = str(place[0])
+        yield from _values_at(getattr(value, name), place[1:], (*at, name))
+
+
+def _put(plan: Plan, place: Place, slot: int | SlottedOctets) -> None:
+    """Note in a plan which slot a place is taken from."""
+    name, rest = str(place[0]), place[1:]
+    if not rest:
+        plan[name] = slot
+    elif isinstance(rest[0], int):
+        plans: dict[int, Plan] = plan.setdefault(name, {})
+        _put(plans.setdefault(rest[0], {}), rest[1:], slot)
+    else:
+        _put(plan.setdefault(name, {}), rest, slot)
+
+
+def _changes(
+    base: Any, plan: Plan, values: Mapping[int, Any], slots: Mapping[int, bytes]
+) -> dict[str, Any]:
+    """The fields of a value like `base` that its plan takes from the slots."""
+    changes: dict[str, Any] = {}
+    for name, part in plan.items():
+        if isinstance(part, int):
+            changes[name] = values[part]
+        elif isinstance(part, SlottedOctets):
+            changes[name] = part.filled(slots)
+        elif isinstance(inner := getattr(base, name), tuple):
+            changes[name] = tuple(
+                [
+                    structs.replace(each, **_changes(each, part[number], values, slots))
+                    if number in part
+                    else each
+                    for number, each in enumerate(inner)
+                ]
+            )
+        else:
+            changes[name] = structs.replace(inner, **_changes(inner, part, values, slots))
+    return changes
+
+
+# --- one template --------------------------------------------------------------------------------
+
+
+class EnvelopeTemplate(Template):
+    """What was learned of one header."""
+
+    __slots__ = ("_base", "_document", "_forms", "_limits", "_plan")
 
     def __init__(
-        self, envelope: bytes, gaps: list[tuple[Gap, Form]], base: HeaderReading, limits: Limits
+        self, document: SlottedBytes, forms: dict[int, Form], base: HeaderReading, limits: Limits
     ) -> None:
-        self._gaps = gaps
-        self._base = base
-        self._limits = limits
-        self.used = 0
-        starts = [0, *(gap.end for gap, _ in gaps)]
-        ends = [*(gap.begin for gap, _ in gaps), len(envelope)]
-        fixed = [envelope[start:end] for start, end in zip(starts, ends, strict=True)]
-        self._first = fixed[0]
-        # Of each gap: the byte that ends it, what must follow, and what may stand in it.
-        self._rest = [
-            (following[:1], following, form.read)
-            for following, (_, form) in zip(fixed[1:], gaps, strict=True)
-        ]
-        self._place()
-
-    def _place(self) -> None:
-        """Where in the list of values each value of the message is found. A value that stands in
-        no gap is put behind those that do, so that every one has its place."""
-        message = self._base.message
-        self._defaults: list[Any] = []
-        places = {
-            (gap.field, self._number_of(gap)): place for place, (gap, _) in enumerate(self._gaps)
-        }
-
-        def at(field: Field, default: object, number: int = 0) -> int:
-            place = places.get((field, number))
-            if place is None:
-                self._defaults.append(default)
-                place = len(self._gaps) + len(self._defaults) - 1
-            return place
-
-        said = message.header
-        self._header = (
-            at(Field.CONVERSATION_ID, said.conversation_id),
-            at(Field.MESSAGE_ID, said.message_id),
-            at(Field.TIMESTAMP, said.timestamp),
-            at(Field.REF_TO_MESSAGE_ID, said.ref_to_message_id),
-            at(Field.TIME_TO_LIVE, said.time_to_live),
-        )
-        self._order = places.get((Field.ORDER, 0))
-        self._hops = [
-            (hop, at(Field.HOP_TIMESTAMP, hop.timestamp, n), places.get((Field.HOP_NUMBER, n)))
-            for n, hop in enumerate(message.routing)
-        ]
-        # The drafts acknowledge what MessageData refers to, unless the element itself says it.
-        named = self._header[3] if message.dialect is not Dialect.EBMS2 else None
-        digests = enumerate(digest for ack in message.acknowledgments for digest in ack.references)
-        self._acks = [
-            (
-                ack,
-                at(Field.ACK_TIMESTAMP, ack.timestamp, n),
-                at(Field.ACK_REF_TO, ack.ref_to_message_id, n)
-                if named is None or (Field.ACK_REF_TO, n) in places
-                else named,
-                [
-                    Digested(
-                        digest, places.get((Field.ACK_PART, m)), places.get((Field.ACK_DIGEST, m))
-                    )
-                    for m, digest in islice(digests, len(ack.references))
-                ],
-            )
-            for n, ack in enumerate(message.acknowledgments)
-        ]
-        self._references = [
-            (reference, places.get((Field.HREF, n))) for n, reference in enumerate(message.manifest)
-        ]
-
-    def _number_of(self, gap: Gap) -> int:
-        return gap.number if gap.number >= 0 else len(self._base.message.routing) - 1
+        super().__init__()
+        self._document = SlottedOctets(document.filled({slot: mark_of(slot) for slot in forms}))
+        self._forms = [(slot, form.read) for slot, form in forms.items()]
+        self._base, self._limits = base, limits
+        self._plan: Plan = {}
 
     def read(
         self, envelope: bytes, limits: Limits, payloads: tuple[Payload, ...] = ()
     ) -> HeaderReading | None:
-        """What the full reader would say of the envelope; None where it must be asked."""
+        """What the full reader says of an envelope; None where it must be asked."""
         if limits is not self._limits or len(envelope) > limits.header_bytes:
             return None
-        values = self._values(envelope)
-        if values is None:
+        slots = self._document.match(envelope)
+        if slots is None:
             return None
+        values: dict[int, Any] = {}
+        for slot, value_of in self._forms:
+            value = values[slot] = value_of(slots[slot])
+            if value is None:
+                return None
         try:
-            message = self._cast(values, payloads)
+            changes = _changes(self._base.message, self._plan, values, slots)
+            message = structs.replace(self._base.message, payloads=payloads, **changes)
         except InvalidValue:
             return None
         # A number may be one that the rules between elements do not let pass.
-        if self._order is not None and next(ebms2_rules.broken(message), None) is not None:
+        if "order" in self._plan and next(ebms2_rules.broken(message), None) is not None:
             return None
         base = self._base
         return HeaderReading(message, base.signed, list(base.notes), base.schema_problems)
 
-    def _values(self, envelope: bytes) -> list[Any] | None:
-        """What stands in the gaps, or None if the rest is not the same."""
-        at = len(self._first)
-        if not envelope.startswith(self._first):
-            return None
-        values: list[Any] = []
-        for mark, following, value_of in self._rest:
-            end = envelope.find(mark, at, at + _VALUE_MAX)
-            if end < 0 or not envelope.startswith(following, end):
-                return None
-            value = value_of(envelope[at:end])
-            if value is None:
-                return None
-            values.append(value)
-            at = end + len(following)
-        if at != len(envelope):
-            return None
-        values += self._defaults
-        return values
+    def learn(self, marked: Message, examples: Mapping[int, bytes]) -> set[int]:
+        """Find where the values of the slots stand in a message with those examples; the slots
+        that were found."""
+        by_value = {value_of(examples[slot]): slot for slot, value_of in self._forms}
+        found = set()
+        for field in _FIELDS:
+            for place, value in _values_at(marked, field):
+                slot = by_value.get(value)
+                if slot is not None:
+                    _put(self._plan, place, slot)
+                    found.add(slot)
+        # A message keeps such an element as it was written, with the examples in it.
+        for place, xml in _values_at(marked, _XML):
+            with_marks = xml
+            for slot, example in examples.items():
+                if example.startswith(mark_of(slot)):
+                    with_marks = with_marks.replace(example, mark_of(slot))
+            _put(self._plan, place, SlottedOctets(with_marks))
+        return found
 
-    def _cast(self, values: list[Any], payloads: tuple[Payload, ...]) -> Message:
-        base = self._base.message
-        routing, order, answers, manifest = (
-            base.routing, base.order, base.acknowledgments, base.manifest
-        )  # fmt: skip
-        if self._order is not None and order is not None:
-            order = SequenceNumber(values[self._order], order.status)
-        if routing:
-            routing = tuple([_hop(hop, values, at, number) for hop, at, number in self._hops])
-        if answers:
-            answers = tuple(
-                [_ack(ack, values, at, ref, digests) for ack, at, ref, digests in self._acks]
-            )
-        if manifest:
-            manifest = tuple([_reference(one, values, at) for one, at in self._references])
-        return Message(
-            base.dialect,
-            base.kind,
-            self._cast_header(values),
-            routing,
-            order,
-            base.ack_requested,
-            answers,
-            base.error_list,
-            base.status_request,
-            base.status_response,
-            manifest,
-            payloads,
-        )
-
-    def _cast_header(self, values: list[Any]) -> Header:
-        said = self._base.message.header
-        conversation_id, message_id, timestamp, ref_to, time_to_live = self._header
-        return Header(
-            said.from_party,
-            said.to_party,
-            said.cpa_id,
-            values[conversation_id],
-            said.service,
-            said.action,
-            values[message_id],
-            values[timestamp],
-            values[ref_to],
-            values[time_to_live],
-            said.semantics,
-            said.duplicate_elimination,
-            said.delivery_receipt_requested,
-            said.sync_reply,
-            said.sync_reply_as_agreed,
-            said.split,
-            said.descriptions,
-            said.foreign,
-        )
-
-    def holds(self, piece: bytes) -> bool:
-        """Whether some bytes stand between two gaps, so that every such envelope has them."""
-        return any(piece in fixed for fixed in (self._first, *(rest[1] for rest in self._rest)))
-
-    def filled(self, *, alike: bool) -> bytes:
-        """The envelope with other values in its gaps: all of a kind alike, or every one another."""
-        pieces = [self._first]
-        for number, ((_, form), (_, following, _)) in enumerate(
-            zip(self._gaps, self._rest, strict=True), start=1
-        ):
-            pieces += (form.example(1 if alike else number).encode("ascii"), following)
-        return b"".join(pieces)
-
-
-def _hop(
-    hop: RoutingHeader, values: list[Any], timestamp: int, number: int | None
-) -> RoutingHeader:
-    sequence = hop.sequence
-    if number is not None and sequence is not None:
-        sequence = SequenceNumber(values[number], sequence.status)
-    return RoutingHeader(
-        hop.sender_uri,
-        hop.receiver_uri,
-        hop.sender_id,
-        hop.receiver_id,
-        values[timestamp],
-        hop.error_uri,
-        hop.ack_requested,
-        hop.method,
-        sequence,
-        hop.msh_id,
-    )
-
-
-def _ack(
-    ack: Acknowledgment, values: list[Any], timestamp: int, ref_to: int, digests: list[Digested]
-) -> Acknowledgment:
-    return Acknowledgment(
-        values[timestamp],
-        values[ref_to],
-        ack.from_party,
-        ack.actor,
-        ack.signed,
-        ack.type,
-        tuple([digest.cast(values) for digest in digests]),
-    )
-
-
-def _reference(reference: Reference, values: list[Any], href: int | None) -> Reference:
-    if href is None:
-        return reference
-    return Reference(
-        values[href],
-        reference.role,
-        reference.id,
-        reference.schemas,
-        reference.descriptions,
-        reference.compression,
-        reference.foreign,
-        reference.stretch,
-    )
+    @property
+    def has_own_id(self) -> bool:
+        """Whether its messages may have other ids."""
+        return "message_id" in self._plan.get("header", {})
 
 
 def learned(
     envelope: bytes, charset: str | None, limits: Limits, validation: Validation
 ) -> EnvelopeTemplate | None:
-    """The mould of an envelope; None where the full reader refuses it, or none can be made."""
-    if len(envelope) > ENVELOPE_MAX or envelope[:1] != b"<":
-        return None
+    """The template of a header; None where the full reader refuses it, or none can be made."""
+    document = slotted(envelope)
     # A tighter bound than that of all ids is looked at by the full reader.
-    if limits.id_length < ID_LENGTH_MAX:
+    if not document.is_plain(charset) or limits.id_length < ID_LENGTH_MAX:
         return None
-    if encoding_of(envelope, charset)[0] not in ("utf-8", "utf8"):
-        return None
+
+    def read(other: bytes) -> HeaderReading:
+        return header.read(other, charset, limits, validation)
+
     try:
-        base = header.read(envelope, charset, limits, validation)
-        # The limits may count another envelope of this form exactly, where they only estimated
-        # this one: it must pass either way.
+        base = read(envelope)
+        # The limits may count another header of this form exactly, where they only estimated this
+        # one: it must pass either way.
         count_exactly(envelope, None, limits)
+        forms = _forms_of(document, base)
+        examples = {slot: form.example(slot) for slot, form in forms.items()}
+        template = EnvelopeTemplate(document, forms, base, limits)
+        marked = document.filled(examples)
+        found = template.learn(read(marked).message, examples)
+        names = {document.names[slot] for slot in forms.keys() - found}
+        # No other header would have the same id, or the same signature.
+        if not template.has_own_id or (base.signed and b"signaturevalue" not in names):
+            return None
+        # Every other slot is part of the signature.
+        if not names <= (_SIGNATURE if base.signed else set()):
+            return None
+        alike = document.filled({slot: form.example(1) for slot, form in forms.items()})
+        trials = (envelope, marked, alike)
+        same = all(template.read(trial, limits) == read(trial) for trial in trials)
     except (ReadFault, EbxmlError):
         return None
-    gaps = _formed(envelope, base.message)
-    fields = {gap.field for gap, _ in gaps}
-    # No other envelope would have the same id, or the same signature.
-    if Field.MESSAGE_ID not in fields or (base.signed and Field.SIGNATURE_VALUE not in fields):
-        return None
-    mould = EnvelopeTemplate(envelope, gaps, base, limits)
-    trials = (envelope, mould.filled(alike=False), mould.filled(alike=True))
-    is_sound = all(_agrees(mould, trial, charset, limits, validation) for trial in trials)
-    return mould if is_sound else None
+    return template if same else None
 
 
-def _formed(envelope: bytes, message: Message) -> list[tuple[Gap, Form]]:
-    formed = []
-    for gap in find_gaps(envelope, message.dialect):
-        form = form_of(gap.field, envelope[gap.begin : gap.end])
-        order = message.order
+def _forms_of(document: SlottedBytes, base: HeaderReading) -> dict[int, Form]:
+    """The slots in which something stands that may differ, and how it is written."""
+    said = {value for field in _FIELDS for _, value in _values_at(base.message, field)}
+    order = base.message.order
+    if order is not None and order.status is SequenceStatus.RESET:
         # A reset has one number alone (§9.1.1).
-        restarts = order is not None and order.status is SequenceStatus.RESET
-        if form is not None and not (gap.field is Field.ORDER and restarts):
-            formed.append((gap, form))
-    return formed
+        said.remove(order.number)
+    forms: dict[int, Form] = {}
+    for slot, (text, name) in enumerate(zip(document.slots, document.names, strict=True)):
+        of_signature = base.signed and name in _SIGNATURE
+        if slot >= document.texts:
+            possible: tuple[Form, ...] = (_PARTS,)
+        else:
+            possible = _BASE64 if of_signature else _TEXTS
+        for form in possible:
+            value = form.read(text)
+            if value is not None and (of_signature or value in said):
+                forms[slot] = form
+                break
+    return forms
 
 
-def _agrees(
-    mould: EnvelopeTemplate,
-    envelope: bytes,
-    charset: str | None,
-    limits: Limits,
-    validation: Validation,
-) -> bool:
-    try:
-        return mould.read(envelope, limits) == header.read(envelope, charset, limits, validation)
-    except ReadFault:
-        return False
-
-
-# Moulds: the bounded table of what was learned, and which of it an envelope is tried with.
-#
-# A mould is learned of what a partner sent and the handler believed, and each partner has a few
-# places of his own: no stranger takes one, and no partner another's. Poisoning it is impossible by
-# construction, for a mould says what the full reader says or nothing (`mould`).
-
-
-MOULDS_MAX = 4096
-"""Of all partners together; each has up to `ENVELOPE_MAX` bytes."""
-
-OWNER_MAX = 16
-"""Of one partner: his requests, his answers, and the acknowledgements of both, a few times over."""
+# --- all templates -------------------------------------------------------------------------------
 
 # From the first party to the agreement's name: whose message it is, in every dialect.
 _PARTIES, _AGREEMENT = b"PartyI", b"PAId"
-_MARK_MAX = 2048
-
-_Mark = tuple[bytes, str | None, Validation]
+_PARTIES_MAX = 2048
 
 
 class EnvelopeTemplates:
-    """What was learned so far. Reading changes nothing but counts, so any thread may read; learn
-    in one thread alone."""
+    """The templates of the headers that partners sent. A template is made of a header that a
+    partner has proved to be its own, and no stranger's; it reads what the full reader reads, so
+    that a partner can teach nothing wrong."""
 
-    def __init__(self, most: int = MOULDS_MAX, of_one: int = OWNER_MAX) -> None:
-        self._most = most
-        self._of_one = of_one
-        # Tuples, which are exchanged whole: whoever reads meanwhile sees the one or the other.
-        self._by_mark: dict[_Mark, tuple[EnvelopeTemplate, ...]] = {}
-        self._owned: dict[str, dict[EnvelopeTemplate, _Mark]] = {}
-        # Of each partner: how many messages of his could have been learned from.
-        self._offered: dict[str, int] = {}
-        # How many headers were read by a mould, and how many had to be parsed.
-        self.hits = 0
-        self.misses = 0
+    def __init__(self, cache: TemplateCache[EnvelopeTemplate] | None = None) -> None:
+        self._cache = TemplateCache() if cache is None else cache
 
     def __len__(self) -> int:
-        return sum(map(len, self._owned.values()))
+        return len(self._cache)
+
+    @property
+    def hits(self) -> int:
+        """How many headers were read by a template."""
+        return self._cache.hits
 
     def read(
         self,
@@ -382,14 +352,13 @@ class EnvelopeTemplates:
         validation: Validation,
         payloads: tuple[Payload, ...] = (),
     ) -> HeaderReading | None:
-        """What the full reader would say of the envelope; None where it must be asked."""
-        for mould in self._by_mark.get((_mark_of(envelope), charset, validation), ()):
-            reading = mould.read(envelope, limits, payloads)
+        """What the full reader says of the envelope; None where it must be asked."""
+        templates = self._cache.find((_parties_of(envelope), charset, validation))
+        for template in templates:
+            reading = template.read(envelope, limits, payloads)
             if reading is not None:
-                self.hits += 1
-                mould.used = self.hits
+                self._cache.hit(template)
                 return reading
-        self.misses += 1
         return None
 
     def learn(
@@ -399,11 +368,11 @@ class EnvelopeTemplates:
         limits: Limits,
         validation: Validation = Validation.REPORT,
     ) -> None:
-        """Learn of a message that was read and that `owner` has proved to be his own."""
-        if not received.moulded:
-            self.learn_of(received.envelope, received.charset, owner, limits, validation)
+        """Learn of a message that `owner` has proved to be its own, unless a template read it."""
+        if not received.by_template:
+            self.learn_envelope(received.envelope, received.charset, owner, limits, validation)
 
-    def learn_of(
+    def learn_envelope(
         self,
         envelope: bytes,
         charset: str | None,
@@ -411,49 +380,17 @@ class EnvelopeTemplates:
         limits: Limits,
         validation: Validation,
     ) -> None:
-        """The same of an envelope that no mould has read.
-
-        Making a mould costs some full readings. So it is done for the first, the second, the
-        fourth envelope and so on: who never sends alike costs little.
-        """
-        offered = self._offered[owner] = self._offered.get(owner, 0) + 1
-        if offered & (offered - 1):
+        """Learn of an envelope that no template has read."""
+        parties = _parties_of(envelope)
+        if not self._cache.is_due(owner) or not parties:
             return
-        mould = learned(envelope, charset, limits, validation)
-        mark = _mark_of(envelope), charset, validation
-        # What differs must not be what it is found by.
-        if mould is None or not mark[0] or not mould.holds(mark[0]):
-            return
-        owned = self._owned.setdefault(owner, {})
-        if len(owned) >= self._of_one:
-            self._forget(owner, min(owned, key=_last_used))
-        elif len(self) >= self._most:
-            self._forget_oldest()
-        mould.used = self.hits
-        self._owned.setdefault(owner, {})[mould] = mark
-        self._by_mark[mark] = (*self._by_mark.get(mark, ()), mould)
-
-    def _forget_oldest(self) -> None:
-        everyone = ((owner, mould) for owner, owned in self._owned.items() for mould in owned)
-        self._forget(*min(everyone, key=lambda each: _last_used(each[1])))
-
-    def _forget(self, owner: str, mould: EnvelopeTemplate) -> None:
-        mark = self._owned[owner].pop(mould)
-        if not self._owned[owner]:
-            del self._owned[owner]
-        left = tuple(other for other in self._by_mark[mark] if other is not mould)
-        if left:
-            self._by_mark[mark] = left
-        else:
-            del self._by_mark[mark]
+        template = learned(envelope, charset, limits, validation)
+        if template is not None:
+            self._cache.keep(owner, (parties, charset, validation), template)
 
 
-def _last_used(mould: EnvelopeTemplate) -> int:
-    return mould.used
-
-
-def _mark_of(envelope: bytes) -> bytes:
+def _parties_of(envelope: bytes) -> bytes:
     """The bytes of an envelope that say whose it is; empty where they are not found."""
     begin = envelope.find(_PARTIES)
-    end = envelope.find(_AGREEMENT, begin, begin + _MARK_MAX) if begin >= 0 else -1
+    end = envelope.find(_AGREEMENT, begin, begin + _PARTIES_MAX) if begin >= 0 else -1
     return envelope[begin:end] if end >= 0 else b""

@@ -164,15 +164,6 @@ def end_of_element(envelope: bytes, index: int, begin: int) -> int:
     return close + 2
 
 
-def content_of(envelope: bytes, index: int, begin: int) -> tuple[int, int] | None:
-    """Where the content lies of an element in UTF-8 whose end expat reported at `index`; None for
-    one that is written as `<a/>`."""
-    tag = _START_TAG_BYTES.match(envelope, begin)
-    if tag is None or tag.group().endswith(b"/>"):
-        return None
-    return tag.end(), index
-
-
 def exact_bytes(
     envelope: bytes, charset: str | None, root: etree._Element, elements: Sequence[etree._Element]
 ) -> list[bytes]:

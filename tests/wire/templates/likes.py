@@ -1,6 +1,7 @@
-"""Envelopes like one that was learned, whole and damaged, and how two readings are compared."""
+"""Envelopes like one that a template was made of, whole and damaged, and how they are compared."""
 
 import random
+import re
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -24,13 +25,17 @@ from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import acknowledged_digests
 from oncewire.wire.security.signing import SigningChoice, sign
 from oncewire.wire.templates.envelope import EnvelopeTemplate, learned
-from oncewire.wire.templates.gaps import Gap
 from tests.fuzz.mutations import TOKENS, mutated
 from tests.fuzz.seeds import conversation
 from tests.wire import samples
 from tests.wire.security import keys
 
 CHARSET = "UTF-8"
+Span = tuple[int, int]
+FIELDS = (
+    b"ConversationId|MessageId|Timestamp|RefToMessageId|TimeToLive|HopSequence|SequenceNumber"
+    b"|DigestValue|SignatureValue"
+)
 REPORT = Validation.REPORT
 
 VALUES = [
@@ -107,33 +112,41 @@ def full(envelope: bytes, charset: str | None = CHARSET) -> HeaderReading | None
         return None
 
 
-def agrees(mould: EnvelopeTemplate, envelope: bytes, charset: str | None = CHARSET) -> bool:
-    """Whether the mould read the envelope, and then as the full reader does; it may decline."""
-    found = mould.read(envelope, DEFAULT_LIMITS)
+def agrees(template: EnvelopeTemplate, envelope: bytes, charset: str | None = CHARSET) -> bool:
+    """Whether the template read the envelope, and then as the full reader does; it may decline."""
+    found = template.read(envelope, DEFAULT_LIMITS)
     if found is None:
         return False
     assert found == full(envelope, charset), envelope
     return True
 
 
-def _filled(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
-    """Other values in some gaps, likely of the right kind for another one."""
-    taken = [envelope[gap.begin : gap.end] for gap in gaps]
-    for gap in sorted(gaps, key=lambda each: each.begin, reverse=True):
+def spans_of(envelope: bytes, names: bytes = FIELDS) -> list[Span]:
+    """Where the texts of those elements, or of all fields, and the names of parts lie."""
+    elements = rb"<(?:[\w.-]+:)?(?:" + names + rb")(?:\s[^<>]*)?>([^<>]+)<"
+    texts = [match.span(1) for match in re.finditer(elements, envelope, re.IGNORECASE)]
+    parts = re.finditer(rb'(?:href|URI)="cid:([^"]+)"', envelope) if names is FIELDS else ()
+    return sorted([*texts, *(match.span(1) for match in parts)])
+
+
+def _filled(chance: random.Random, envelope: bytes, spans: list[Span]) -> bytes:
+    """Other values in some spans, likely of the right kind for another one."""
+    taken = [envelope[slice(*span)] for span in spans]
+    for span in sorted(spans, key=lambda each: each[0], reverse=True):
         if chance.random() < 0.4:
-            own = envelope[gap.begin : gap.end]
+            own = envelope[slice(*span)]
             same_kind = own[:-2] + b"%d" % chance.randrange(10) + own[-1:]
             value = chance.choice([chance.choice(VALUES), chance.choice(taken), same_kind])
             if chance.random() < 0.1:
                 value = own[:3] + chance.choice(TOKENS) + own[3:]
-            envelope = envelope[: gap.begin] + value + envelope[gap.end :]
+            envelope = envelope[: span[0]] + value + envelope[span[1] :]
     return envelope
 
 
-def _beside(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
-    """Something at the edge of a gap, or the edge itself gone."""
-    gap = chance.choice(gaps)
-    at = chance.choice([gap.begin, gap.end]) + chance.choice([-1, 0, 1])
+def _beside(chance: random.Random, envelope: bytes, spans: list[Span]) -> bytes:
+    """Something at the edge of a slot, or the edge itself gone."""
+    span = chance.choice(spans)
+    at = chance.choice([span[0], span[1]]) + chance.choice([-1, 0, 1])
     return chance.choice(
         [
             envelope[:at] + chance.choice(TOKENS) + envelope[at:],
@@ -143,7 +156,7 @@ def _beside(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
     )
 
 
-def _written_otherwise(chance: random.Random, envelope: bytes, _gaps: list[Gap]) -> bytes:
+def _written_otherwise(chance: random.Random, envelope: bytes, _spans: list[Span]) -> bytes:
     text = envelope.decode("utf-8", "replace")
     ways: list[Callable[[], bytes]] = [
         lambda: b"\xef\xbb\xbf" + envelope,
@@ -159,8 +172,8 @@ def _written_otherwise(chance: random.Random, envelope: bytes, _gaps: list[Gap])
     return chance.choice(ways)()
 
 
-def like(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
+def like(chance: random.Random, envelope: bytes, spans: list[Span]) -> bytes:
     """Another envelope: with other values, or damaged in one of many ways."""
     ways = [_filled, _filled, _filled, _beside, _written_otherwise]
-    changed = chance.choice(ways)(chance, envelope, gaps)
+    changed = chance.choice(ways)(chance, envelope, spans)
     return mutated(chance, changed) if chance.random() < 0.15 else changed
