@@ -51,32 +51,8 @@ from oncewire.store.records import (
 )
 from oncewire.store.spool_contract import Spool
 
-# Documents in the store's contract: what a transition does with those that travel in parts.
 
-
-class Documents(Protocol):
-    """A part of `contract.Transaction`; its docstrings bind as those there do."""
-
-    def document(self, sender: str, split_id: str) -> SplitDocument | None:
-        """How far a document is; the sender of one that is sent from here is empty."""
-
-    def save_document(self, document: SplitDocument) -> None:
-        """Insert or replace. Raises NotAllowed when its terms are not kept."""
-
-    def open_documents(self) -> list[SplitDocument]:
-        """Received documents that are neither whole nor given up, in order of their beginning,
-        then of their key."""
-
-    def gathered(self, sender: str) -> tuple[int, int]:
-        """How many documents of that sender `open_documents` has, and the bytes of their parts
-        that are stored; told without a look at each."""
-
-    def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
-        """HELD and GATHERED messages that are parts of a received document, by ordinal; listed,
-        without their bytes."""
-
-
-class Transaction(Documents, Protocol):
+class Transaction(Protocol):
     """One transition. It sees its own changes and those of transitions before it."""
 
     def expect(self, message_ids: Sequence[str]) -> None:
@@ -116,6 +92,26 @@ class Transaction(Documents, Protocol):
 
     def save_receiving_channel(self, channel: ReceivingChannel) -> None:
         """Insert or replace."""
+
+    # --- documents that travel in parts ---
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        """How far a document is; the sender of one that is sent from here is empty."""
+
+    def save_document(self, document: SplitDocument) -> None:
+        """Insert or replace. Raises NotAllowed when its terms are not kept."""
+
+    def open_documents(self) -> list[SplitDocument]:
+        """Received documents that are neither whole nor given up, in order of their beginning,
+        then of their key."""
+
+    def gathered(self, sender: str) -> tuple[int, int]:
+        """How many documents of that sender `open_documents` has, and the bytes of their parts
+        that are stored; told without a look at each."""
+
+    def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
+        """HELD and GATHERED messages that are parts of a received document, by ordinal; listed,
+        without their bytes."""
 
     # --- damage ---
 

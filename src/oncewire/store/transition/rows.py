@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from oncewire.errors import NotAllowed, StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
@@ -230,43 +232,10 @@ LIVE_INCOMING = (
 )
 
 
-def listed(
-    stored: StoredIncoming, *, position: int | None = None, row: int | None = None
-) -> StoredIncoming:
-    """A received message as lists show it: without its bytes."""
-    return StoredIncoming(
-        stored.incoming,
-        stored.facts,
-        stored.peer,
-        stored.transport,
-        None,
-        None,
-        stored.position if position is None else position,
-        stored.hop,
-        stored.row if row is None else row,
-        stored.agreement_id,
-        None,
-        stored.answered or stored.answer is not None,
-    )
-
-
 def whole(row: IncomingRow, content: IncomingBytes, answer: AnswerBytes) -> StoredIncoming:
     """A received message with its bytes and its answer, if that can be read."""
     stored, head = row.stored, row.answer
     answered = None
     if head is not None and answer.parcel is not None and answer.problem is None:
         answered = StoredAnswer(head.answer_id, head.kind, answer.parcel, head.owed)
-    return StoredIncoming(
-        stored.incoming,
-        stored.facts,
-        stored.peer,
-        stored.transport,
-        content.parcel,
-        answered,
-        stored.position,
-        stored.hop,
-        stored.row,
-        stored.agreement_id,
-        content.view,
-        stored.answered,
-    )
+    return replace(stored, parcel=content.parcel, answer=answered, view=content.view)
