@@ -21,7 +21,7 @@ where it names one.
 What was stored may be damaged when it is read. Asked for by its key, that thing raises
 StoreDamaged, which says whose trouble it is and undoes nothing else. A list never raises for one
 of many: a damaged sent message is in it with its `damage`, a received one in its place, and
-whoever then reads it whole is told.
+a step that reads it whole gets the error.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ class Transaction(Protocol):
         operator can end them; False when nothing was damaged."""
 
     def mend_channel(self, key: str) -> bool:
-        """The same for a stream: what it noted of single numbers is forgotten, and its epoch
+        """Make a damaged stream readable: it forgets what it noted of single numbers, and its epoch
         ends at its sender; False when nothing was damaged."""
 
     def damaged(self) -> list[Damage]:
-        """Messages somebody still waits for that no list can find or that have lost their bytes.
+        """Unfinished messages that no list can find or that have lost their bytes.
         Asked at a start."""
 
     # --- outgoing ---
@@ -229,7 +229,7 @@ class Transaction(Protocol):
 
     def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
         """Those of them that were received persistDuration ago or earlier, first received
-        first: nobody waits for such an answer any more."""
+        first: such an answer is not awaited any more."""
 
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
         """READY messages, and HANDED_OVER ones whose lease has run out (`lease_until` is
@@ -278,7 +278,7 @@ class Transaction(Protocol):
 
         Keep-until is arrival or first send (submission where nothing was sent) +
         persistDuration + keep. Final incoming is CONFIRMED, FORWARDED, REFUSED or CLOSED.
-        What somebody still waits for stays: an owed notice, an owed answer, a number that
+        What is still needed stays: an owed notice, an owed answer, a number that
         its channel has not settled, the message that suspended its channel, whatever an open
         incident names. So does a response while the message it answers is kept: a duplicate
         may ask for it (STO-9).

@@ -491,8 +491,8 @@ class SqliteBackend:
         return [(row[0], row[1:]) for row in found]
 
     def _numbered(self, statement: str, values: Values) -> list[Values]:
-        """Rows that end with a MessageId and its number. Whoever loads those messages then need
-        not find the number by the id, which is another page that can be damaged."""
+        """Rows that end with a MessageId and its number. Loading those messages then
+        needs no look-up of the number, which is on another page that can be damaged."""
         rows = self.run(statement, values)
         self._numbers.learn((row[-2], row[-1]) for row in rows)
         return [row[:-1] for row in rows]

@@ -179,7 +179,7 @@ class SqliteReader:
         try:
             return list_incoming(self._run(WHOLE_INCOMING + tail, (message_id,)))
         except StoreDamaged:
-            # Its bytes; whoever looks may still see where it stands.
+            # Its bytes are damaged; its state can still be shown.
             select = f"SELECT {INCOMING_VALUES} {FROM_INCOMING}"
             return list_incoming(self._run(select + tail, (message_id,)))
 

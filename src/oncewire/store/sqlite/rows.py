@@ -6,7 +6,7 @@ each table with its record.
 
 What is read may have been damaged since it was written. Where a message is acted upon, that is
 an error of its own (StoreDamaged). Where messages are listed it must hide none of the others, so
-a value that cannot be read is shown as one that lets nobody act on the message.
+a value that cannot be read is shown as one with which no step acts on the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
 from msgspec.json import Decoder
-from msgspec.structs import fields, replace
+from msgspec.structs import astuple, fields, replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
@@ -77,7 +77,7 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 def _writer(kind: Any) -> Callable[[Any], Any] | None:
     """How a field's value becomes that of a column; None: it is."""
     if kind == SequenceRange | None:
-        return lambda numbers: numbers and _encode((numbers.first, numbers.last))
+        return lambda numbers: None if numbers is None else _encode(astuple(numbers))
     containers = (tuple, frozenset)
     return _encode if getattr(kind, "__origin__", None) in containers else None
 
@@ -195,7 +195,7 @@ _HARMLESS_INCOMING = [
 
 
 _UNREADABLE = (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError)
-"""What comes of values that nobody here wrote."""
+"""What decoding a damaged value raises."""
 
 
 @contextmanager
@@ -333,14 +333,8 @@ NO_PARCEL: Values = (None, None, None, None)
 
 
 # A partner's messages have the same few headers again and again.
-@lru_cache(maxsize=256)
-def _headers_text(headers: tuple[tuple[str, str], ...]) -> str:
-    return _encode(headers)
-
-
-@lru_cache(maxsize=256)
-def _headers(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple((name, value) for name, value in json.loads(text))
+_headers_text = lru_cache(maxsize=256)(_encode)
+_headers = lru_cache(maxsize=256)(Decoder(tuple[tuple[str, str], ...]).decode)
 
 
 def parcel_values(parcel: StoredParcel | None) -> Values:
@@ -360,7 +354,7 @@ def parcel_values(parcel: StoredParcel | None) -> Values:
 
 
 def outgoing_values(parcel: StoredParcel | None, files: tuple[SpoolSlice, ...]) -> Values:
-    """The same of what is sent; a draft has no parcel yet, and may have files."""
+    """The columns of PARCEL of a sent message; a draft has no parcel yet, and may have files."""
     if parcel is not None or not files:
         return parcel_values(parcel)
     return None, None, _encode([[file.name, file.offset, file.length] for file in files]), None

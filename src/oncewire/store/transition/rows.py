@@ -46,7 +46,7 @@ FINAL_INCOMING = frozenset(
         IncomingState.CLOSED,
     }
 )
-"""Nobody waits for the message any more; its row is kept to recognise duplicates."""
+"""The message is finished; its row is kept to recognise duplicates."""
 
 STORED_INCOMING = tuple(state for state in IncomingState if state is not IncomingState.ARRIVING)
 """The states a stored message can have."""
@@ -62,7 +62,7 @@ def has_entered(outgoing: Outgoing) -> bool:
 
 
 def sends_from(channel: SendingChannel | None) -> Instant | None:
-    """From when the channel lets messages out; None: not before somebody resumes it."""
+    """From when the channel lets messages out; None: not before an operator resumes it."""
     if channel is None:
         return 0
     return None if channel.suspended else channel.paused_until
@@ -145,14 +145,14 @@ class OutgoingRow(NamedTuple):
     # Order of entry into the window, 0 before it.
     entered: int = 0
     held: bool = False
-    # What of it cannot be read; nobody gets it by its key then.
+    # What of it cannot be read; asking for it by its key raises this.
     problem: StoreDamaged | None = None
     # Not even its state can be read, so no list by state finds it.
     stateless: bool = False
 
     @property
     def live(self) -> bool:
-        """Whether anybody waits for something of it."""
+        """Whether it is unfinished."""
         outgoing = self.stored.outgoing
         return outgoing.state not in FINAL_OUTGOING or outgoing.notice_owed
 
@@ -198,7 +198,7 @@ class IncomingRow(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether anybody waits for something of it."""
+        """Whether it is unfinished."""
         return self.stored.incoming.state not in FINAL_INCOMING or self.owed
 
 

@@ -435,7 +435,7 @@ class WorkTransaction:
         try:
             terms = self.known_terms(terms_id)
         except (StoreDamaged, NotAllowed):
-            # How long it is owed is not known any more, and it harms nobody to owe it.
+            # How long it is owed is not known any more, and owing it does no harm.
             return False
         return answer_owed_until(received_at, terms) <= now
 
@@ -574,7 +574,7 @@ class WorkTransaction:
             terms = self.known_terms(outgoing.terms_id)
             return still_counts(outgoing, self.channel_of(outgoing), terms)
         except (StoreDamaged, NotAllowed):
-            # Nobody can tell, so it stays.
+            # Without its terms that cannot be decided, so it stays.
             return True
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
