@@ -21,7 +21,7 @@ class StoreMark(Struct, frozen=True, gc=False):
     head: str
 
 
-class SpoolSlice(Struct, frozen=True, gc=False):
+class SpoolSlice(Struct, frozen=True, gc=False, array_like=True):
     """Part of a file in the spool; a large payload is never copied into a row."""
 
     name: str

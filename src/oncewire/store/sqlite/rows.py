@@ -345,10 +345,7 @@ def parcel_values(parcel: StoredParcel | None) -> Values:
     parts = parcel.body
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parcel.content_type, headers, None, parts[0]
-    layout = [
-        [part.name, part.offset, part.length] if isinstance(part, SpoolSlice) else len(part)
-        for part in parts
-    ]
+    layout = [astuple(part) if isinstance(part, SpoolSlice) else len(part) for part in parts]
     inline = b"".join(part for part in parts if isinstance(part, bytes))
     return parcel.content_type, headers, _encode(layout), inline
 
@@ -357,12 +354,13 @@ def outgoing_values(parcel: StoredParcel | None, files: tuple[SpoolSlice, ...]) 
     """The columns of PARCEL of a sent message; a draft has no parcel yet, and may have files."""
     if parcel is not None or not files:
         return parcel_values(parcel)
-    return None, None, _encode([[file.name, file.offset, file.length] for file in files]), None
+    return None, None, _encode([astuple(file) for file in files]), None
 
 
-def read_files(layout: str) -> tuple[SpoolSlice, ...]:
-    """The files of a draft."""
-    return tuple(SpoolSlice(*piece) for piece in json.loads(layout))
+_layout = Decoder(tuple[int | SpoolSlice, ...]).decode
+"""The pieces of a body: so many bytes of its own, or part of a file."""
+read_files = Decoder(tuple[SpoolSlice, ...]).decode
+"""The files of a draft, from its layout."""
 
 
 def read_parcel(values: Values) -> StoredParcel | None:
@@ -377,12 +375,12 @@ def read_parcel(values: Values) -> StoredParcel | None:
         return StoredParcel(content_type, pairs, (body,))
     parts: list[bytes | SpoolSlice] = []
     start = 0
-    for piece in json.loads(layout):
-        if isinstance(piece, int):
+    for piece in _layout(layout):
+        if isinstance(piece, SpoolSlice):
+            parts.append(piece)
+        else:
             parts.append(body[start : start + piece])
             start += piece
-        else:
-            parts.append(SpoolSlice(*piece))
     return StoredParcel(content_type, pairs, tuple(parts))
 
 
@@ -392,7 +390,7 @@ _SPOOL_NAME = re.compile(r"[0-9a-f]{64}")
 def spool_names(layout: str) -> set[str]:
     """The files that a parcel with this layout is made of."""
     try:
-        return {str(piece[0]) for piece in json.loads(layout) if not isinstance(piece, int)}
+        return {piece.name for piece in _layout(layout) if isinstance(piece, SpoolSlice)}
     except _UNREADABLE:
         # What is left of it may still be mended, if its file is kept.
         return set(_SPOOL_NAME.findall(layout))
