@@ -108,13 +108,11 @@ class Columns(Generic[R]):
         self._readers = [(key + place, each) for place, each in enumerate(readers) if each]
         self._writers = [(place, each) for place, each in enumerate(writers) if each]
         self._get = attrgetter(*(field.name for field in kept))
+        # The columns' values of a record; most records need no call into Python for them.
+        self.values: Callable[[R], Values] = self._written if self._writers else self._get
 
-    def values(self, record: R) -> Values:
-        """The columns' values of a record."""
-        found: Values = self._get(record)
-        if not self._writers:
-            return found
-        values = list(found)
+    def _written(self, record: R) -> Values:
+        values = list(self._get(record))
         for place, write in self._writers:
             values[place] = write(values[place])
         return tuple(values)
