@@ -80,7 +80,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe terms that say something else",
-        "oncewire.store.sqlite.loading:read_terms",
+        "oncewire.store.sqlite.rows:read_terms",
         "if terms.terms_id != terms_id:\n"
         "    raise _damaged_terms(terms_id, 'they say something else than when they were kept')",
         "if not terms_id:\n"
@@ -106,7 +106,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "read every waiting body at a start",
-        "oncewire.store.transition.transaction:IncomingSteps._listed",
+        "oncewire.store.transition.transaction:WorkTransaction._listed",
         "return [row(key).stored for _, key in keys]",
         "return [self._whole(row(key)) for _, key in keys]",
         tests=(f"{_RESTART}::test_a_restart_loads_no_body",),

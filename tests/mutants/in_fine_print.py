@@ -547,7 +547,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was read before the timers moved is taken for stored",
-        "oncewire.store.transition.transaction:KeepingSteps.shift_timers",
+        "oncewire.store.transition.transaction:WorkTransaction.shift_timers",
         "self._work.step_over().shift_timers(by)\nself._work.clear_rows()",
         "self._work.step_over().shift_timers(by)",
         tests=(f"{_STORE_OUTGOING}::test_what_is_saved_after_the_timers_moved_is_kept_as_it_is",),

@@ -63,9 +63,11 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one value that cannot be kept fails the whole turn",
-        "oncewire.store.sqlite.backend:Checking.check",
-        "_check_sizes(texts, numbers)\nnamed = {values[_CHECKED_MESSAGE] for values in journal}",
-        "named = {values[_CHECKED_MESSAGE] for values in journal}",
+        "oncewire.store.sqlite.writing:RowCheck.check",
+        "if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):\n"
+        "    raise _cannot('a number is too large')\n"
+        "text = ''.join(texts)",
+        "text = ''",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
     ),
     Mutant(
@@ -98,9 +100,9 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a step over many rows outlives its transition",
-        "oncewire.store.sqlite.loading:Statements.undo_steps",
-        "'It is undone.'\nself.run('ROLLBACK TO steps')",
-        "'It is undone.'",
+        "oncewire.store.sqlite.backend:SqliteBackend.undo_steps",
+        "self.run('ROLLBACK TO steps')\nself.run('RELEASE steps')",
+        "self.run('RELEASE steps')",
         tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),
     ),
     Mutant(

@@ -12,26 +12,26 @@ from typing import Any
 
 import apsw
 import pytest
-from msgspec import Struct
 
 from oncewire.errors import JournalProblem, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Incoming, Outgoing
-from oncewire.store.records import MessageFacts
-from oncewire.store.sqlite import loading
+from oncewire.store.sqlite import backend as sqlite_backend
 from oncewire.store.sqlite import reader as sqlite_reader
 from oncewire.store.sqlite import store as sqlite
 from oncewire.store.sqlite.connection import check_version
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.rows import (
+    DOCUMENT,
     FACTS,
-    INCOMING_STATE,
-    OUTGOING_STATE,
-    PHASE,
+    INCIDENT,
+    INCOMING,
+    INCOMING_FACTS,
+    OUTGOING,
     RECEIVING,
-    RENAMED,
+    REFUSAL,
     SENDING,
 )
 from oncewire.store.sqlite.store import SqliteStore
@@ -182,21 +182,17 @@ def _columns(connection: apsw.Connection, table: str) -> list[str]:
 
 
 def test_no_field_of_a_value_is_forgotten(path: Path) -> None:
-    def names(value: type[Struct]) -> list[str]:
-        return [*value.__struct_fields__]
-
-    assert ["message_id", *OUTGOING_STATE] == names(Outgoing)
-    assert ["sender", "message_id", *INCOMING_STATE] == names(Incoming)
-    assert list(FACTS) == names(MessageFacts)
-    in_order = dict.fromkeys("phase" if name in PHASE else name for name in SENDING)
-    assert list(in_order) == names(SendingChannel)
-    assert [RENAMED.get(name, name) for name in RECEIVING] == names(ReceivingChannel)
+    assert OUTGOING.names == Outgoing.__struct_fields__[1:]
+    assert INCOMING.names == Incoming.__struct_fields__[2:]
     store = SqliteStore.open(path, node="a")
     connection = _connection(store)
-    assert set(OUTGOING_STATE) | set(FACTS) < set(_columns(connection, "outgoing"))
-    assert set(INCOMING_STATE) < set(_columns(connection, "incoming"))
+    assert {*OUTGOING.names, *FACTS.names} < {*_columns(connection, "outgoing")}
+    assert {*INCOMING.names, *INCOMING_FACTS.names} < {*_columns(connection, "incoming")}
     assert list(SENDING) == _columns(connection, "sending_channel")
-    assert list(RECEIVING) == _columns(connection, "receiving_channel")
+    assert list(RECEIVING.names) == _columns(connection, "receiving_channel")
+    assert list(INCIDENT.names) == _columns(connection, "incident")
+    assert list(REFUSAL.names) == _columns(connection, "refusal")
+    assert {*DOCUMENT.names, "keep_until"} == {*_columns(connection, "document")}
     assert list(COLUMNS) == _columns(connection, "journal")
     store.close()
 
@@ -395,7 +391,7 @@ def test_a_value_that_cannot_be_kept_undoes_its_transition_only(path: Path) -> N
 def test_memory_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REMEMBERED", "LIVE_MAX"):
         monkeypatch.setattr(work, name, 3)
-    monkeypatch.setattr(loading, "REMEMBERED", 3)
+    monkeypatch.setattr(sqlite_backend, "REMEMBERED", 3)
     monkeypatch.setattr(tables, "BYTES_MAX", 3_000)
     store = SqliteStore.open(path, node="a")
     prepare(store)

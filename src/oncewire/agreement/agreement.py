@@ -2,7 +2,7 @@
 
 It serves both directions. Each direction has its own terms, because a partner may ask for
 other things than it offers, and single actions may differ again. Every value remembers
-where it came from, so that nobody has to guess why a message was handled as it was.
+where it came from, so that `agreement show` can tell why a message was handled as it was.
 """
 
 from __future__ import annotations
@@ -393,7 +393,7 @@ def sender_name(agreement: Agreement, party: Party) -> str:
 
 
 def receiver_name(side: PartyTerms, party: Party) -> str:
-    """The same of the To Party."""
+    """What listings call that To Party."""
     return str(side.party) if side.is_named_by(party) else str(receiver_of(side, party))
 
 

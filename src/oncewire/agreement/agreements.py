@@ -139,7 +139,7 @@ class Agreements:
         hops = [agreement for agreement in self._all if agreement.forwards]
         onward = self.toward(receiver, message.header.service)
         near = (agreement for agreement in hops if _comes_from(agreement, sender, message))
-        # Who is named by nobody lies behind one that has more behind it than it names.
+        # A party that no agreement names lies behind a partner with `behind_all`.
         far = (each for each in hops if each.partner.leads_on and each is not onward)
         before = next(near, None) or next(far, None)
         if before is not None and receiving and _is_ours(before.own, receiver, message):

@@ -41,7 +41,7 @@ def fingerprint(der: bytes) -> str:
 
 
 def spoken_fingerprint(der: bytes) -> str:
-    """The same in pairs with colons, for people to read to each other."""
+    """The fingerprint in pairs with colons, for reading out over the phone."""
     digits = fingerprint(der).upper()
     return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
 

@@ -41,7 +41,7 @@ from oncewire.protocol.terms import FlowMode, OnExhausted, Terms
 Layer = Mapping[str, Value]
 
 ORDERED_WINDOW = 100
-"""W where order is guaranteed and nobody named a window (C3).
+"""W where order is guaranteed and no window is named (C3).
 
 ebMS 2.0 has no window, so a partner may run ahead of a lost message. This many early
 messages are held for it; a window as large as half the range would be no bound at all.
@@ -61,7 +61,7 @@ DERIVED = (
     "flow.mode",
     "flow.window",
 )
-"""Keys that follow from others where nobody says them (`_derive`)."""
+"""Keys that follow from others where no layer says them (`_derive`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,13 @@ def bind(
 
 
 def _complete(values: Layer) -> tuple[Value, ...]:
-    """Every key in its order, with the field's default where nobody spoke."""
+    """Every key in its order, with the field's default where no layer speaks."""
     return tuple(values.get(name) or default for name, default in _unsaid().items())
 
 
 @cache
 def _unsaid() -> Layer:
-    """Every key in its order, as it is where nobody speaks."""
+    """Every key in its order, with the field's default."""
     return {name: Value(name, default_of(key), Origin.DEFAULT) for name, key in KEYS.items()}
 
 
@@ -235,7 +235,7 @@ def _acknowledgements(values: Layer) -> dict[str, Any]:
         "duplicate_elimination": said("duplicate.elimination") is not Requested.NEVER,
         "ack_requested": wish,
     }
-    # Then the next handler takes the responsibility, and nobody asks the To Party's (HOP-8).
+    # Then the next handler takes the responsibility, and the To Party's is not asked for (HOP-8).
     if said("ack.actor") is Actor.NEXT_MSH:
         asked["ack_requested"] = AckRequest.NONE
         asked["hop_ack_requested"] = wish
@@ -320,8 +320,8 @@ _RM_078 = {
 }
 
 _CPA = {
-    # Whoever exchanged a CPA is held to ebMS 2.0's own words: SOAPAction (Appendix B.2), and what
-    # a message names must be there.
+    # Partners that exchanged a CPA are held to ebMS 2.0's own words: SOAPAction (Appendix B.2), and
+    # what a message names must be there.
     "wire.soap_action_check": "strict",
     "wire.unknown_cpa": "fault",
     "wire.unknown_ref": "error",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -382,12 +382,27 @@ BY_TARGET: dict[str, Key] = {key.target: key for key in _ALL}
 
 
 def default_of(key: Key) -> Any:
-    """What the field holds when nobody says anything."""
+    """The default of the key's field."""
     return _DEFAULTS[key.target]
 
 
+def toml_tables(said: Mapping[str, Value], prefix: str = "") -> list[str]:
+    """The values as lines of TOML: a table for each section of keys, below the prefix."""
+    lines: list[str] = []
+    section = ""
+    for name, key in KEYS.items():
+        if name not in said:
+            continue
+        part, _, word = name.partition(".")
+        if part != section:
+            section = part
+            lines += ["", f"[{prefix}{section}]"]
+        lines.append(f"{word} = {key.kind.literal(said[name].value)}")
+    return lines
+
+
 def unknown_key(name: str, known: Iterable[str]) -> AgreementProblem:
-    """The error for a key nobody knows: it names the nearest one."""
+    """The error for an unknown key: it names the nearest one."""
     return AgreementProblem(
         f"there is no key {name[:128]!r}",
         key=name[:128],
@@ -428,7 +443,7 @@ class Row:
 def rows(agreement: Agreement) -> tuple[Row, ...]:
     """All rows: who and when, what holds both ways, then what differs by direction or action.
 
-    Nothing is left out: a value that nobody set is there with the origin `default`.
+    Nothing is left out: a value that was not set is there with the origin `default`.
     """
     found = [_fact(value) for value in agreement.values]
     found += [_row(EVERYWHERE, value) for value in agreement.sending.values]

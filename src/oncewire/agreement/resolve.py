@@ -355,8 +355,8 @@ def _of_service(bindings: list[ActionBinding], service: Service | None) -> list[
 def _of_roles(
     bindings: list[ActionBinding], sender: Party | None, receiver: Party | None
 ) -> ActionBinding:
-    """The binding whose roles the parties state. A role nobody states counts as any; one that no
-    binding has is weighed with the rest of the header (`rules`)."""
+    """The binding whose roles the parties state. A role that is not stated counts as any;
+    one that no binding has is weighed with the rest of the header (`rules`)."""
     for side, of in ((sender, attrgetter("from_role")), (receiver, attrgetter("to_role"))):
         if side is not None and side.role is not None:
             fitting = [binding for binding in bindings if of(binding) in (None, side.role)]

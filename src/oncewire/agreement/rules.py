@@ -43,7 +43,7 @@ OBJECTS_MAX = 4_096
 """Agreements, or bindings, of which something is remembered."""
 
 KEYS_MAX = 64
-"""What is remembered of one: headers may say what they like, and nobody's may fill the memory."""
+"""What is remembered of one: headers of strangers must not fill the memory."""
 
 
 class Remembered(Generic[O, V]):
@@ -195,7 +195,7 @@ def _weigh(binding: ActionBinding, message: Message, *, at_hop: bool) -> Weighed
         check_receipt(message, terms)
     sync = _sync(binding, message, scales, at_hop=at_hop)
     numbered = ordered = False
-    # Where the transport answers for delivery, no acknowledgement is anybody's (RM-7).
+    # Where the transport answers for delivery, no acknowledgement is asked for (RM-7).
     acknowledged = reliable and method is ReliableMessagingMethod.EBXML
     if acknowledged:
         numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
@@ -415,7 +415,7 @@ def _sync(
         stated = SyncReplyMode.SIGNALS_AND_RESPONSE if at_hop else agreed
     asks = header.sync_reply_as_agreed or stated not in (None, SyncReplyMode.NONE)
     if asks and agreed is SyncReplyMode.NONE and not at_hop:
-        # SYNC-13: no policy helps here, because nobody agreed to hold the connection.
+        # SYNC-13: no policy helps here, because holding the connection was not agreed.
         raise Inconsistent(
             "a synchronous reply is asked for, but was not agreed",
             location=SYNC,

@@ -79,7 +79,7 @@ def document_key(row: Row) -> str | None:
 
 # --- folds over sorted rows ---------------------------------------------------------------
 
-# The same keys without a call into Python for each of millions of rows.
+# The keys as C functions: a call into Python for each of millions of rows is too slow.
 _BY_MESSAGE = attrgetter("message_id")
 _BY_CHANNEL = attrgetter("channel")
 
@@ -95,12 +95,12 @@ class Judged(NamedTuple):
     extent: Extent
     closed: bool = True
     is_message: bool = True
-    """Or a signal that was refused: what is wrong with it is told, and nobody waits for it."""
+    """False: a refused signal, whose violations are told and whose delivery is not awaited."""
 
 
 def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
     """For rows sorted by (message_id, node, seq): each message's outcome and violations. Trials
-    are nobody's business: no ledger has them, and no later rows of them are waited for."""
+    carry no business: no ledger has them, and no later rows of them are waited for."""
     for message_id, group in groupby(rows, _BY_MESSAGE):
         if message_id is None or is_trial(message_id):
             continue

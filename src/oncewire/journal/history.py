@@ -259,7 +259,7 @@ def _called(rows: Iterable[Row], receiver: str | None) -> str:
 
 
 def last_failure(rows: Iterable[Row], sender: str | None) -> str:
-    """How the sender's latest attempt failed; empty if it did not, or nobody knows."""
+    """How the sender's latest attempt failed; empty if it did not, or that is not known."""
     attempt: int | None = None
     failures: dict[int | None, Row] = {}
     for row in sorted((row for row in rows if row.node == sender), key=lambda row: row.seq):
@@ -272,7 +272,7 @@ def last_failure(rows: Iterable[Row], sender: str | None) -> str:
 
 
 def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -> str:
-    """The same from an outcome that is at hand."""
+    """As `explain`, from an outcome alone."""
     if outcome.outcome is Outcome.DELIVERED:
         return _delivered(outcome)
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"

@@ -87,7 +87,7 @@ def _party(party: Party) -> str:
 # head. A node keeps with each row the head before it, so a journal that was trimmed still says
 # where its chain goes on.
 #
-# A head proves nothing by itself, for whoever can edit a journal can chain it anew. It proves
+# A head proves nothing by itself, for an editor of a journal can chain it anew. It proves
 # something to those who noted it before.
 
 

@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     """How a message ended, at its sender.
 
     `DELIVERED`: its receiver has it and said so. `NOT_DELIVERED`: it never left, or was refused.
-    `UNKNOWN`: it left, and nobody said what became of it. `SENT`: all that can be said of a
+    `UNKNOWN`: it left, and its receiver never answered. `SENT`: all that can be said of a
     best-effort message. `IN_FLIGHT` is no end, and stands in ledgers only.
     """
 
@@ -84,7 +84,7 @@ class MessageOutcome(NamedTuple):
     document: bool = False
     """A document that travels in parts: one message to its parties, however many are sent."""
     part_of: str | None = None
-    """The document that it is a part of: nobody's message by itself."""
+    """The document that it is a part of; a part is no message of its own."""
     refused_by: str | None = None
     """Whose error says that it was not accepted."""
     refusal: str | None = None
@@ -112,7 +112,7 @@ def fold_outcome(
 
 
 def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOutcome | None:
-    """The same from rows that are gathered already."""
+    """As `fold_outcome`, from rows that are gathered already."""
     if not traces:
         return None
     sender, receiver = _sender(traces), _receiver(traces)
@@ -175,7 +175,7 @@ def _confirmed_by(receiver: Trace) -> str | None:
 
 
 def given_up_by(receiver: Trace) -> str | None:
-    """Who gave a message up where it had arrived; None: nobody did, or a hub told its From Party
+    """Who gave a message up where it had arrived; None: it was not, or a hub told its From Party
     that it will not go on."""
     row = receiver.last(trace.ABANDONED)
     if row is None or not receiver.holds or receiver.sends or trace.FAILED in receiver.kinds:
@@ -197,23 +197,23 @@ def is_signal(traces: Sequence[Trace]) -> bool:
 
 
 _NO_ROW = Row(0, 0, 0, "", "", "")
-_NOBODY = Trace("")
+_NO_TRACE = Trace("")
 
 
 def _sender(traces: Sequence[Trace]) -> Trace:
-    """The From Party's handler if its rows are here, else an intermediary, else nobody."""
-    found = _NOBODY
+    """The From Party's handler if its rows are here, else an intermediary, else an empty trace."""
+    found = _NO_TRACE
     for each in traces:
         if trace.SUBMITTED in each.kinds:
             return each
-        if each.sends and found is _NOBODY:
+        if each.sends and found is _NO_TRACE:
             found = each
     return found
 
 
 def _receiver(traces: Sequence[Trace]) -> Trace:
     """The To Party's handler: it has the message and does not pass it on; else who refused it."""
-    found = _NOBODY
+    found = _NO_TRACE
     for each in traces:
         if each.holds:
             return each
@@ -239,14 +239,14 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
     if standing is not None and standing.kind == trace.ACKNOWLEDGED:
         text = standing.detail
         return Outcome.DELIVERED, "ack" if text is None else notes.Acknowledged.read(text).by
-    if sender is not _NOBODY and not reliable:
+    if sender is not _NO_TRACE and not reliable:
         if trace.SENT not in sender.kinds:
             return Outcome.IN_FLIGHT, "queued"
         return Outcome.SENT, "rejected" if trace.REJECTED in sender.kinds else "best_effort"
     if receiver.holds:
         return Outcome.DELIVERED, "received"
     refused = receiver.last(trace.REFUSED)
-    if sender is _NOBODY and refused is not None:
+    if sender is _NO_TRACE and refused is not None:
         return Outcome.NOT_DELIVERED, notes.Refused.read(refused.detail).code
     if sender.suspended:
         return Outcome.IN_FLIGHT, "suspended"

@@ -1,6 +1,6 @@
 """One journal row: one thing that happened to a message, a channel or a node.
 
-This is a public contract. Whoever reads the journal (the checker, Spark, an auditor) reads these
+This is a public contract. Readers of the journal (the checker, Spark, an auditor) read these
 columns; their meaning changes only with the version. The kinds are those of `protocol/notes.py`,
 the details the classes of `protocol/notes.py`.
 """
@@ -59,7 +59,7 @@ COLUMNS: tuple[str, ...] = Row._fields
 
 
 def machine_of(boot: str) -> str | None:
-    """The boot of the machine that a run of the process was in; None where nobody noted it."""
+    """The boot of the machine that a run of the process was in; None where it was not noted."""
     machine, dot, _ = boot.partition(".")
     return machine if dot else None
 
@@ -113,9 +113,9 @@ def rows_from_columns(columns: Mapping[str, Sequence[Any]]) -> Iterator[Row]:
     return map(Row._make, zip(*given, strict=False))
 
 
-# The contract of one row: what its kind must say before anybody believes it.
+# The contract of one row: what its kind must say before it is believed.
 #
-# Whoever takes rows in asks here first. A row that breaks the contract is set aside with the
+# Every reader asks here first. A row that breaks the contract is set aside with the
 # reason: judged with the others, it would be told as a fault of its neighbours, or not at all.
 
 
@@ -175,16 +175,15 @@ _known: dict[tuple[str, str], str] = {}
 
 def problem_of(row: Row) -> str | None:
     """What breaks the contract, in words; None when nothing does."""
-    kind = row[5]
+    kind, text = row.kind, row.detail
     mandatory = _POSITIONS.get(kind)
     if mandatory is None:
         return f"no journal of this version has the kind {kind!r}"
-    if not 0 <= row[1] < NO_INSTANT:
-        return f"at is {row[1]}, which no calendar has"
+    if not 0 <= row.at < NO_INSTANT:
+        return f"at is {row.at}, which no calendar has"
     for position in mandatory:
         if row[position] is None:
             return f"a row {kind!r} lacks its {Row._fields[position]}"
-    text = row[18]
     if text is None:
         return None
     found = _known.get((kind, text))

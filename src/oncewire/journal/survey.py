@@ -227,7 +227,7 @@ def place(
     ends: Mapping[str, tuple[int, Instant]],
     copies: set[str],
 ) -> None:
-    """The same from its parts."""
+    """As `doubts`, from the parts of a survey."""
     context.ends = {node: end for node, end in ends.items() if node not in copies}
     context.holes = {node: list(some) for node, some in holes.items() if node not in copies}
     for each_aside in aside:

@@ -1,4 +1,4 @@
-"""The header that the From Party's handler writes and nobody on the way may change."""
+"""The header that the From Party's handler writes and no hub may change."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class RoutingHeader(Struct, frozen=True, gc=False):
             )
 
 
-# Trials: messages between handlers that try an agreement out and are nobody's business.
+# Trials: messages between handlers that try an agreement out and carry no business.
 #
 # They have a service of their own, and a MessageId that says the same, so that whoever counts need
 # look no further. One without the other is refused, and so is a trial in parts, or a document

@@ -270,7 +270,7 @@ NAMES = kind("a list of names", lambda raw: listed(raw, read_id, "a list of name
 # NamedKey: one name in a file that people write, with the kind of its value.
 #
 # Agreements and settings are tables of keys. A value that is not of its kind is refused with the
-# key's name, and a name that nobody knows with the nearest one that is known.
+# key's name, and an unknown name with the nearest known one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +309,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to do about a name that nobody knows."""
+    """The remedy for an unknown name: the nearest known one, or `otherwise`."""
     close = nearest(name, known)
     return f"did you mean {close}?" if close else otherwise

@@ -194,7 +194,7 @@ class Payload(Struct, frozen=True):
     `data`: its bytes. An application always has them, and `open` reads them piece by piece;
     inside a handler a large one lies in the store's spool under `spooled`, and only size and
     digest are held in memory.
-    `content_encoding`, `mime_headers`: what its part says besides, kept for whoever reads it.
+    `content_encoding`, `mime_headers`: what its part says besides, kept for the reader.
     """
 
     content_id: str

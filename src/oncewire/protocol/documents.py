@@ -62,7 +62,7 @@ other."""
 
 
 def fragments_needed(sizes: tuple[int, ...], limit: int) -> int:
-    """The same where one message has to name them all."""
+    """How many parts a document needs whose parts are all named by one message."""
     total = parts_needed(sizes, limit)
     if total > FRAGMENTS_MAX:
         raise InvalidValue(
@@ -191,7 +191,7 @@ class SplitDocument(Struct, frozen=True, gc=False):
         return replace(self, done=tuple(runs), size=self.size + size)
 
     def drop(self, number: int) -> SplitDocument:
-        """A part that was done is not any more: whoever said so took it back."""
+        """A part that was done is not any more: its acknowledgement was taken back."""
         done = [run for run in self.done if not run[0] <= number <= run[1]]
         for first, last in self.done:
             if first <= number <= last:
@@ -211,7 +211,7 @@ class SplitDocument(Struct, frozen=True, gc=False):
 
 _D = DocumentState
 UNFINISHED = frozenset({_D.OPEN, _D.JOINING})
-"""Somebody waits for the document to become whole."""
+"""States in which a document still waits for parts, or to be joined."""
 
 _STEPS = {
     _D.OPEN: {_D.JOINING, _D.WHOLE, _D.FAILED},
@@ -298,6 +298,6 @@ def index_acknowledged(whole: Outgoing, proof: Proof, ack_id: str) -> SenderStep
 
 
 def index_stands(whole: Outgoing) -> Proof | None:
-    """Whose word it is that the message which names the parts has arrived; None: nobody's."""
+    """Who acknowledged the message that names the parts; None: it is not acknowledged."""
     disowned = whole.proved_by is Proof.HOP and whole.taken_back
     return whole.proved_by if whole.attempts and not disowned else None

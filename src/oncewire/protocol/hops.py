@@ -41,7 +41,7 @@ def hop_duty(message: Message, terms: Terms) -> HopDuty:
 def awaits_onward(message: Message, duty: HopDuty, plan: SyncPlan) -> bool:
     """Whether a request's connection is kept until the next hop has spoken (SYNC-11, SYNC-16).
 
-    Whoever took responsibility can say its own part at once; it waits where more was asked
+    The hub that took responsibility can acknowledge its hop at once; it waits where more was asked
     for than that: the response, or the To Party's own acknowledgement.
     """
     if not plan.signals or duty is not HopDuty.RESPONSIBLE:

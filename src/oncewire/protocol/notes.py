@@ -1,9 +1,9 @@
 """What can be noted: one class for each kind of journal row, with the facts it tells.
 
 The protocol and the handler construct them (`effects.Note` says of which message and channel), the
-journal keeps them, and the checker, `why` and Spark read them back. Nobody else spells a kind or
-the name of a fact. The facts become the row's `detail` column, as `detail` says; which columns a
-kind fills besides, `kinds` says.
+journal keeps them, and the checker, `why` and Spark read them back. No other module spells a kind
+or the name of a fact. The facts become the row's `detail` column; the comments of `Kind` say which
+columns a kind fills besides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Kind(StrEnum):
     STARTED = "started"  # boot; detail: version
     STOPPED = "stopped"  # a graceful stop; a crash leaves none
     TERMS = "terms"  # terms_id; detail: the terms in full, once per node and terms_id
-    CLOCK_SET = "clock_set"  # somebody set the clock that people read; detail: by, verdict
+    CLOCK_SET = "clock_set"  # the machine's clock was set; detail: by, verdict
 
     # --- the sending side ---
     SUBMITTED = (
@@ -192,7 +192,7 @@ CLOCK_VERDICTS = ("in doubt", "agreed", "accepted", "corrected")
 
 
 class ClockSet(Detail, frozen=True, gc=False):
-    """Somebody set the machine's clock."""
+    """The machine's clock was set."""
 
     KIND: ClassVar[Kind] = Kind.CLOCK_SET
     by: int
@@ -228,7 +228,7 @@ class Submitted(Detail, frozen=True, gc=False):
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of a document, which somebody waits for in its place."""
+        """Whether it is a part of a document; its outcome is the document's."""
         return self.split_number is not None
 
 
@@ -257,7 +257,7 @@ class SendFailed(Detail, frozen=True, gc=False):
 
 
 class Acknowledged(Detail, frozen=True, gc=False):
-    """Somebody said that the message is there."""
+    """The receiver, or a hub, said that the message is there."""
 
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
     by: str = "ack"
@@ -364,7 +364,7 @@ class Notified(Detail, frozen=True, gc=False):
 
 
 class Suspended(Detail, frozen=True, gc=False):
-    """Sending stops, on a channel or of a message, until somebody resumes it."""
+    """Sending stops, on a channel or of a message, until an operator resumes it."""
 
     KIND: ClassVar[Kind] = Kind.SUSPENDED
     reason: str | None = None
@@ -379,7 +379,7 @@ class Resumed(Detail, frozen=True, gc=False):
 
 class Abandoned(Detail, frozen=True, gc=False):
     """A message was given up, and with it its number: by its sender, or by its receiver, who has
-    acknowledged it and hands it to nobody."""
+    acknowledged it and does not hand it over."""
 
     KIND: ClassVar[Kind] = Kind.ABANDONED
     by: str | None = None
@@ -421,7 +421,7 @@ class Received(Detail, frozen=True, gc=False):
 
 
 class Duplicate(Detail, frozen=True, gc=False):
-    """A further copy came; nobody is handed it."""
+    """A further copy came; it is not handed over."""
 
     KIND: ClassVar[Kind] = Kind.DUPLICATE
     answer: str | None = None
@@ -440,7 +440,7 @@ class Refused(Detail, frozen=True, gc=False):
     """Of a document that was given up: its own SplitId, equal to the row's message_id."""
     signal: str | None = None
     """Of what is no message but says something about one: acknowledgement, error, status and so
-    on. Nobody waits for it to be delivered."""
+    on. Its delivery is not awaited."""
 
 
 class Skipped(Detail, frozen=True, gc=False):

@@ -94,7 +94,7 @@ class TurnedAway(Struct, frozen=True, gc=False):
 
     error: Error
     channel: ReceivingChannel | None
-    # An incident, where somebody must look at it.
+    # The incident to open, where an operator must decide.
     effects: tuple[Effect, ...] = ()
     # Its number is not settled, so nothing goes on by it.
     deliver: ClassVar[tuple[str, ...]] = ()
@@ -108,7 +108,7 @@ OfKnown: TypeAlias = Duplicate | TurnedAway
 Judgement: TypeAlias = OfNew | OfKnown
 
 _FITTING = (Fit.NEXT, Fit.EARLY, Fit.NEW_EPOCH)
-# The two sides do not understand each other: somebody must look at it (gap 15).
+# The two sides do not understand each other: an operator must decide (gap 15).
 _ODD = (Fit.OCCUPIED, Fit.BEYOND, Fit.OUTSIDE)
 
 
@@ -264,7 +264,7 @@ def give_up_gap(channel: ReceivingChannel, number: int, terms: Terms) -> Release
 def close_number(
     incoming: Incoming, channel: ReceivingChannel, why: str = "not answered in time"
 ) -> tuple[ReceivingChannel, tuple[Effect, ...]]:
-    """Settle the number of a request that nobody can answer any more (SYNC-18, gap 14), or of a
+    """Settle the number of a request that cannot be answered any more (SYNC-18, gap 14), or of a
     message that an operator gave up.
 
     While it is held its number is passed when its turn comes. Once its turn has come the

@@ -71,7 +71,7 @@ class Epoch(Enum):
 class Place(Enum):
     """Where a number lies in the epoch there is."""
 
-    FREE = auto()  # nobody had it, and it may come now
+    FREE = auto()  # not given yet, and it may come now
     HELD = auto()  # its message came and waits for an earlier one
     BEHIND = auto()  # before the expected one, and inside the duplication window
     FORGOTTEN = auto()  # before the expected one, and behind the window
@@ -103,7 +103,7 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
     newest_stamp: Instant = -1
     # Anything older belongs to an epoch before this one.
     oldest_stamp: Instant = -1
-    # The range of this epoch and the largest W in it; None and 0: nobody noted them.
+    # The range of this epoch and the largest W in it; None and 0: not noted.
     numbers: SequenceRange | None = None
     widest: int = 0
 
@@ -122,7 +122,7 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
             terms = replace(terms, numbers=numbers, window=fitting)
         if self.widest <= terms.window_size or terms.reset is ResetRule.SILENT:
             return terms
-        # Whoever has several messages under way sends some of them early.
+        # A sender with several messages under way sends some of them early.
         return replace(terms, flow=FlowMode.WINDOW, window=self.widest, on_gap=OnGap.BUFFER)
 
     def widened(self, number: int, terms: Terms) -> ReceivingChannel:

@@ -100,7 +100,7 @@ def attempt_due(
     """The timer ran out: send, resend, change the transport, or give up.
 
     Raises NotAllowed where there is no way at all: what cannot be sent is not given up either,
-    it waits until somebody has mended the agreement.
+    it waits until the agreement is mended.
     """
     if outgoing.state is not OutgoingState.OUTSTANDING:
         return SenderStep(replace(outgoing, next_attempt_at=None), channel)
@@ -110,7 +110,7 @@ def attempt_due(
     if outgoing.next_attempt_at is None or now < outgoing.next_attempt_at:
         return SenderStep(outgoing, channel)
     if channel is not None and channel.suspended:
-        # The timer stays as it is: whoever lifts the suspension finds it due.
+        # The timer stays as it is: the message is due once the suspension is lifted.
         return SenderStep(outgoing, channel)
     until = max(way.paused_until, 0 if channel is None else channel.paused_until)
     if now < until:
@@ -264,7 +264,7 @@ def transmission_ended(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, *, is_last_word: bool = False
 ) -> SenderStep:
     """The transport took the message. Only a reliable transport's word settles it (RM-7), or one
-    that is the last word on a message: nobody will acknowledge it."""
+    that is the last word on a message: no acknowledgement will come."""
     trusted = is_last_word or (terms.reliable and not terms.runs_protocol)
     if not trusted or outgoing.state is not OutgoingState.OUTSTANDING:
         return SenderStep(outgoing, channel)
@@ -315,7 +315,7 @@ def resume(
         resumes=outgoing.resumes + 1,
         next_attempt_at=now,
         reason="",
-        # Nobody took the notice of a failure that is none any more.
+        # The notice was not taken, and the failure is none any more.
         notice_owed=False,
     )
     effects = (note_of(notes.Resumed(), resumed), Resolve(resumed.message_id, resumed.channel))
@@ -622,13 +622,13 @@ def _refused(
     reason: str,
     note: Note,
 ) -> SenderStep:
-    """The message ends by the word of somebody who did not take it."""
+    """The message ends by an error of a handler that did not accept it."""
     refused = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, reason)
     effects: tuple[Effect, ...] = (note, *failure(refused, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
     # No error proves that the To Party's handler has noted the number: it may be raised before
-    # the number is judged (a bad signature, an unknown agreement) or by somebody on the way.
+    # the number is judged (a bad signature, an unknown agreement) or by a hub.
     # So the stream restarts, instead of waiting for a number that its receiver never saw.
     return go_on(refused, channel, terms, effects, Fate.GIVEN_UP)
 

@@ -54,7 +54,7 @@ class SendingChannel(Struct, frozen=True, gc=False):
     # How many numbers this epoch has given.
     used: int = 0
     phase: Phase = Phase.UNBEGUN
-    # Nothing enters and nothing is sent, whatever the phase, until somebody resumes it.
+    # Nothing enters and nothing is sent, whatever the phase, until an operator resumes it.
     suspended: bool = False
     suspended_reason: str = ""
     # The message whose trouble suspended the channel, if it was one.
@@ -63,7 +63,7 @@ class SendingChannel(Struct, frozen=True, gc=False):
     paused_until: Instant = 0
     # Timestamps rise strictly along the stream: they tell one epoch's numbers from another's.
     last_stamp: Instant = 0
-    # The range of this epoch; None: nobody noted it.
+    # The range of this epoch; None: written by a version that did not note it.
     numbers: SequenceRange | None = None
 
     @classmethod
@@ -193,7 +193,7 @@ class SendingChannel(Struct, frozen=True, gc=False):
         return self if self.phase is Phase.UNBEGUN else self.end_epoch()
 
     def suspend(self, reason: str, by: str | None = None) -> SendingChannel:
-        """Stop sending on this channel until somebody resumes it (RTY-12)."""
+        """Stop sending on this channel until an operator resumes it (RTY-12)."""
         return replace(self, suspended=True, suspended_reason=reason, suspended_by=by)
 
     def resume(self) -> SendingChannel:
@@ -235,7 +235,7 @@ class Fate(Enum):
     """What becomes of the number that a message has, if it has one."""
 
     KEPT = auto()  # the message is sent again with it
-    SETTLED = auto()  # the receiver has noted it, or nobody waits for it there
+    SETTLED = auto()  # the receiver has noted it, or does not wait for it
     GIVEN_UP = auto()  # the receiver may never have seen it, so the epoch ends (gap 14)
 
 
@@ -316,7 +316,7 @@ def fail(
     if in_the_way and terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
         # Whether later messages may pass this one is for the operator to say (C22). It
         # can never be sent again under its id (C37), so its number is given up at once:
-        # what is left to decide must not hang on a number that nobody can settle.
+        # what is left to decide must not hang on a number that cannot be settled.
         return stop(failed, channel, terms, effects, Fate.GIVEN_UP)
     effects = (*effects, Raise(reason, failed.message_id))
     return go_on(failed, channel, terms, effects, Fate.GIVEN_UP)

@@ -34,7 +34,7 @@ class Proof(StrEnum):
     """Whose word says that a message is delivered."""
 
     TO_PARTY = "to_party"  # its own handler's: final
-    HOP = "hop"  # somebody on the way took responsibility, and may have to give it back (HOP-8)
+    HOP = "hop"  # a hub took responsibility, and may have to give it back (HOP-8)
 
 
 class OutgoingEvent(StrEnum):
@@ -101,7 +101,7 @@ class ChannelEvent(StrEnum):
     OPENER_ENTERED = "opener entered"  # the first message of an epoch
     MESSAGE_ENTERED = "message entered"
     NUMBER_SETTLED = "number settled"
-    EPOCH_ENDED = "epoch ended"  # a number was given up, or somebody restarts the numbering
+    EPOCH_ENDED = "epoch ended"  # a number was given up, or an operator restarts the numbering
 
 
 _O, _OE = OutgoingState, OutgoingEvent
@@ -174,7 +174,7 @@ INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = 
 _P, _C = Phase, ChannelEvent
 CHANNEL: dict[tuple[Phase, ChannelEvent], frozenset[Phase]] = {
     (_P.UNBEGUN, _C.OPENER_ENTERED): frozenset({_P.OPENING}),
-    # Where numbers only count messages under way, nobody else sees an epoch begin.
+    # Where numbers only count messages under way, the receiver sees no epoch begin.
     (_P.UNBEGUN, _C.MESSAGE_ENTERED): frozenset({_P.RUNNING}),
     # The opener is the only number under way, so any settling frees the others.
     (_P.OPENING, _C.NUMBER_SETTLED): frozenset({_P.RUNNING}),
@@ -270,7 +270,7 @@ class Outgoing(Struct, frozen=True, gc=False):
     @property
     def may_be_repeated(self) -> bool:
         """Whether a copy of the request that it answers may bring it again: it may have arrived,
-        and nobody was told that it certainly did not (S5)."""
+        and the application was not told that it certainly did not (S5)."""
         return self.transmitted and self.state is not OutgoingState.NOT_DELIVERED
 
     @property
@@ -370,7 +370,7 @@ class Incoming(Struct, frozen=True, gc=False):
         return self.moved(IncomingEvent.HAND_OVER_LOST, lease_until=None)
 
     def closed(self) -> Incoming:
-        """It is handed over no more: nobody waits for its answer (SYNC-18), or it was given up."""
+        """It is handed over no more: its answer is not awaited (SYNC-18), or it was given up."""
         return self.moved(IncomingEvent.NOT_ANSWERED, lease_until=None)
 
     def confirmed(self, now: Instant) -> Incoming:

@@ -182,9 +182,8 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     # Large documents
     max_size: int | None = None
     compress_encoding: str | None = None
-    # What is taken of them; None: as much as the handler takes of anybody. Bytes of a document,
-    # decompressed too; its parts; decompressed to compressed; bytes of all of them that still wait
-    # for parts.
+    # Limits of received documents; None: the handler's own. Bytes of a document, decompressed too;
+    # its parts; decompressed to compressed; bytes of all documents that still wait for parts.
     max_document: int | None = None
     max_parts: int | None = None
     max_ratio: int | None = None
@@ -209,7 +208,7 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
     @property
     def repeats_pass(self) -> bool:
-        """Whether nobody asked for copies to be stopped: each is a message of its own (C40)."""
+        """Whether copies are passed on: each is a message of its own (C40)."""
         return not self.duplicate_elimination and (self.reliable or not self.best_effort_filter)
 
     @property

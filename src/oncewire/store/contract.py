@@ -21,7 +21,7 @@ where it names one.
 What was stored may be damaged when it is read. Asked for by its key, that thing raises
 StoreDamaged, which says whose trouble it is and undoes nothing else. A list never raises for one
 of many: a damaged sent message is in it with its `damage`, a received one in its place, and
-whoever then reads it whole is told.
+a step that reads it whole gets the error.
 """
 
 from __future__ import annotations
@@ -51,32 +51,8 @@ from oncewire.store.records import (
 )
 from oncewire.store.spool_contract import Spool
 
-# Documents in the store's contract: what a transition does with those that travel in parts.
 
-
-class Documents(Protocol):
-    """A part of `contract.Transaction`; its docstrings bind as those there do."""
-
-    def document(self, sender: str, split_id: str) -> SplitDocument | None:
-        """How far a document is; the sender of one that is sent from here is empty."""
-
-    def save_document(self, document: SplitDocument) -> None:
-        """Insert or replace. Raises NotAllowed when its terms are not kept."""
-
-    def open_documents(self) -> list[SplitDocument]:
-        """Received documents that are neither whole nor given up, in order of their beginning,
-        then of their key."""
-
-    def gathered(self, sender: str) -> tuple[int, int]:
-        """How many documents of that sender `open_documents` has, and the bytes of their parts
-        that are stored; told without a look at each."""
-
-    def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
-        """HELD and GATHERED messages that are parts of a received document, by ordinal; listed,
-        without their bytes."""
-
-
-class Transaction(Documents, Protocol):
+class Transaction(Protocol):
     """One transition. It sees its own changes and those of transitions before it."""
 
     def expect(self, message_ids: Sequence[str]) -> None:
@@ -117,6 +93,26 @@ class Transaction(Documents, Protocol):
     def save_receiving_channel(self, channel: ReceivingChannel) -> None:
         """Insert or replace."""
 
+    # --- documents that travel in parts ---
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        """How far a document is; the sender of one that is sent from here is empty."""
+
+    def save_document(self, document: SplitDocument) -> None:
+        """Insert or replace. Raises NotAllowed when its terms are not kept."""
+
+    def open_documents(self) -> list[SplitDocument]:
+        """Received documents that are neither whole nor given up, in order of their beginning,
+        then of their key."""
+
+    def gathered(self, sender: str) -> tuple[int, int]:
+        """How many documents of that sender `open_documents` has, and the bytes of their parts
+        that are stored; told without a look at each."""
+
+    def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
+        """HELD and GATHERED messages that are parts of a received document, by ordinal; listed,
+        without their bytes."""
+
     # --- damage ---
 
     def mend(self, message_id: str) -> bool:
@@ -124,11 +120,11 @@ class Transaction(Documents, Protocol):
         operator can end them; False when nothing was damaged."""
 
     def mend_channel(self, key: str) -> bool:
-        """The same for a stream: what it noted of single numbers is forgotten, and its epoch
+        """Make a damaged stream readable: it forgets what it noted of single numbers, and its epoch
         ends at its sender; False when nothing was damaged."""
 
     def damaged(self) -> list[Damage]:
-        """Messages somebody still waits for that no list can find or that have lost their bytes.
+        """Unfinished messages that no list can find or that have lost their bytes.
         Asked at a start."""
 
     # --- outgoing ---
@@ -233,7 +229,7 @@ class Transaction(Documents, Protocol):
 
     def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
         """Those of them that were received persistDuration ago or earlier, first received
-        first: nobody waits for such an answer any more."""
+        first: such an answer is not awaited any more."""
 
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
         """READY messages, and HANDED_OVER ones whose lease has run out (`lease_until` is
@@ -282,7 +278,7 @@ class Transaction(Documents, Protocol):
 
         Keep-until is arrival or first send (submission where nothing was sent) +
         persistDuration + keep. Final incoming is CONFIRMED, FORWARDED, REFUSED or CLOSED.
-        What somebody still waits for stays: an owed notice, an owed answer, a number that
+        What is still needed stays: an owed notice, an owed answer, a number that
         its channel has not settled, the message that suspended its channel, whatever an open
         incident names. So does a response while the message it answers is kept: a duplicate
         may ask for it (STO-9).

@@ -21,7 +21,7 @@ class StoreMark(Struct, frozen=True, gc=False):
     head: str
 
 
-class SpoolSlice(Struct, frozen=True, gc=False):
+class SpoolSlice(Struct, frozen=True, gc=False, array_like=True):
     """Part of a file in the spool; a large payload is never copied into a row."""
 
     name: str
@@ -101,7 +101,7 @@ class StoredAnswer(Struct, frozen=True, gc=False):
     owed: bool = False
 
     def delivered(self) -> StoredAnswer:
-        """The same answer, no longer owed."""
+        """The answer, no longer owed."""
         return replace(self, owed=False)
 
 
@@ -171,7 +171,7 @@ REFUSALS_KEPT: Duration = 30 * 24 * 3600 * SECOND
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """Messages of strangers that nobody took, of one kind and from one address ('': from many)."""
+    """Refused messages of unknown senders, of one kind and from one address ('': from many)."""
 
     code: str
     address: str

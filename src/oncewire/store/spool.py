@@ -29,7 +29,7 @@ from typing import BinaryIO, ParamSpec
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
 from oncewire.store.spool_contract import Digest
 
-# Behind: a step on a large file that is taken while whoever asked for it goes on.
+# Behind: a step on a large file that runs in a thread while the caller goes on.
 #
 # To digest a gigabyte takes as long as to write it, and to bring it to the disk as long again.
 # Each of these goes on in a thread of its own, one step behind, so all of them together take as
@@ -116,7 +116,7 @@ class Digesting:
 # Write-through: a large file goes to the disk while it is written, not all at its end.
 #
 # A gigabyte that is brought there by one fsync holds up every commit beside it for a tenth of a
-# second and more; in pieces nobody feels it. A piece goes there while the next one is written.
+# second and more; in pieces it holds up none. A piece goes there while the next one is written.
 
 
 LOOSE_MAX = 8 * 1024 * 1024
@@ -150,7 +150,7 @@ class WriteThrough:
         self._behind.settle()
 
 
-# Removal: a large file leaves the disk in pieces, and nobody waits for it.
+# Removal: a large file leaves the disk in pieces, in the background.
 #
 # To unlink a gigabyte takes half a second, and every commit beside it waits for what the disk is
 # told about all of its blocks. So a large file loses its name at once, as any other, and then its
@@ -175,7 +175,7 @@ class Removal:
         self._thread: threading.Thread | None = None
 
     def has_room(self, size: int) -> bool:
-        """Whether a file of that size would not keep whoever removes it."""
+        """Whether a file of that size is removed at once, without a thread."""
         if size < LARGE:
             return True
         room = self._room.acquire(blocking=False)
@@ -211,7 +211,7 @@ class Removal:
     def _is_at_work(self) -> bool:
         with self._lock:
             if self._thread is None:
-                # Nobody waits for it at the end of the process either.
+                # The end of the process does not wait for it either.
                 thread = threading.Thread(target=self._work, name="removal", daemon=True)
                 try:
                     thread.start()
@@ -231,7 +231,7 @@ class Removal:
 
 
 def _close(handle: int) -> None:
-    # Some systems tell only here what went wrong before; of this file nobody wants anything.
+    # Some systems tell only here what went wrong before; this file is not needed any more.
     with contextlib.suppress(OSError):
         os.close(handle)
 
@@ -249,7 +249,7 @@ def _opened(path: Path) -> int | None:
 
 
 def _shrink(handle: int) -> None:
-    """Take its end away, piece by piece, unless somebody still has it: to him it stays whole."""
+    """Shorten a file piece by piece, unless another reader still has it open."""
     found = os.fstat(handle)
     if found.st_nlink > 0 or not _is_alone(handle):
         return
@@ -298,14 +298,14 @@ class FileSpool:
     What is in use is counted here, under a lock, because bodies are put in threads of their
     own: a file is counted before it gets its name, and removed only while it is not counted.
     So whichever of the two comes first, a body that was put stays. After a crash the counts
-    are gone with the process, and rightly: what it had put and not committed is nobody's.
+    are gone with the process, and rightly: what it had put and not committed belongs to no message.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._numbers = itertools.count(1)
         self._in_use: Counter[str] = Counter()
-        # Files that came to be here, and that nobody has let go as kept yet.
+        # Files that were made here and are not let go yet.
         self._made: set[str] = set()
         self._lock = threading.Lock()
         self._removal = Removal()
@@ -418,14 +418,14 @@ class FileSpool:
             if name in self._in_use:
                 return False
             with contextlib.suppress(FileNotFoundError):
-                # Whoever cleans has more to do than to wait for large files, one after the other.
+                # A sweep does not wait for large files, one after the other.
                 if self._removal.has_room(path.stat().st_size):
                     self._removal.remove(path)
         return True
 
 
 class SpoolFile:
-    """See `spool_contract.SpoolFile`: a file that grows, and nobody can find before its end."""
+    """See `spool_contract.SpoolFile`: a file that grows, and has its name only at its end."""
 
     def __init__(
         self,

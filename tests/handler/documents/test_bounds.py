@@ -21,7 +21,7 @@ from oncewire.message.instant import HOUR, SECOND
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.transition.transaction import DocumentSteps
+from oncewire.store.transition.transaction import WorkTransaction
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.compression import ENCODINGS, compressed
@@ -313,10 +313,10 @@ def test_a_part_is_taken_without_a_look_at_other_documents(
 ) -> None:
     pair = Pair("ms-0.9x", SPLIT)
 
-    def walk(steps: DocumentSteps) -> list[SplitDocument]:
+    def walk(steps: WorkTransaction) -> list[SplitDocument]:
         raise AssertionError(steps)
 
-    monkeypatch.setattr(DocumentSteps, "open_documents", walk)
+    monkeypatch.setattr(WorkTransaction, "open_documents", walk)
     submit(pair, DATA)
     assert len(taken(pair)) == 1
 

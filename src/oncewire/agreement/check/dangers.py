@@ -260,7 +260,7 @@ def _parties(agreement: Agreement) -> Iterator[Danger]:
 
 
 def _unread(agreement: Agreement) -> Iterator[Danger]:
-    """What may be said of the partner only: nobody asks it of ourselves."""
+    """Keys that may be said of the partner only."""
     if agreement.own.client_certificates:
         yield Danger(
             Severity.HINT,

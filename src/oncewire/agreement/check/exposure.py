@@ -206,7 +206,7 @@ def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger
 
 
 def known_certificates(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:
-    """The same of those that the two parties are known by."""
+    """Problems of the certificates that the two parties are known by."""
     for name, side in (("own", agreement.own), ("partner", agreement.partner)):
         yield from _of_certificates(f"{name}.certificates", side.certificates, now)
         key, signing = f"{name}.signing_certificates", side.signing_certificates

@@ -195,7 +195,7 @@ def security_values(
         if sender.sender.hash_function:
             found["security.digest_algorithm"] = _uri(sender.sender.hash_function)
         named = (sender.sender.signature_algorithm or "") + (sender.sender.hash_function or "")
-        # Not taken from anybody by default; here both parties signed that they use it.
+        # Refused by default; here both parties signed that they use it.
         if "sha1" in named.lower():
             found["security.allow_sha1"] = True
         algorithm = _envelope(sender, receiver)

@@ -1,7 +1,7 @@
 """What an agreement says and CPPA 2.0 has no word for, in a Comment of the CPA.
 
 Other handlers pass it over. Ours reads it beside the CPA's own elements, and only what those could
-not say stands in it, so that whoever changes the CPA's own words changes what holds. It is TOML,
+not say stands in it, so that a change of the CPA's own words changes what holds. It is TOML,
 in the keys of an agreement. Terms are told as the first party sees them; to the second, what the
 first signs is what it asks to be signed. What only one party has (whom it trusts) is for that one.
 """
@@ -27,7 +27,7 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.agreement.compose import Draft, Entry, layer, merge
 from oncewire.agreement.cppa.document import BEYOND
-from oncewire.agreement.keys import KEYS
+from oncewire.agreement.keys import KEYS, toml_tables
 from oncewire.errors import AgreementProblem
 from oncewire.message.kinds import literal, quoted
 
@@ -61,7 +61,7 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """All of it; a CPA of somebody else has none, and then nothing here says anything."""
+    """The whole Comment; a CPA of another product has none, and then all of this is empty."""
 
     profile: str | None = None
     # Facts of the whole agreement by the names of Draft's fields.
@@ -309,7 +309,7 @@ def write_remainder(remainder: Remainder) -> str:
     for name, side in remainder.sides.items():
         if side:
             lines += ["", f"[{name}]", *_side_lines(side)]
-    lines += _value_lines("whole", remainder.said)
+    lines += toml_tables(remainder.said, "whole.")
     for name, extra in remainder.bindings.items():
         head = []
         if extra.unsaid:
@@ -318,7 +318,7 @@ def write_remainder(remainder: Remainder) -> str:
             head.append(f"endpoints = {_ends(extra.endpoints)}")
         if head:
             lines += ["", f"[terms.{name}]", *head]
-        lines += _value_lines(f"terms.{name}", extra.values)
+        lines += toml_tables(extra.values, f"terms.{name}.")
     return "\n".join(lines) + "\n"
 
 
@@ -336,16 +336,3 @@ def _side_lines(side: Mapping[str, Any]) -> Iterator[str]:
 
 def _ends(endpoints: tuple[Endpoint, ...]) -> str:
     return literal([[end.transport, end.type.value, end.address] for end in endpoints])
-
-
-def _value_lines(prefix: str, values: Mapping[str, Value]) -> Iterator[str]:
-    """The values as tables below a prefix."""
-    part = ""
-    for name, key in KEYS.items():
-        if name not in values:
-            continue
-        if name.partition(".")[0] != part:
-            part = name.partition(".")[0]
-            yield ""
-            yield f"[{prefix}.{part}]"
-        yield f"{name.partition('.')[2]} = {key.kind.literal(values[name].value)}"

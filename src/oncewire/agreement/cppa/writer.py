@@ -158,7 +158,7 @@ def _bound(agreement: Agreement) -> Iterator[_Bound]:
 
 
 def _usual(agreement: Agreement) -> Iterator[_Bound]:
-    """What messages carry where the agreement lists nothing and nobody names anything else."""
+    """The bindings of messages whose action the agreement does not list."""
     own, partner = agreement.own.party.role, agreement.partner.party.role
     for binding in (agreement.sending, agreement.receiving):
         sends = binding.direction is Direction.SEND
@@ -309,7 +309,7 @@ def _business(binding: ActionBinding) -> str:
 
 
 def _signed(binding: ActionBinding) -> bool:
-    """Whether the messages of a binding are signed, whoever sends them."""
+    """Whether the messages of a binding are signed, in either direction."""
     sends = binding.direction is Direction.SEND
     return binding.security.sign if sends else binding.security.require_signature
 
@@ -484,7 +484,7 @@ def _receiver(binding: ActionBinding, prefix: str, shown: Certificates) -> str:
 
 
 def _signature(binding: ActionBinding) -> str:
-    """How messages are signed, for whoever signs them and for whoever checks it."""
+    """How messages are signed, for the signer and for the verifier."""
     security = binding.security
     return (
         f"<tns:NonRepudiationProtocol>{DS}</tns:NonRepudiationProtocol>"

@@ -1,7 +1,7 @@
 """Reads agreements that people write, in TOML.
 
 A handful of keys is enough: who, where, and a profile. Every other key overrides one value
-of the profile. A key nobody knows is an error that names the nearest known one, because a
+of the profile. An unknown key is an error that names the nearest known one, because a
 misspelt `retries` must not silently be the default.
 """
 

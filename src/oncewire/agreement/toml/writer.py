@@ -19,7 +19,7 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.certificates import to_pem
 from oncewire.agreement.compose import DERIVED, compose, merge, profile_values
-from oncewire.agreement.keys import KEYS
+from oncewire.agreement.keys import KEYS, toml_tables
 from oncewire.errors import AgreementProblem
 from oncewire.message.ids import PartyId, check_id
 from oncewire.message.instant import format_duration, format_instant
@@ -99,7 +99,7 @@ def write_toml(agreement: Agreement) -> str:
     lines += ["", "[own]", *_side(agreement.own), "", "[partner]", *_side(agreement.partner)]
     if agreement.via is not None:
         lines += ["", "[via]", *_via(agreement.via)]
-    lines += _sections(base)
+    lines += toml_tables(base)
     defaults = {}
     for direction in Direction:
         binding = agreement.default(direction)
@@ -108,12 +108,12 @@ def write_toml(agreement: Agreement) -> str:
         defaults[direction] = merge(base, said)
         entry = _entry(binding, receiver.endpoints, said)
         if len(entry) > 1:
-            lines += ["", "[[actions]]", *entry, *_sections(said, "actions.")]
+            lines += ["", "[[actions]]", *entry, *toml_tables(said, "actions.")]
     for binding in agreement.actions:
         receiver = agreement.partner if binding.direction is Direction.SEND else agreement.own
         said = _difference(agreement, defaults[binding.direction], binding)
         lines += ["", "[[actions]]", *_entry(binding, receiver.endpoints, said)]
-        lines += _sections(said, "actions.")
+        lines += toml_tables(said, "actions.")
     return "\n".join(lines) + "\n"
 
 
@@ -301,17 +301,4 @@ def _entry(
         lines += _addresses(binding.endpoints)
     if said and len(lines) == 1:
         lines.append("# every message of this direction")
-    return lines
-
-
-def _sections(said: Mapping[str, Value], prefix: str = "") -> list[str]:
-    lines: list[str] = []
-    section = ""
-    for name, key in KEYS.items():
-        if name not in said:
-            continue
-        if name.partition(".")[0] != section:
-            section = name.partition(".")[0]
-            lines += ["", f"[{prefix}{section}]"]
-        lines.append(f"{name.partition('.')[2]} = {key.kind.literal(said[name].value)}")
     return lines

@@ -152,7 +152,7 @@ def _size(submissions: list[Submission]) -> int:
 
 def _counted(submission: Submission, heard: output.Advance) -> Submission:
     """The submission; what is read of its documents is told."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from oncewire.entry.messages.documents import counted
 

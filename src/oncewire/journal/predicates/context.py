@@ -140,7 +140,7 @@ def unreadable(
 
 # Hole: rows of a node's journal that are not there, or not to be believed.
 #
-# What a hole swallowed nobody knows. So no promise is called broken where a row in the hole may
+# What a hole swallowed is unknown. So no promise is called broken where a row in the hole may
 # have kept it: the hole itself is the finding, and what could not be judged because of it is
 # counted. Which messages it may concern is bounded by time: those that were under way on one of
 # their nodes while the missing rows were written.
@@ -168,7 +168,7 @@ class Hole(NamedTuple):
         """Whether something that was under way in that time may have rows in it."""
         if self.before is None:
             return since <= self.after
-        # Somebody may have set the clock meanwhile.
+        # The clock may have been set meanwhile.
         return min(self.before, self.after) <= until and since <= max(self.before, self.after)
 
 
@@ -184,7 +184,7 @@ def missing(positions: Iterable[tuple[int, Instant]]) -> list[Hole]:
 
 
 def merged(holes: list[Hole]) -> list[Hole]:
-    """The same holes, the closest ones taken together while there are too many."""
+    """Holes with the closest ones merged until they are few enough."""
     if len(holes) <= HOLES_MAX:
         return holes
     step = -(-len(holes) // (HOLES_MAX - 1))

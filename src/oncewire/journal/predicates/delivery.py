@@ -176,7 +176,7 @@ def arrived(subject: Subject) -> bool:
     return any(trace.confirmations for trace in subject.traces)
 
 
-# L3, calm: where nothing goes wrong every message arrives, and nobody is told of a failure.
+# L3, calm: where nothing goes wrong every message arrives, and no failure is told.
 #
 # Judged only where the world says of itself that it was calm: no journal can prove that. Every
 # other promise is kept by a handler that fails each message and says so; this one is not.
@@ -197,7 +197,7 @@ ALARMS = (
 
 
 def judge_calm(subject: Subject) -> None:
-    """Each message, and each signal that somebody threw away."""
+    """Each message, and each signal that was refused."""
     if not subject.context.calm:
         return
     for alarm in ALARMS:
@@ -259,7 +259,7 @@ def _judge_hub(subject: Subject, trace: Trace) -> None:
 
 
 def _is_known_of(trace: Trace) -> bool:
-    """Whether somebody has what this node sent, or its operator knows that nobody has."""
+    """Whether what this node sent was acknowledged, or its operator knows that it was not."""
     return any(kind in trace.kinds for kind in (ACKNOWLEDGED, INCIDENT, ABANDONED))
 
 

@@ -82,7 +82,7 @@ class DocumentFold:
             self._digest = said.document_digest or self._digest
         elif row.kind == ACKNOWLEDGED:
             if 1 in node.submitted and None not in node.submitted:
-                # Both are of one commit, so nobody cleared one of them away alone.
+                # Both are of one commit, so none of them was cleared away alone.
                 sentence = "Its parts were submitted and it arrived, but it was never submitted."
                 self._note(node, ViolationKind.INVENTED, sentence)
             self._arrived = self._arrived or not notes.Acknowledged.read(row.detail).hop

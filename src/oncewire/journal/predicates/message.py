@@ -136,7 +136,7 @@ def judge_message(rows: Iterable[Row], context: Context) -> list[Violation]:
 
 
 def judge_traces(traces: list[Trace], context: Context) -> list[Violation]:
-    """The same for rows that are gathered already."""
+    """As `judge_message`, for rows that are gathered already."""
     return judge_subject(traces, context).violations
 
 

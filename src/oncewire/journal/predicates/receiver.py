@@ -244,7 +244,8 @@ def _judge_memory(subject: Subject, trace: Trace) -> None:
 
 
 def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
-    """Whoever acknowledged must have it; a status answer or a product's report is no such word.
+    """The receiver that acknowledged must have it; a status answer or a transport's report is no
+    acknowledgement.
 
     An acknowledgement that should not have been accepted at all is S10's finding already.
     """
@@ -280,11 +281,11 @@ def _is_cut_off(subject: Subject, silent: str, row: Row) -> bool:
 
 
 def _without_it(subject: Subject, peer: str | None) -> str | None:
-    """Who must have given the acknowledgement and does not have the message; None: nobody, or
-    nobody whose journal is here.
+    """Who must have given the acknowledgement and does not have the message; None: there is
+    none, or its journal is not here.
 
     A hub that passed the message on promises nothing and acknowledges nothing: the word came
-    through it, from whoever it passed the message on to.
+    through it, from the handler it passed the message on to.
     """
     asked: set[str] = set()
     while peer is not None and peer not in asked:

@@ -119,7 +119,7 @@ class _Epoch:
         return place, None
 
     def waiting_for_others(self, end: int, to_party: str | None) -> dict[int, str]:
-        """The To Parties of what waits before a place for somebody else than this one."""
+        """The other To Parties of messages that wait before a place."""
         found: dict[int, str] = {}
         for place, received in self.waiting.values():
             if to_party is not None and self.expected <= place < end:
@@ -315,7 +315,7 @@ class ReceivingChannelFold:
         return True
 
     def _repeated(self, epoch: _Epoch, row: Row, place: int) -> bool:
-        """The same message again is S2's matter; another message under the number is not."""
+        """A number handed over twice; a repeat of the same message is S2's matter."""
         owner = epoch.handed.get(place, row.message_id)
         followed, epoch.follow = epoch.follow == place, place + 1
         if owner == row.message_id:

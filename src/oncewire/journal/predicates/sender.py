@@ -83,7 +83,7 @@ def _problem_of_failures(trace: Trace) -> str | None:
 
 
 def _problem_of_acknowledgements(trace: Trace) -> str | None:
-    """One that comes after the failure is told as late, so that nobody is surprised (DRV-7)."""
+    """One that comes after the failure is told as late (DRV-7)."""
     for row in trace.kinds.get(ACKNOWLEDGED, ()):
         failed = _last_before(trace, FAILED, row.seq)
         if (
@@ -165,7 +165,7 @@ def _last_before(trace: Trace, kind: str, position: int) -> Row | None:
 
 
 def judge_told(subject: Subject) -> None:
-    """Each node that told somebody of a failure."""
+    """Each node that told of a failure."""
     for trace in subject.traces:
         if NOTIFIED not in trace.kinds:
             continue
@@ -213,7 +213,7 @@ def untold(rows: Iterable[Row], taken: Mapping[str, Collection[str]]) -> Iterato
 # Taken back: an outcome that the To Party's own acknowledgement proved is final.
 #
 # A hub that acknowledged took responsibility and may have to give it back (HOP-9). The To Party
-# said that it has the message; nobody else's word can undo that.
+# said that it has the message; no other handler can undo that.
 
 
 def judge_taken_back(subject: Subject) -> None:
@@ -367,7 +367,7 @@ def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) 
 def _judge_given(subject: Subject, trace: Trace, row: Row, said: notes.Acknowledged) -> None:
     """Who is said to have given it, and has the message, gave one by that id.
 
-    Where nobody's acknowledgements of it are here, nothing is known of their ids.
+    Where no acknowledgements of it are here, nothing is known of their ids.
     """
     if row.ref_to is None or said.by != "ack" or subject.has(ViolationKind.UNMATCHED_ACK):
         return

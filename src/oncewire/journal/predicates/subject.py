@@ -148,7 +148,7 @@ class Subject:
         )
 
     def was_told(self, trace: Trace) -> bool:
-        """Whether somebody was told that the message failed on a node: its From Party, or of a
+        """Whether a party was told that the message failed on a node: its From Party, or of a
         notice the operator (C33)."""
         if NOTIFIED in trace.kinds:
             return True

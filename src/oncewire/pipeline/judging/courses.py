@@ -1,7 +1,7 @@
 """Courses in Arrow: which messages of a batch went a way that was judged before.
 
 Whole columns are compared, and no row becomes a Python value, unless a message is to be judged by
-itself. What a course is, and what is said of it, `oncewire.journal.course` decides.
+itself. What a course is, and what is said of it, `oncewire.journal.history_shape` decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from oncewire.journal.course import (
+from oncewire.journal.history_shape import (
     ASKED,
     DEADLINE,
     DOCUMENT,
@@ -23,10 +23,10 @@ from oncewire.journal.course import (
     SAME,
     TIME_TO_LIVE,
     UNREAD,
-    Cast,
     Condition,
     HistoryShape,
-    course_of,
+    Participants,
+    shape_of,
 )
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.context import Context
@@ -386,7 +386,7 @@ class Known(NamedTuple):
 
     course: int
     outcome: MessageOutcome
-    """Its values, or blinded: then they name a row."""
+    """Its values, or anonymised: then they name a row."""
     from_peer: str | None
     to_peer: str | None
     horizon: Instant
@@ -445,7 +445,7 @@ class Courses:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._numbering = Numbering()
-        self._casts: dict[bytes, tuple[int, Cast]] = {}
+        self._casts: dict[bytes, tuple[int, Participants]] = {}
         self._relations: dict[object, int] = {}
         self._courses: list[tuple[HistoryShape, str | None, str | None]] = []
         self._course_of: dict[tuple[int, bytes], int] = {}
@@ -504,7 +504,7 @@ class Courses:
     def _look_up(self, look: Look, number: int, names: bytes, rows: bytes) -> int:
         """The way of a message that is new with this cast."""
         if names not in self._casts:
-            cast = Cast(self._context, look.roles(number))
+            cast = Participants(self._context, look.roles(number))
             relation = self._relations.setdefault(cast.relation, len(self._relations))
             self._casts[names] = relation, cast
         relation, cast = self._casts[names]
@@ -521,10 +521,10 @@ class Courses:
         self._way_of[names, rows] = way
         return way
 
-    def _learn(self, look: Look, number: int, cast: Cast) -> int:
+    def _learn(self, look: Look, number: int, cast: Participants) -> int:
         pattern = look.pattern(number)
         rows = list(rows_of_batch(pattern))
-        course = course_of(rows, look.time_to_live_of(number), cast)
+        course = shape_of(rows, look.time_to_live_of(number), cast)
         if course is None:
             return -1
         peers, message_id = Peers(), rows[0].message_id or ""
@@ -536,7 +536,7 @@ class Courses:
         self._courses.append((course, role.get(of or ""), role.get(to or "")))
         return len(self._courses) - 1
 
-    def _follow(self, number: int, cast: Cast) -> int:
+    def _follow(self, number: int, cast: Participants) -> int:
         """The number of a course with that cast."""
         course, of, to = self._courses[number]
         horizon, names = cast.horizon(course), cast.names

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType, TimestampType
 
 from oncewire.journal.check import Judged, fold_ledger
-from oncewire.journal.course import DOCUMENT, ORIGIN, Blind, Measured
+from oncewire.journal.history_shape import DOCUMENT, ORIGIN, Anonymous, Measured
 from oncewire.journal.predicates.context import QUARANTINE, Violation, ViolationKind
 from oncewire.journal.predicates.message import Extent
 from oncewire.pipeline.judging.courses import Known, Taken, divided
@@ -152,7 +152,7 @@ def _column(taken: Taken, said: list[Any], field: pa.Field) -> pa.Array:
         names = pa.array(said, field.type).take(pa.array(taken.ways))
         named = pc.if_else(pc.equal(names, DOCUMENT), taken.documents, own)
         return pc.if_else(names.is_valid(), named, pa.scalar(None, field.type))
-    hidden = next((value for value in said if isinstance(value, Blind)), None)
+    hidden = next((value for value in said if isinstance(value, Anonymous)), None)
     if hidden is None:
         return pa.array(said, field.type).take(pa.array(taken.ways))
     rows = [None if value is None else value.row for value in said]

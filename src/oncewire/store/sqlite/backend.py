@@ -4,420 +4,169 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from msgspec.structs import astuple
+from msgspec.structs import replace
 
-from oncewire.errors import StoreProblem
+from oncewire.errors import StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.identity import START, Head, links
 from oncewire.journal.row import COLUMNS
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
-from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Refusal
-from oncewire.store.sqlite.loading import (
+from oncewire.protocol.terms import Terms
+from oncewire.store.records import (
+    REFUSALS_KEPT,
+    REFUSALS_MAX,
+    Damage,
+    Incident,
+    Refusal,
+    Removed,
+)
+from oncewire.store.sqlite.connection import damaged_page, failure
+from oncewire.store.sqlite.mending import (
+    BAD_BYTES,
+    FINAL_STATES,
+    KNOWN_STATES,
+    MEND_INCOMING,
+    MEND_OUTGOING,
+    MEND_RECEIVING,
+    MEND_SENDING,
+    NO_BYTES,
+    UNANSWERED,
+    damaged_in,
+)
+from oncewire.store.sqlite.rows import (
     ANSWER,
+    DOCUMENTS,
     FROM_INCOMING,
     FROM_OUTGOING,
+    INCIDENT,
+    INCOMING_VALUES,
     OUTGOING_VALUES,
-    Numbers,
-    Statements,
-)
-from oncewire.store.sqlite.mending import Mending
-from oncewire.store.sqlite.rows import (
-    DOCUMENT,
-    FACTS,
-    INCOMING_FACTS,
-    INCOMING_STATE,
-    OUTGOING_STATE,
     PARCEL,
     RECEIVING,
+    REFUSAL,
+    REMOVED,
     SENDING,
+    TERMS,
     Values,
-    document_values,
-    facts_values,
-    incoming_state,
+    has_state,
     list_outgoing,
-    outgoing_state,
-    outgoing_values,
-    parcel_values,
-    receiving_values,
-    sending_values,
+    mended_incoming,
+    mended_outgoing,
+    read_answer_head,
+    read_document,
+    read_files,
+    read_parcel,
+    read_receiving,
+    read_removed,
+    read_sending,
+    read_stored_incoming,
+    read_stored_outgoing,
+    read_terms,
+    whole,
 )
+from oncewire.store.sqlite.writing import RowCheck, batches, names_in
 from oncewire.store.transition.backend import COUNTERS, Changes
-from oncewire.store.transition.rows import IncomingRow, OutgoingRow, ReceiptRow
+from oncewire.store.transition.rows import (
+    AnswerBytes,
+    DocumentRow,
+    IncomingBytes,
+    IncomingKey,
+    IncomingRow,
+    OutgoingBytes,
+    OutgoingRow,
+)
 
 if TYPE_CHECKING:
     import apsw
 
-
-# Checking on SQLite: whether a row can be kept, before a whole turn depends on it.
-
-
-_LARGEST = 2**63 - 1
-_CHECKED_MESSAGE = COLUMNS.index("message_id")
-_TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,)}
-Kinds = list[tuple[str, str, bool]]
-Pick = Callable[[Values], Values]
-"""Takes some of a row's values out of it."""
-
-
-class Checking(Statements):
-    """See `transition.backend.Backend.check`."""
-
-    _numbers: Numbers
-
-    def _learn_columns(self) -> None:
-        """Ask which values each column takes."""
-        columns = self.columns
-        outgoing = columns("outgoing")
-        self._outgoing_kinds = _kinds(outgoing, OUTGOING_STATE)
-        self._facts_kinds = _kinds(outgoing, FACTS)
-        self._incoming_kinds = _kinds(columns("incoming"), INCOMING_STATE)
-        journal = columns("journal_row")
-        journal["message_id"] = ("TEXT", False)
-        self._journal_kinds = _kinds(journal, COLUMNS)
-        # Types of rows that were found good, and how texts and numbers are taken out of such a
-        # row; there are few different ones.
-        self._good: dict[tuple[type, ...], tuple[Pick, Pick]] = {}
-
-    def check(
-        self,
-        added: Sequence[OutgoingRow | IncomingRow],
-        saved: Sequence[OutgoingRow | IncomingRow],
-        journal: Sequence[Values],
-    ) -> None:
-        texts: list[str] = []
-        numbers: list[int] = []
-        for row in added:
-            self._sort_state(row, texts, numbers)
-            self._sort(self._facts_kinds, facts_values(row.stored.facts), texts, numbers)
-        for row in saved:
-            self._sort_state(row, texts, numbers)
-        for written in journal:
-            self._sort(self._journal_kinds, written, texts, numbers)
-        if texts or numbers:
-            _check_sizes(texts, numbers)
-            # Whom a row names must be found before the commit, too: only this transition fails.
-            named = {values[_CHECKED_MESSAGE] for values in journal}
-            named.discard(None)
-            self._numbers.find(named)
-
-    def _sort_state(
-        self, row: OutgoingRow | IncomingRow, texts: list[str], numbers: list[int]
-    ) -> None:
-        if isinstance(row, OutgoingRow):
-            outgoing = row.stored.outgoing
-            self._sort(self._outgoing_kinds, outgoing_state(outgoing), texts, numbers)
-            texts += (outgoing.message_id, row.stored.peer)
-        else:
-            incoming = row.stored.incoming
-            self._sort(self._incoming_kinds, incoming_state(incoming), texts, numbers)
-            texts += (incoming.message_id, incoming.sender, row.stored.peer)
-
-    def _sort(self, kinds: Kinds, values: Values, texts: list[str], numbers: list[int]) -> None:
-        """Add the texts and the numbers among values, if each is of a type that its column
-        takes."""
-        signature = tuple(map(type, values))
-        known = self._good.get(signature)
-        if known is None:
-            _check_types(kinds, values)
-            known = self._good[signature] = (
-                _pick([place for place, kind in enumerate(signature) if issubclass(kind, str)]),
-                _pick([place for place, kind in enumerate(signature) if kind is int]),
-            )
-        texts += known[0](values)
-        numbers += known[1](values)
-
-
-def _pick(places: list[int]) -> Pick:
-    # One alone would not be given as a row.
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda row: tuple([row[place] for place in places])
-
-
-def _check_sizes(texts: Sequence[str], numbers: Sequence[int]) -> None:
-    if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):
-        raise _cannot("a number is too large")
-    text = "".join(texts)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeError as error:
-            raise _cannot(str(error)) from error
-
-
-def _check_types(kinds: Kinds, values: Values) -> None:
-    for (name, kind, needed), value in zip(kinds, values, strict=True):
-        good = not needed if value is None else isinstance(value, _TYPES[kind])
-        if not good:
-            raise _cannot(f"{name} is {value!r}"[:100])
-
-
-def _kinds(columns: dict[str, tuple[str, bool]], names: Sequence[str]) -> Kinds:
-    return [(name, *columns[name]) for name in names]
-
-
-def _cannot(why: str) -> StoreProblem:
-    return StoreProblem(
-        f"a value cannot be kept: {why}", remedy="this is a fault of Oncewire: report it"
-    )
-
-
-# Applying on SQLite: a turn's changes become rows, one statement for all rows alike.
-
-
-# Every statement is put together from constants of this package; values are always bound.
-_SAVED_OUTGOING = (*OUTGOING_STATE, "deadline", "due_at", "keep_until", "entered", "held")
-_SAVED_INCOMING = (
-    *(*INCOMING_STATE, "position", "keep_until", "held"),
-    *("answer_id", "answer_kind", "answer_owed"),
-)
-
-
-def _insert(table: str, columns: Iterable[str], how: str = "INSERT") -> str:
-    names = tuple(columns)
-    marks = ", ".join("?" * len(names))
-    return f"{how} INTO {table} ({', '.join(names)}) VALUES ({marks})"
-
-
-_INSERT_OUTGOING = _insert(
-    "outgoing",
-    (
-        *_SAVED_OUTGOING,
-        *FACTS,
-        "peer",
-        "relayed_from",
-        "hop",
-        "agreement_id",
-        "position",
-        "message",
-    ),
-)
-_INSERT_OUTGOING_BYTES = _insert("outgoing_bytes", (*PARCEL, "draft", "position"))
-_UPDATE_OUTGOING_BYTES = (
-    f"UPDATE outgoing_bytes SET {', '.join(f'{name} = ?' for name in PARCEL)}, draft = ? "  # noqa: S608
-    "WHERE position = ?"
-)
-_INSERT_INCOMING = _insert(
-    "incoming",
-    (
-        *(*_SAVED_INCOMING, *INCOMING_FACTS),
-        *("peer", "transport", "hop", "agreement_id", "sender", "row", "message"),
-    ),
-)
-_INSERT_INCOMING_BYTES = _insert("incoming_bytes", (*PARCEL, "view", *ANSWER, "row"))
-_FORGET_INCOMING_BYTES = (
-    f"UPDATE incoming_bytes SET {', '.join(f'{name} = NULL' for name in (*PARCEL, 'view'))} "  # noqa: S608
-    "WHERE row = ?"
-)
-# Nothing is written when the bytes are there already and only `owed` changes.
-_UPDATE_ANSWER_BYTES = (
-    f"UPDATE incoming_bytes SET ({', '.join(ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
-    f"AND ({', '.join(ANSWER)}) IS NOT (?1, ?2, ?3, ?4)"
-)
-_KEEP_RECEIPT = _insert(
-    "receipt", ("position", "receipt_id", "received_at", *PARCEL), "INSERT OR REPLACE"
-)
-_KEEP_TERMS = (
-    "INSERT INTO terms (terms_id, content) VALUES (?, ?) "
-    "ON CONFLICT (terms_id) DO UPDATE SET content = excluded.content"
-)
-_KEEP_AGREEMENT = (
-    "INSERT INTO agreement (agreement_id, content) VALUES (?, ?) "
-    "ON CONFLICT (agreement_id) DO UPDATE SET content = excluded.content"
-)
-_SAVE_SENDING = _insert("sending_channel", SENDING, "INSERT OR REPLACE")
-_SAVE_RECEIVING = _insert("receiving_channel", RECEIVING, "INSERT OR REPLACE")
-_SAVE_INCIDENT = _insert(
-    "incident",
-    ("id", "opened_at", "reason", "message_id", "channel", "resolved_at"),
-    "INSERT OR REPLACE",
-)
-_SAVE_DOCUMENT = _insert("document", (*DOCUMENT, "keep_until"), "INSERT OR REPLACE")
-_INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * 20)})"  # noqa: S608
-_MESSAGE = 6
-"""The place of the MessageId in a row of the journal."""
-_UPDATE_COUNTERS = (
-    f"UPDATE counter SET {', '.join(f'{name} = ?' for name in COUNTERS)}, "  # noqa: S608
-    "head = ifnull(?, head) WHERE id = 1"
-)
+_ONE_ROW = "?)"
+"""How a statement ends that inserts its values as a row."""
+_AT_ONCE = (64, 16, 4, 1)
 
 
 @cache
-def _update(table: str, key: str, columns: tuple[str, ...]) -> str:
-    """The statement that saves these columns; there are few different ones."""
-    settings = ", ".join(f"{name} = ?" for name in columns)
-    return f"UPDATE {table} SET {settings} WHERE {key} = ?"  # noqa: S608
+def _many(statement: str, size: int) -> str:
+    """The statement that inserts so many rows."""
+    start = statement.rindex("(")
+    return statement[:start] + ", ".join([statement[start:]] * size)
 
 
-Batch = tuple[str, list[Values]]
-"""A statement, and the rows to run it for."""
+_MESSAGE = COLUMNS.index("message_id")
 
+# Every statement is put together from constants of this package; values are always bound.
+_FILED_OUTGOING = "keep_until, due_at, deadline, entered, held"
+_OUTGOING = f"SELECT {OUTGOING_VALUES}, {_FILED_OUTGOING} {FROM_OUTGOING}"
+_INCOMING = f"SELECT {INCOMING_VALUES}, keep_until, held {FROM_INCOMING}"
+_ONE = "WHERE message = ?"
+_SOME = "WHERE message IN (SELECT value FROM json_each(?))"
+_OUTGOING_BYTES = (
+    f"SELECT {', '.join(PARCEL)}, draft FROM outgoing_bytes "  # noqa: S608
+    "WHERE position = (SELECT position FROM outgoing WHERE message = ?)"
+)
+_INCOMING_BYTES = (
+    f"SELECT {', '.join(ANSWER + PARCEL)}, view FROM incoming_bytes "  # noqa: S608
+    "WHERE row = (SELECT row FROM incoming WHERE message = ? AND sender = ?)"
+)
+_ANSWER_BYTES = (
+    f"SELECT {', '.join(ANSWER)} FROM incoming_bytes "  # noqa: S608
+    "WHERE row = (SELECT row FROM incoming WHERE message = ? AND sender = ?)"
+)
+_INCIDENTS = f"SELECT {INCIDENT.text} FROM incident WHERE resolved_at IS NULL"  # noqa: S608
 
-class Applying(Checking):
-    """See `transition.backend.Backend`, whose docstrings hold here."""
+_GATHERED = (
+    "SELECT count(*), coalesce(sum(size), 0) FROM document "
+    "WHERE sender = ? AND state IN ('open', 'joining')"
+)
 
-    _numbers: Numbers
-    _head: Head | None = None
-    """The head of the journal's chain; None: it is to be read."""
-
-    def apply(self, changes: Changes) -> None:
-        if not any(changes):
-            return
-        self.begin()
-        numbers = self._numbers.give(list(_names(changes)))
-        heads = links(self._last_head(), changes.journal) if changes.journal else []
-        head = heads[-1] if heads else self._head
-        counted = bool(changes.counters)
-        terms = [(key, _text(terms.as_dict())) for key, terms in changes.terms]
-        self.run_batches(
-            [
-                # Those that were damaged are replaced: the id is the digest of what they say.
-                (_KEEP_TERMS, terms),
-                (_KEEP_AGREEMENT, changes.agreements),
-                (_SAVE_SENDING, [sending_values(channel) for channel in changes.sending]),
-                (_SAVE_RECEIVING, [receiving_values(channel) for channel in changes.receiving]),
-                *_outgoing(changes, numbers),
-                *_incoming(changes, numbers),
-                (_KEEP_RECEIPT, [_receipt_values(row) for row in changes.receipts.values()]),
-                (_SAVE_INCIDENT, [astuple(incident) for _, incident in changes.incidents]),
-                (
-                    _SAVE_DOCUMENT,
-                    [(*document_values(row.document), row.keep_until) for row in changes.documents],
-                ),
-                (
-                    _INSERT_ROW,
-                    [
-                        _journal_values(row, numbers, since)
-                        for row, since in zip(changes.journal, heads, strict=False)
-                    ],
-                ),
-                (_UPDATE_COUNTERS, [(*changes.counters.values(), head)] if counted else []),
-            ]
-        )
-        self._head = head
-
-    def _last_head(self) -> Head:
-        if self._head is None:
-            self._head = self.run("SELECT head FROM counter WHERE id = 1")[0][0] or START
-        return self._head
-
-    def forget_head(self) -> None:
-        """Rows were undone, or written by another: what is remembered may not hold."""
-        self._head = None
-
-
-def _journal_values(row: Values, numbers: Mapping[str, int], since: Head) -> Values:
-    message_id = row[_MESSAGE]
-    if message_id is None:
-        return (*row, since)
-    return (*row[:_MESSAGE], numbers[message_id], *row[_MESSAGE + 1 :], since)
-
-
-def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
-    added: list[Values] = []
-    content: list[Values] = []
-    saved: dict[tuple[str, ...], list[Values]] = {}
-    rebuilt: list[Values] = []
-    for before, row in changes.outgoing:
-        stored, position = row.stored, row.stored.position
-        message_id = stored.outgoing.message_id
-        kept = changes.outgoing_bytes.get(message_id)
-        if kept is not None:
-            body = (*outgoing_values(kept.parcel, kept.files), kept.draft, position)
-            (content if before is None else rebuilt).append(body)
-        if before is None:
-            own = (stored.peer, stored.relayed_from, stored.hop, stored.agreement_id)
-            key = (position, numbers[message_id])
-            added.append((*_outgoing_values(row), *facts_values(stored.facts), *own, *key))
-        else:
-            _note(saved, _SAVED_OUTGOING, _outgoing_values(before), _outgoing_values(row), position)
-    updates = [(_update("outgoing", "position", names), rows) for names, rows in saved.items()]
-    first = [(_INSERT_OUTGOING, added), (_INSERT_OUTGOING_BYTES, content)]
-    return [*first, *updates, (_UPDATE_OUTGOING_BYTES, rebuilt)]
-
-
-def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
-    added: list[Values] = []
-    content: list[Values] = []
-    saved: dict[tuple[str, ...], list[Values]] = {}
-    answered: list[Values] = []
-    forgotten: list[Values] = []
-    for before, row in changes.incoming:
-        stored, incoming, number = row.stored, row.stored.incoming, row.stored.row
-        key = (incoming.sender, incoming.message_id)
-        answer = changes.answers.get(key)
-        reply = parcel_values(None if answer is None else answer.parcel)
-        if before is None:
-            own = (stored.peer, stored.transport, stored.hop, stored.agreement_id)
-            place = (incoming.sender, number, numbers[incoming.message_id])
-            added.append((*_incoming_values(row), *facts_values(stored.facts), *own, *place))
-            kept = changes.incoming_bytes[key]
-            content.append((*parcel_values(kept.parcel), kept.view, *reply, number))
-            continue
-        if answer is not None:
-            answered.append((*reply, number))
-        if key in changes.incoming_bytes:
-            forgotten.append((number,))
-        _note(saved, _SAVED_INCOMING, _incoming_values(before), _incoming_values(row), number)
-    updates = [(_update("incoming", "row", names), rows) for names, rows in saved.items()]
-    first = [(_INSERT_INCOMING, added), (_INSERT_INCOMING_BYTES, content)]
-    last = [(_UPDATE_ANSWER_BYTES, answered), (_FORGET_INCOMING_BYTES, forgotten)]
-    return [*first, *updates, *last]
-
-
-def _receipt_values(row: ReceiptRow) -> Values:
-    position, receipt = row
-    return position, receipt.receipt_id, receipt.received_at, *parcel_values(receipt.parcel)
-
-
-def _outgoing_values(row: OutgoingRow) -> Values:
-    filed = (row.expires_at, row.due_at, row.keep_until, row.entered, row.held)
-    return (*outgoing_state(row.stored.outgoing), *filed)
-
-
-def _incoming_values(row: IncomingRow) -> Values:
-    filed = (row.stored.position, row.keep_until, row.held)
-    return (*incoming_state(row.stored.incoming), *filed, *(row.answer or (None, None, False)))
-
-
-def _note(
-    saved: dict[tuple[str, ...], list[Values]],
-    names: tuple[str, ...],
-    before: Values,
-    after: Values,
-    key: int,
-) -> None:
-    """SQLite refiles a row in every index that a statement names a column of, changed or not: so
-    only what changed is named."""
-    places = [place for place, value in enumerate(after) if value != before[place]]
-    if places:
-        columns = tuple([names[place] for place in places])
-        saved.setdefault(columns, []).append((*[after[place] for place in places], key))
-
-
-def _names(changes: Changes) -> Iterable[str]:
-    """Every MessageId that a new row names."""
-    for before, row in changes.outgoing:
-        if before is None:
-            yield row.stored.outgoing.message_id
-    for arrived, received in changes.incoming:
-        if arrived is None:
-            yield received.stored.incoming.message_id
-    for values in changes.journal:
-        if values[_MESSAGE] is not None:
-            yield values[_MESSAGE]
-
-
-def _text(content: object) -> str:
-    return json.dumps(content, separators=(",", ":"))
-
-
-# Steps over many rows on SQLite: retention, refusals, and a clock that was set.
+# The conditions repeat those of the partial indexes word for word; otherwise SQLite would
+# not use them.
+_OF_CHANNEL = (
+    "channel = ? AND channel IS NOT NULL AND state IN ('waiting', 'outstanding', 'suspended') "
+)
+_SENT = f"message_id, message {FROM_OUTGOING}"
+_RECEIVED = f"sender, message_id, message {FROM_INCOMING}"
+_BEYOND = "AND position > ? ORDER BY position LIMIT ?"
+_SCANS = {
+    "due": f"SELECT due_at, position, {_SENT} WHERE due_at <= ?1 "
+    "AND (due_at, position) > (?2, ?3) ORDER BY due_at, position LIMIT ?4",
+    "expiring": f"SELECT deadline, position, {_SENT} WHERE deadline <= ?1 "
+    "AND (deadline, position) > (?2, ?3) ORDER BY deadline, position LIMIT ?4",
+    "waiting": f"SELECT channel, position, {_SENT} WHERE {_OF_CHANNEL} "
+    f"AND state = 'waiting' {_BEYOND}",
+    "notices": f"SELECT position, {_SENT} WHERE notice_owed = 1 {_BEYOND}",
+    "ready": f"SELECT position, {_RECEIVED} WHERE state = 'ready' {_BEYOND}",
+    "answers": f"SELECT incoming.row, {_RECEIVED} WHERE answer_owed = 1 "
+    "AND incoming.row > ? ORDER BY incoming.row LIMIT ?",
+    "held": f"SELECT incoming.row, {_RECEIVED} WHERE state = 'held' "
+    "AND incoming.row > ? ORDER BY incoming.row LIMIT ?",
+}
+_WHOLE_SCANS = {
+    "live": f"SELECT {_SENT} WHERE {_OF_CHANNEL} AND state <> 'waiting'",
+    "responses": f"SELECT {_SENT} WHERE ref_to = ? AND peer = ?",
+    "parts": f"SELECT {_RECEIVED} WHERE sender = ? AND split_id = ? AND split_id IS NOT NULL "
+    "AND state IN ('held', 'gathered')",
+    "leases": f"SELECT {_RECEIVED} "
+    "WHERE state = 'handed_over' AND lease_until IS NOT NULL AND lease_until <= ?",
+}
+_SMALLEST = -(2**63)
+_BY_TIME = frozenset({"due", "expiring"})
+_LIVE_OUTGOING = f"SELECT {_SENT} WHERE state IN ('waiting', 'outstanding', 'suspended') LIMIT ?"
+_LIVE_INCOMING = (
+    f"SELECT {_RECEIVED} WHERE state IN ('held', 'ready', 'gathered', 'handed_over') LIMIT ?"
+)
+# Without anything else: of those that are owed, most are young.
+_OWED = (
+    f"SELECT incoming.row, sender, message_id, received_at, terms_id {FROM_INCOMING} "
+    "WHERE answer_owed = 1 AND received_at <= ? ORDER BY incoming.row"
+)
 
 
 _NO_INCIDENT = (
@@ -459,7 +208,7 @@ _FORGET_DOCUMENTS = (
     "DELETE FROM document WHERE keep_until <= ? AND state NOT IN ('open', 'joining')"
 )
 _COUNT_REFUSAL = (
-    "INSERT INTO refusal (code, address, count, first_at, last_at, problem, message_id) "
+    f"INSERT INTO refusal ({REFUSAL.text}) "  # noqa: S608
     "SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) "
     "OR (SELECT count(*) FROM refusal) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 "
     "WHERE true ON CONFLICT (code, address) DO UPDATE SET count = count + excluded.count, "
@@ -478,10 +227,318 @@ _SHIFT_LEASES = (
 _SHIFT_PAUSES = "UPDATE sending_channel SET paused_until = paused_until + ? WHERE paused_until <> 0"
 
 
-class Keeping(Statements):
-    """See `transition.backend.Backend`, whose docstrings hold here."""
+class SqliteBackend:
+    """See `transition.backend.Backend`, whose docstrings hold here.
 
-    _numbers: Numbers
+    Once SQLite has failed, nothing since the last commit can be relied on.
+    """
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        import apsw
+
+        self._error, self._corrupt = apsw.Error, apsw.CorruptError
+        faults = (apsw.ConstraintError, apsw.SQLError, OverflowError, UnicodeError, TypeError)
+        self._refused = faults
+        self._connection, self._path = connection, path
+        self._cursor = connection.cursor()
+        # How it failed, if it did: nothing since the last commit can be relied on then.
+        self.failure: StoreFull | StoreGone | None = None
+        # How many were run since it was opened; one for many rows is one.
+        self.count = 0
+        # What SQLite counted when the transaction began, and the steps in it.
+        self._unchanged = self._before_steps = 0
+        # Pages of the log, as of the last commit.
+        self.pages = 0
+        connection.set_wal_hook(self._count_pages)
+        self._version = self._data_version()
+        self._numbers = MessageNumbers(self)
+        self._checks = RowCheck(self.columns)
+        # The head of the journal's chain; None: it is to be read.
+        self._head: Head | None = None
+
+    def _count_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self.pages = pages
+        return 0
+
+    # --- statements ---
+
+    def run(self, statement: str, values: Values = ()) -> list[Values]:
+        """Run one statement to its end. SQLite's trouble becomes StoreFull or StoreGone."""
+        self.count += 1
+        try:
+            return self._cursor.execute(statement, values).fetchall()
+        except Exception as error:
+            raise self._trouble(statement, error) from error
+
+    def run_batches(self, batches: Sequence[tuple[str, Sequence[Values]]]) -> None:
+        """Run each statement for every row of its values; not at all where there are none."""
+        for statement, rows in batches:
+            if rows:
+                self.count += 1
+                try:
+                    if statement.endswith(_ONE_ROW):
+                        self._insert(statement, rows)
+                    else:
+                        self._cursor.executemany(statement, rows)
+                except Exception as error:
+                    raise self._trouble(statement, error) from error
+
+    def _insert(self, statement: str, rows: Sequence[Values]) -> None:
+        """Insert many rows at a time: what a statement costs is paid once for all of them."""
+        done, left = 0, len(rows)
+        for size in _AT_ONCE:
+            while left >= size:
+                some = rows[done : done + size]
+                self._cursor.execute(_many(statement, size), list(chain.from_iterable(some)))
+                done, left = done + size, left - size
+
+    def _trouble(self, statement: str, error: Exception) -> Exception:
+        if isinstance(error, self._refused):
+            return StoreProblem(
+                f"a value cannot be kept: {error}", remedy="this is a fault of Oncewire: report it"
+            )
+        if isinstance(error, self._corrupt) and statement.startswith(("SELECT", "WITH")):
+            # The transaction stands: only this question has no answer.
+            return damaged_page(error, self._path)
+        if isinstance(error, self._error):
+            self.failure = failure(error, self._path)
+            return self.failure
+        return error
+
+    def changed_rows(self) -> int:
+        """How many rows the last statement changed."""
+        return self._connection.changes()
+
+    def columns(self, table: str) -> dict[str, tuple[str, bool]]:
+        """The kind of each column, and whether it needs a value."""
+        found = self.run(f"PRAGMA table_info({table})")
+        return {name: (kind, bool(needed)) for _, name, kind, needed, *_ in found}
+
+    # --- transactions ---
+
+    def begin(self) -> None:
+        """Begin a transaction, if none is open."""
+        if not self._connection.in_transaction:
+            self.run("BEGIN IMMEDIATE")
+            self._unchanged = self._connection.total_changes()
+
+    def applied(self) -> bool:
+        """Whether a transaction is open that changed anything."""
+        connection = self._connection
+        return connection.in_transaction and connection.total_changes() != self._unchanged
+
+    def begin_steps(self) -> None:
+        """What follows can be undone."""
+        self.begin()
+        self.run("SAVEPOINT steps")
+        self._before_steps = self._connection.total_changes()
+
+    def keep_steps(self) -> None:
+        """It is kept."""
+        self.run("RELEASE steps")
+        self._end_if_unchanged()
+
+    def _end_if_unchanged(self) -> None:
+        if not self.applied():
+            self.run("ROLLBACK")
+
+    def abandon(self) -> None:
+        """End the transaction after a failure, if SQLite has not done so itself."""
+        with suppress(StoreFull, StoreGone):
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
+
+    # --- others ---
+
+    def _data_version(self) -> Any:
+        return self.run("PRAGMA data_version")[0][0]
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        if self._connection.in_transaction:
+            self.run("COMMIT")
+        self._numbers.bound()
+
+    def undo_steps(self) -> None:
+        """Undo everything since `begin_steps`."""
+        self.run("ROLLBACK TO steps")
+        self.run("RELEASE steps")
+        # SQLite counts what was undone too.
+        self._unchanged += self._connection.total_changes() - self._before_steps
+        self._end_if_unchanged()
+        self._forget_known()
+
+    def changed_elsewhere(self) -> bool:
+        """Whether another connection has written since this was asked last; then nothing that was
+        read before holds."""
+        before, self._version = self._version, self._data_version()
+        if before == self._version:
+            return False
+        self._forget_known()
+        return True
+
+    def _forget_known(self) -> None:
+        """Rows were undone, or written by another: what is remembered may not hold."""
+        self._numbers.forget()
+        self._head = None
+
+    # --- small tables ---
+
+    def counters(self) -> dict[str, int]:
+        select = f"SELECT {', '.join(COUNTERS)} FROM counter WHERE id = 1"  # noqa: S608
+        return dict(zip(COUNTERS, self.run(select)[0], strict=True))
+
+    def terms(self, terms_id: str) -> Terms | None:
+        rows = self.run(TERMS, (terms_id,))
+        return read_terms(terms_id, rows[0][0]) if rows else None
+
+    def agreement(self, agreement_id: str) -> str | None:
+        select = "SELECT content FROM agreement WHERE agreement_id = ?"
+        rows = self.run(select, (agreement_id,))
+        return str(rows[0][0]) if rows else None
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        select = f"SELECT {', '.join(SENDING)} FROM sending_channel WHERE key = ?"  # noqa: S608
+        rows = self.run(select, (key,))
+        return read_sending(rows[0]) if rows else None
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        select = f"SELECT {RECEIVING.text} FROM receiving_channel WHERE key = ?"  # noqa: S608
+        rows = self.run(select, (key,))
+        return read_receiving(rows[0]) if rows else None
+
+    def incidents(self) -> list[Incident]:
+        return [Incident(*row) for row in self.run(_INCIDENTS)]
+
+    # --- documents ---
+
+    def document(self, key: IncomingKey) -> DocumentRow | None:
+        rows = self.run(f"{DOCUMENTS} WHERE sender = ? AND split_id = ?", key)
+        return DocumentRow(read_document(rows[0][:-1]), rows[0][-1]) if rows else None
+
+    def open_documents(self) -> list[DocumentRow]:
+        rows = self.run(f"{DOCUMENTS} WHERE state IN ('open', 'joining') AND sender <> ''")
+        found = []
+        for row in rows:
+            # One that is damaged hides none of the others.
+            with suppress(StoreDamaged):
+                found.append(DocumentRow(read_document(row[:-1]), row[-1]))
+        return found
+
+    def gathered(self, sender: str) -> tuple[int, int]:
+        ((count, size),) = self.run(_GATHERED, (sender,))
+        return int(count), int(size)
+
+    # --- messages ---
+
+    def _of(self, select: str, message_ids: Sequence[str]) -> list[Values]:
+        """The rows of these messages; an id without a number has none."""
+        numbers = self._numbers.of(message_ids)
+        if not numbers:
+            return []
+        if len(numbers) == 1:
+            return self.run(select + _ONE, (numbers[0],))
+        return self.run(select + _SOME, (json.dumps(numbers),))
+
+    def outgoing(self, message_ids: Sequence[str]) -> list[OutgoingRow]:
+        return [_outgoing_row(row) for row in self._of(_OUTGOING, message_ids)]
+
+    def incoming(self, message_ids: Sequence[str]) -> list[IncomingRow]:
+        return [_incoming_row(row) for row in self._of(_INCOMING, message_ids)]
+
+    def removed(self, message_ids: Sequence[str]) -> list[Removed]:
+        rows = self._of(REMOVED, message_ids)
+        return sorted(map(read_removed, rows), key=lambda gone: gone.sender or "")
+
+    def outgoing_bytes(self, message_id: str) -> OutgoingBytes | None:
+        for number in self._numbers.of((message_id,)):
+            for row in self.run(_OUTGOING_BYTES, (number,)):
+                with whole(message_id):
+                    files = read_files(row[2]) if row[0] is None and row[2] else ()
+                    return OutgoingBytes(read_parcel(row[:4]), row[4], files)
+        return None
+
+    def incoming_bytes(self, key: IncomingKey) -> tuple[IncomingBytes, AnswerBytes]:
+        for number in self._numbers.of((key[1],)):
+            for row in self.run(_INCOMING_BYTES, (number, key[0])):
+                with whole(key[1]):
+                    content = IncomingBytes(read_parcel(row[4:8]), row[8])
+                return content, _answer_bytes(key, row[:4])
+        return IncomingBytes(None, None), AnswerBytes(None)
+
+    def answer_bytes(self, key: IncomingKey) -> AnswerBytes:
+        for number in self._numbers.of((key[1],)):
+            for row in self.run(_ANSWER_BYTES, (number, key[0])):
+                return _answer_bytes(key, row)
+        return AnswerBytes(None)
+
+    # --- scan ---
+
+    def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:
+        if index in _WHOLE_SCANS:
+            group = bounds[0] if index in ("responses", "parts") else bounds
+            rows = self._numbered(_WHOLE_SCANS[index], group)
+            return [(row[0],) if len(row) == 1 else (row,) for row in rows]
+        if index in _BY_TIME:
+            place = (after or (_SMALLEST, 0))[:2]
+            return self._numbered(_SCANS[index], (*bounds, *place, limit))
+        start = _SMALLEST
+        if after is not None:
+            start = after[min(1 if index == "waiting" else 0, len(after) - 1)]
+        found = self._numbered(_SCANS[index], (*bounds, start, limit))
+        if index in ("waiting", "notices"):
+            return found
+        return [(row[0], row[1:]) for row in found]
+
+    def _numbered(self, statement: str, values: Values) -> list[Values]:
+        """Rows that end with a MessageId and its number. Loading those messages then
+        needs no look-up of the number, which is on another page that can be damaged."""
+        rows = self.run(statement, values)
+        self._numbers.learn((row[-2], row[-1]) for row in rows)
+        return [row[:-1] for row in rows]
+
+    def live(self, limit: int) -> tuple[list[str], list[IncomingKey]]:
+        sent = [row[0] for row in self._numbered(_LIVE_OUTGOING, (limit,))]
+        sent += [row[-1] for row in self.scan("notices", (), None, limit)]
+        received = [(row[0], row[1]) for row in self._numbered(_LIVE_INCOMING, (limit,))]
+        received += [row[-1] for row in self.scan("answers", (), None, limit)]
+        return sent, received
+
+    def owed(self, now: Instant) -> list[tuple[int, IncomingKey, Instant, str]]:
+        rows = self.run(_OWED, (now,))
+        return [(row[0], (row[1], row[2]), row[3], row[4]) for row in rows]
+
+    # --- writing ---
+
+    def check(
+        self,
+        added: Sequence[OutgoingRow | IncomingRow],
+        saved: Sequence[OutgoingRow | IncomingRow],
+        journal: Sequence[Values],
+    ) -> None:
+        self._checks.check(added, saved, journal)
+        # Whom a row names must be found before the commit, too: only this transition fails.
+        if added or saved or journal:
+            named = {values[_MESSAGE] for values in journal}
+            named.discard(None)
+            self._numbers.find(named)
+
+    def apply(self, changes: Changes) -> None:
+        if not any(changes):
+            return
+        self.begin()
+        numbers = self._numbers.give(list(names_in(changes)))
+        heads = links(self._last_head(), changes.journal) if changes.journal else []
+        head = heads[-1] if heads else self._head
+        self.run_batches(batches(changes, numbers, heads, head))
+        self._head = head
+
+    def _last_head(self) -> Head:
+        if self._head is None:
+            self._head = self.run("SELECT head FROM counter WHERE id = 1")[0][0] or START
+        return self._head
+
+    # --- steps over many rows: retention, refusals, and a clock that was set ---
 
     def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
         sent = self._old_outgoing(still_counts, now, limit)
@@ -543,13 +600,7 @@ class Keeping(Statements):
     # --- refusals ---
 
     def count_refusals(self, refusals: Iterable[Refusal]) -> None:
-        counted = [
-            (
-                *(one.code, one.address, one.count, one.first_at, one.last_at),
-                *(one.problem, one.message_id, REFUSALS_MAX),
-            )
-            for one in refusals
-        ]
+        counted = [(*REFUSAL.values(one), REFUSALS_MAX) for one in refusals]
         self.run_batches([(_COUNT_REFUSAL, counted)])
         newest = max((values[4] for values in counted), default=0)
         self.run("DELETE FROM refusal WHERE last_at < ?", (newest - REFUSALS_KEPT,))
@@ -560,28 +611,153 @@ class Keeping(Statements):
         for statement in (_SHIFT_ATTEMPTS, _SHIFT_LEASES, _SHIFT_PAUSES):
             self.run(statement, (by,))
 
+    # --- repair ---
 
-class SqliteBackend(Mending, Applying, Keeping):
-    """See `transition.backend.Backend`, whose docstrings hold here."""
+    def mend(self, message_id: str) -> bool:
+        mended = 0
+        for number in self._numbers.of((message_id,)):
+            for statement in (MEND_OUTGOING, MEND_INCOMING):
+                self.run(statement, (number,))
+                mended += self.changed_rows()
+            try:
+                for row in self.incoming((message_id,)):
+                    self.incoming_bytes((row.stored.incoming.sender, message_id))
+            except StoreDamaged:
+                # Neither the bytes nor the answer can be had any more, if any is damaged.
+                for place in self.run(BAD_BYTES, (number,)):
+                    self.run(NO_BYTES, place)
+                    self.run(UNANSWERED, place)
+                mended += 1
+        return mended > 0
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        super().__init__(connection, path)
-        self._numbers = Numbers(self)
-        self._learn_columns()
+    def mend_channel(self, key: str) -> bool:
+        mended = False
+        for read, statement in (
+            (self.sending_channel, MEND_SENDING),
+            (self.receiving_channel, MEND_RECEIVING),
+        ):
+            try:
+                read(key)
+            except StoreDamaged:
+                self.run(statement, (key,))
+                mended = True
+        return mended
 
-    def commit(self) -> None:
-        super().commit()
-        self._numbers.bound()
+    def damaged(self) -> list[Damage]:
+        found: list[Damage] = []
+        for table, key in (("outgoing", "position"), ("incoming", "row")):
+            states = {row[0] for row in self.run(f"SELECT DISTINCT state FROM {table}")}  # noqa: S608
+            for state in sorted(states - FINAL_STATES[table]):
+                unknown = state not in KNOWN_STATES[table]
+                for place, message_id, gone in self.run(damaged_in(table, key), (state, unknown)):
+                    why = "its bytes are gone" if gone else "its kind cannot be read"
+                    if message_id is None:
+                        why = f"it has lost its MessageId (row {place})"
+                    if unknown:
+                        why = f"its state is {state[:40]!r}"
+                    found.append(Damage(why, message_id, table == "outgoing"))
+        return found
 
-    def changed_elsewhere(self) -> bool:
-        """Whether somebody else has written; then nothing that was read holds."""
-        changed = super().changed_elsewhere()
-        if changed:
-            self._numbers.forget()
-            self.forget_head()
-        return changed
 
-    def undo_steps(self) -> None:
-        super().undo_steps()
-        self._numbers.forget()
-        self.forget_head()
+def _outgoing_row(values: Values) -> OutgoingRow:
+    *columns, keep_until, due_at, deadline, entered, held = values
+    row = tuple(columns)
+    try:
+        stored = read_stored_outgoing(row)
+    except StoreDamaged as problem:
+        mended = replace(read_stored_outgoing(mended_outgoing(row)), damage=problem.problem)
+        lost = not has_state(row, sent=True)
+        return OutgoingRow(mended, keep_until, due_at, deadline, entered, bool(held), problem, lost)
+    return OutgoingRow(stored, keep_until, due_at, deadline, entered, bool(held))
+
+
+def _incoming_row(values: Values) -> IncomingRow:
+    *columns, keep_until, held = values
+    row = tuple(columns)
+    problem, lost = None, False
+    try:
+        stored = read_stored_incoming(row)
+    except StoreDamaged as damage:
+        problem, lost = damage, not has_state(row, sent=False)
+        stored = read_stored_incoming(mended_incoming(row))
+    head = read_answer_head(row[-3:])
+    return IncomingRow(stored, head, keep_until, bool(held), problem, lost)
+
+
+def _answer_bytes(key: IncomingKey, row: Values) -> AnswerBytes:
+    try:
+        with whole(key[1]):
+            return AnswerBytes(read_parcel(row))
+    except StoreDamaged as problem:
+        return AnswerBytes(None, problem)
+
+
+# The numbers that the tables know MessageIds by.
+
+
+REMEMBERED = 50_000
+"""How many MessageIds are remembered at most; beyond it, all are read anew."""
+
+_FIND = "SELECT id FROM message WHERE message_id = ?"
+_FIND_SOME = (
+    "SELECT message_id, id FROM message WHERE message_id IN (SELECT value FROM json_each(?))"
+)
+
+
+class MessageNumbers:
+    """Numbers by MessageId; None: it has none yet."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+        self._known: dict[str, int | None] = {}
+        self._last: int | None = None
+
+    def of(self, message_ids: Sequence[str]) -> list[int]:
+        """The numbers of those that have one."""
+        self.find(message_ids)
+        found = map(self._known.__getitem__, message_ids)
+        return [number for number in found if number is not None]
+
+    def learn(self, numbers: Iterable[tuple[str, int]]) -> None:
+        """These were found with something else."""
+        self._known.update(numbers)
+
+    def give(self, message_ids: Iterable[str]) -> Mapping[str, int]:
+        """The numbers of all of them, given here to those that have none."""
+        wanted = list(dict.fromkeys(message_ids))
+        self.find(wanted)
+        new = [message_id for message_id in wanted if self._known[message_id] is None]
+        if not new:
+            return cast(dict[str, int], self._known)
+        if self._last is None:
+            self._last = int(self._backend.run("SELECT ifnull(max(id), 0) FROM message")[0][0])
+        rows = list(enumerate(new, self._last + 1))
+        insert = "INSERT INTO message (id, message_id) VALUES (?, ?)"
+        self._backend.run_batches([(insert, rows)])
+        self._last += len(rows)
+        self._known.update((message_id, number) for number, message_id in rows)
+        return cast(dict[str, int], self._known)
+
+    def find(self, message_ids: Iterable[str]) -> None:
+        """Know which of them have one."""
+        known = self._known
+        missing = [message_id for message_id in message_ids if message_id not in known]
+        if not missing:
+            return
+        if len(missing) == 1:
+            rows = self._backend.run(_FIND, (missing[0],))
+            known[missing[0]] = rows[0][0] if rows else None
+            return
+        known.update(dict.fromkeys(missing))
+        given = json.dumps(missing, ensure_ascii=False)
+        known.update(self._backend.run(_FIND_SOME, (given,)))
+
+    def forget(self) -> None:
+        """Numbers were given, taken or removed otherwise; what is remembered may not hold."""
+        self._known.clear()
+        self._last = None
+
+    def bound(self) -> None:
+        """Remember no more than fits."""
+        if len(self._known) > REMEMBERED:
+            self._known.clear()

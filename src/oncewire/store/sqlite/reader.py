@@ -38,29 +38,29 @@ from oncewire.store.sqlite.connection import (
     failure,
     known_migrations,
 )
-from oncewire.store.sqlite.loading import (
+from oncewire.store.sqlite.rows import (
     DOCUMENTS,
     FROM_INCOMING,
     FROM_OUTGOING,
+    INCIDENT,
     INCOMING_VALUES,
     OUTGOING_VALUES,
-    REMOVED,
-    TERMS,
-    WHOLE_INCOMING,
-    read_removed,
-    read_terms,
-)
-from oncewire.store.sqlite.rows import (
     PARCEL,
     RECEIVING,
+    REFUSAL,
+    REMOVED,
     SENDING,
+    TERMS,
+    WHOLE_INCOMING,
     Values,
     list_incoming,
     list_outgoing,
     read_document,
     read_parcel,
     read_receiving,
+    read_removed,
     read_sending,
+    read_terms,
     spool_names,
     whole,
 )
@@ -179,7 +179,7 @@ class SqliteReader:
         try:
             return list_incoming(self._run(WHOLE_INCOMING + tail, (message_id,)))
         except StoreDamaged:
-            # Its bytes; whoever looks may still see where it stands.
+            # Its bytes are damaged; its state can still be shown.
             select = f"SELECT {INCOMING_VALUES} {FROM_INCOMING}"
             return list_incoming(self._run(select + tail, (message_id,)))
 
@@ -254,15 +254,12 @@ class SqliteReader:
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         where = "WHERE resolved_at IS NULL " if open_only else ""
-        statement = (
-            "SELECT id, opened_at, reason, message_id, channel, resolved_at "  # noqa: S608
-            f"FROM incident {where}ORDER BY id"
-        )
+        statement = f"SELECT {INCIDENT.text} FROM incident {where}ORDER BY id"  # noqa: S608
         return [Incident(*row) for row in self._run(statement)]
 
     def refusals(self, limit: int = 100) -> list[Refusal]:
         statement = (
-            "SELECT code, address, count, first_at, last_at, problem, message_id "
+            f"SELECT {REFUSAL.text} "  # noqa: S608
             "FROM refusal ORDER BY last_at DESC, code, address LIMIT ?"
         )
         return [Refusal(*row) for row in self._run(statement, (limit,))]
@@ -272,7 +269,7 @@ class SqliteReader:
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending = f"SELECT {', '.join(SENDING)} FROM sending_channel ORDER BY key"  # noqa: S608
-        receiving = f"SELECT {', '.join(RECEIVING)} FROM receiving_channel ORDER BY key"  # noqa: S608
+        receiving = f"SELECT {RECEIVING.text} FROM receiving_channel ORDER BY key"  # noqa: S608
         return (
             list(_readable(read_sending, self._run(sending))),
             list(_readable(read_receiving, self._run(receiving))),

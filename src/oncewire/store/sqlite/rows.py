@@ -1,35 +1,43 @@
-"""Rows and values: how SQLite's columns become records, and records columns.
+"""Records and their columns in SQLite.
 
-The order of fields here is the order of columns in every statement. A test compares it
-with the values' own fields, so that a field added there cannot be forgotten here.
+The columns of a record are made from its fields: their names, their order in every statement, and
+how a value is written and read, by the field's type. Migrations make the tables; a test compares
+each table with its record.
 
 What is read may have been damaged since it was written. Where a message is acted upon, that is
 an error of its own (StoreDamaged). Where messages are listed it must hide none of the others, so
-a value that cannot be read is shown as one that lets nobody act on the message.
+a value that cannot be read is shown as one with which no step acts on the message.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.json import Decoder
+from msgspec.structs import astuple, fields, replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.header import SequenceStatus
-from oncewire.protocol.documents import DocumentState, SplitDocument
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState, Phase, Proof
+from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
+    Incident,
     MessageFacts,
+    Refusal,
+    Removed,
     SpoolSlice,
     StoredAnswer,
     StoredIncoming,
@@ -39,67 +47,153 @@ from oncewire.store.records import (
 from oncewire.store.transition.rows import AnswerHead
 
 Values: TypeAlias = tuple[Any, ...]
+R = TypeVar("R", bound=Struct)
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=sorted).encode
+"""Compact JSON; a set in order, so that equal ones have one text."""
 
-# Looking a member up in a dictionary is several times cheaper than calling the class.
-_OUTGOING_STATES = {state.value: state for state in OutgoingState}
-_INCOMING_STATES = {state.value: state for state in IncomingState}
-_STATUSES = {None: None} | {status.value: status for status in SequenceStatus}
-_PROOFS = {None: None} | {proof.value: proof for proof in Proof}
-STATUS_WORDS = tuple(status.value for status in SequenceStatus)
-_KINDS = {kind.value: kind for kind in MessageKind}
+
+def _members(*kinds: type[Enum]) -> dict[str | None, Any]:
+    """The members of an enumeration by their values. Looking one up in a dictionary is several
+    times cheaper than calling the class."""
+    return {member.value: member for kind in kinds for member in kind}
+
+
+def _reader(kind: Any) -> Callable[[Any], Any] | None:
+    """How a column's value becomes a field of that type; None: it is the field's value."""
+    choices = get_args(kind) if type(None) in get_args(kind) else (kind,)
+    enumerations = [each for each in choices if isinstance(each, type) and issubclass(each, Enum)]
+    if enumerations:
+        known = _members(*enumerations)
+        return (known | {None: None} if len(choices) > 1 else known).__getitem__
+    if kind is bool:
+        return bool
+    if {int, str} & set(choices):
+        return None
+    decode = Decoder(kind).decode
+    return lambda text: None if text is None else decode(text)
+
+
+def _writer(kind: Any) -> Callable[[Any], Any] | None:
+    """How a field's value becomes that of a column; None: it is."""
+    if kind == SequenceRange | None:
+        return lambda numbers: None if numbers is None else _encode(astuple(numbers))
+    containers = (tuple, frozenset)
+    return _encode if getattr(kind, "__origin__", None) in containers else None
+
+
+class Columns(Generic[R]):
+    """The columns of a record, or of the fields of it that are not its key.
+
+    `key`: the first fields, which stand in other columns. `renamed`: columns keep the names that
+    they were made with. `read`, `write`: of fields whose column is made in a way of its own.
+    """
+
+    def __init__(
+        self,
+        record: type[R],
+        *,
+        key: int = 0,
+        renamed: Mapping[str, str] | None = None,
+        read: Mapping[str, Callable[[Any], Any]] | None = None,
+        write: Mapping[str, Callable[[Any], Any]] | None = None,
+    ) -> None:
+        kept = fields(record)[key:]
+        read, write, renamed = read or {}, write or {}, renamed or {}
+        self._record = record
+        self.names = tuple(renamed.get(field.name, field.name) for field in kept)
+        self.text = ", ".join(self.names)
+        readers = [read.get(field.name) or _reader(field.type) for field in kept]
+        writers = [write.get(field.name) or _writer(field.type) for field in kept]
+        self._readers = [(key + place, each) for place, each in enumerate(readers) if each]
+        self._writers = [(place, each) for place, each in enumerate(writers) if each]
+        self._get = attrgetter(*(field.name for field in kept))
+        # The columns' values of a record; most records need no call into Python for them.
+        self.values: Callable[[R], Values] = self._written if self._writers else self._get
+
+    def _written(self, record: R) -> Values:
+        values = list(self._get(record))
+        for place, write in self._writers:
+            values[place] = write(values[place])
+        return tuple(values)
+
+    def read(self, *values: Any) -> R:
+        """The record of its key and the columns' values."""
+        given = list(values)
+        for place, read in self._readers:
+            given[place] = read(given[place])
+        return self._record(*given)
+
 
 # --- what the statements name -------------------------------------------------------------
 
-OUTGOING_STATE = (
-    *("terms_id", "submitted_at", "channel", "state", "epoch", "number", "status"),
-    *("attempts", "attempts_here", "attempts_lost", "transport", "resumes"),
-    *("first_sent_at", "last_sent_at", "next_attempt_at", "expires_at"),
-    *("reason", "notice_owed", "late", "failures", "repeats", "proved_by"),
-    "taken_back",
-)
-INCOMING_STATE = (
-    *("digest", "terms_id", "received_at", "state", "channel", "epoch", "number"),
-    *("hand_overs", "lease_until", "confirmed_at"),
-)
-FACTS = (
-    *("cpa_id", "conversation_id", "from_party", "to_party", "service", "action"),
-    *("timestamp", "ref_to", "kind", "digest", "size"),
-    *("split_id", "split_number", "split_total"),
-)
-SENDING = (
-    *("key", "epoch", "next_number", "first_unsettled", "settled", "used", "ending", "alone"),
-    *("suspended", "suspended_reason", "suspended_by", "paused_until", "last_stamp", "numbers"),
-)
-RECEIVING = (
-    *("key", "epoch", "expected", "passed", "furthest", "held"),
-    *("newest_stamp", "previous_stamp", "numbers", "widest"),
-)
-DOCUMENT = (
-    *("sender", "split_id", "total", "terms_id", "begun_at", "state", "released", "done"),
-    *("size", "latest_at", "position", "last_part", "channel", "about"),
-)
-PHASE = ("ending", "alone")
-"""The columns of `SendingChannel.phase`."""
-RENAMED = {"previous_stamp": "oldest_stamp"}
-"""Columns keep the names that they were made with: which field such a one holds."""
-PARCEL = ("content_type", "headers", "layout", "body")
-
-INCOMING_FACTS = tuple("facts_digest" if name == "digest" else name for name in FACTS)
+OUTGOING = Columns(Outgoing, key=1)
+INCOMING = Columns(Incoming, key=2)
+FACTS = Columns(MessageFacts)
+INCOMING_FACTS = Columns(MessageFacts, renamed={"digest": "facts_digest"})
 """The received message's own digest has that column name already."""
+DOCUMENT = Columns(SplitDocument)
+INCIDENT = Columns(Incident)
+REFUSAL = Columns(Refusal)
+PARCEL = ("content_type", "headers", "layout", "body")
+ANSWER = tuple(f"answer_{name}" for name in PARCEL)
 
-outgoing_state = attrgetter(*OUTGOING_STATE)
-incoming_state = attrgetter(*INCOMING_STATE)
-facts_values = attrgetter(*FACTS)
+# Every statement is put together from constants of this package; values are always bound.
+_SENT = ("message_id", "position", "peer", "relayed_from", "hop", "agreement_id")
+_OUTGOING_VALUES = (*_SENT, *OUTGOING.names, *FACTS.names)
+OUTGOING_VALUES = ", ".join(_OUTGOING_VALUES)
+"""What `read_stored_outgoing` reads."""
+FROM_OUTGOING = "FROM outgoing JOIN message ON message.id = outgoing.message "
+_RECEIVED = (
+    *("message_id", "sender", "incoming.row", "position", "peer", "transport", "hop"),
+    "agreement_id",
+)
+_ANSWERED = ("answer_id", "answer_kind", "answer_owed")
+_INCOMING_VALUES = (*_RECEIVED, *INCOMING.names, *INCOMING_FACTS.names, *_ANSWERED)
+INCOMING_VALUES = ", ".join(_INCOMING_VALUES)
+"""What `read_stored_incoming` reads of a message without its bytes."""
+FROM_INCOMING = "FROM incoming JOIN message ON message.id = incoming.message "
+WHOLE_INCOMING = (
+    f"SELECT {INCOMING_VALUES}, {', '.join(PARCEL + ANSWER)}, view "
+    # Bytes that are gone must not hide that the message is there.
+    f"{FROM_INCOMING} LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
+)
+"""As INCOMING_VALUES, with parcel, answer and view."""
+TERMS = "SELECT content FROM terms WHERE terms_id = ?"
+"""What `read_terms` reads."""
+REMOVED = (
+    "SELECT message_id, sender, digest, state, at, removed_at, agreement_id "
+    "FROM removed JOIN message ON message.id = removed.message "
+)
+"""What `read_removed` reads."""
+DOCUMENTS = f"SELECT {DOCUMENT.text}, keep_until FROM document "  # noqa: S608
+"""What `read_document` reads, and until when it is kept."""
 
 # --- messages -----------------------------------------------------------------------------
 
-_OUT, _IN, _FACTS = len(OUTGOING_STATE), len(INCOMING_STATE), len(FACTS)
+_STATE_OUT = len(_SENT)
+_FACTS_OUT = _STATE_OUT + len(OUTGOING.names)
+_STATE_IN = len(_RECEIVED)
+_FACTS_IN = _STATE_IN + len(INCOMING.names)
+_ANSWER_IN = _FACTS_IN + len(FACTS.names)
+_BYTES_IN = _ANSWER_IN + len(_ANSWERED)
+
+_KINDS = _members(MessageKind)
+_HARMLESS_OUTGOING = [
+    (_OUTGOING_VALUES.index("state"), _members(OutgoingState), OutgoingState.SUSPENDED.value),
+    (_OUTGOING_VALUES.index("status"), _members(SequenceStatus) | {None: None}, None),
+    (_OUTGOING_VALUES.index("proved_by"), _members(Proof) | {None: None}, None),
+    (_OUTGOING_VALUES.index("kind"), _KINDS, MessageKind.NORMAL.value),
+]
+_HARMLESS_INCOMING = [
+    (_INCOMING_VALUES.index("state"), _members(IncomingState), IncomingState.HELD.value),
+    (_INCOMING_VALUES.index("kind"), _KINDS, MessageKind.NORMAL.value),
+]
+"""Columns of enumerated values, and what is shown for a value that cannot be read."""
 
 
 _UNREADABLE = (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError)
-"""What comes of values that nobody here wrote."""
+"""What decoding a damaged value raises."""
 
 
 @contextmanager
@@ -115,28 +209,17 @@ def whole(message_id: str) -> Iterator[None]:
         ) from error
 
 
-def read_outgoing(message_id: str, values: Sequence[Any]) -> Outgoing:
-    """The protocol's state of a sent message from its columns."""
-    fields: list[Any] = [message_id, *values]
-    fields[4] = _OUTGOING_STATES[fields[4]]
-    fields[7] = _STATUSES[fields[7]]
-    fields[18], fields[19] = bool(fields[18]), bool(fields[19])
-    fields[22] = _PROOFS[fields[22]]
-    fields[23] = bool(fields[23])
-    return Outgoing(*fields)
-
-
 def read_stored_outgoing(row: Values) -> StoredOutgoing:
-    """From `message_id, position, peer, relayed_from, hop, agreement_id`, the state and the
-    facts."""
-    message_id, position, peer, *rest = row[:6]
+    """From the columns of OUTGOING_VALUES."""
+    message_id, position, peer, *rest = row[:_STATE_OUT]
     with whole(message_id):
-        outgoing = read_outgoing(message_id, row[6 : 6 + _OUT])
-        return StoredOutgoing(outgoing, _facts(row[6 + _OUT :]), peer, position, *rest)
+        outgoing = OUTGOING.read(message_id, *row[_STATE_OUT:_FACTS_OUT])
+        facts = FACTS.read(*row[_FACTS_OUT:])
+        return StoredOutgoing(outgoing, facts, peer, position, *rest)
 
 
 def list_outgoing(rows: Sequence[Values]) -> list[StoredOutgoing]:
-    """The same for many: one that is damaged says so and hides none of the others."""
+    """Sent messages; one that is damaged says so and hides none of the others."""
     found = []
     for row in rows:
         try:
@@ -148,80 +231,81 @@ def list_outgoing(rows: Sequence[Values]) -> list[StoredOutgoing]:
 
 
 def mended_outgoing(row: Values) -> Values:
-    """The row with harmless values for those that cannot be read: whoever sees it sends nothing
-    and calls nothing delivered; the operator decides."""
+    """The row with harmless values for those that cannot be read: such a message is neither sent
+    nor called delivered, and an operator decides about it."""
+    return _mended(row, _HARMLESS_OUTGOING)
+
+
+def _mended(
+    row: Values, harmless: Sequence[tuple[int, dict[str | None, Any], str | None]]
+) -> Values:
     values = list(row)
-    for index, known, harmless in (
-        (6 + 3, _OUTGOING_STATES, OutgoingState.SUSPENDED.value),
-        (6 + 6, _STATUSES, None),
-        (6 + _OUT - 2, _PROOFS, None),
-        (6 + _OUT + 8, _KINDS, MessageKind.NORMAL.value),
-    ):
-        if values[index] not in known:
-            values[index] = harmless
+    for place, known, instead in harmless:
+        if values[place] not in known:
+            values[place] = instead
     return tuple(values)
 
 
 def read_stored_incoming(row: Values) -> StoredIncoming:
-    """From `message_id, sender, row, position, peer, transport, hop, agreement_id`, the state,
-    the facts and the answer's three columns, and, where they were asked for, the parcel, the
-    answer's and the view."""
-    with whole(row[0]):
-        return _stored_incoming(row)
-
-
-def _stored_incoming(row: Values) -> StoredIncoming:
-    message_id, sender, number, position, peer, transport, hop, agreement_id = row[:8]
-    fields: list[Any] = [sender, message_id, *row[8 : 8 + _IN]]
-    fields[5] = _INCOMING_STATES[fields[5]]
-    incoming = Incoming(*fields)
-    facts = _facts(row[8 + _IN : 8 + _IN + _FACTS])
-    parcel: StoredParcel | None = None
-    answer: StoredAnswer | None = None
-    view: bytes | None = None
-    answered, bytes_of = row[8 + _IN + _FACTS :][:3], row[8 + _IN + _FACTS + 3 :]
-    if bytes_of:
-        parcel = read_parcel(bytes_of[:4])
-        with suppress(*_UNREADABLE):
-            # Without it the message is answered anew; it must not take the message with it.
-            answer = read_answer(answered, bytes_of[4:8])
-        view = bytes_of[8]
-    placed = (position, hop, number, agreement_id, view, answered[0] is not None)
-    return StoredIncoming(incoming, facts, peer, transport, parcel, answer, *placed)
+    """From the columns of INCOMING_VALUES, or of WHOLE_INCOMING."""
+    message_id, sender, number, position, peer, transport, hop, agreement_id = row[:_STATE_IN]
+    with whole(message_id):
+        incoming = INCOMING.read(sender, message_id, *row[_STATE_IN:_FACTS_IN])
+        facts = INCOMING_FACTS.read(*row[_FACTS_IN:_ANSWER_IN])
+        parcel: StoredParcel | None = None
+        answer: StoredAnswer | None = None
+        view: bytes | None = None
+        answered, content = row[_ANSWER_IN:_BYTES_IN], row[_BYTES_IN:]
+        if content:
+            parcel = read_parcel(content[:4])
+            with suppress(*_UNREADABLE):
+                # Without it the message is answered anew; it must not take the message with it.
+                answer = read_answer(answered, content[4:8])
+            view = content[8]
+        placed = (position, hop, number, agreement_id, view, answered[0] is not None)
+        return StoredIncoming(incoming, facts, peer, transport, parcel, answer, *placed)
 
 
 def list_incoming(rows: Sequence[Values]) -> list[StoredIncoming]:
-    """Messages without their bytes, to find and to order them. Whoever acts on one reads it
+    """Messages without their bytes, to find and to order them. A step that acts on one reads it
     whole, and is told then if it is damaged."""
     return [read_stored_incoming(mended_incoming(row)) for row in rows]
 
 
 def mended_incoming(row: Values) -> Values:
     """The row with harmless values for those that cannot be read."""
-    values = list(row)
-    for index, known, harmless in (
-        (8 + 3, _INCOMING_STATES, IncomingState.HELD.value),
-        (8 + _IN + 8, _KINDS, MessageKind.NORMAL.value),
-    ):
-        if values[index] not in known:
-            values[index] = harmless
-    return tuple(values)
+    return _mended(row, _HARMLESS_INCOMING)
 
 
-def _facts(values: Values) -> MessageFacts:
-    fields: list[Any] = list(values)
-    fields[8] = _KINDS[fields[8]]
-    return MessageFacts(*fields)
+def has_state(row: Values, *, sent: bool) -> bool:
+    """Whether the state in a row of OUTGOING_VALUES (`sent`) or INCOMING_VALUES can be read."""
+    place, known, _ = (_HARMLESS_OUTGOING if sent else _HARMLESS_INCOMING)[0]
+    return row[place] in known
 
 
-def state_of_outgoing(row: Values) -> OutgoingState | None:
-    """The state in the columns that `read_stored_outgoing` reads, if it is one."""
-    return _OUTGOING_STATES.get(row[6 + 3])
+def read_removed(row: Values) -> Removed:
+    """From the columns of REMOVED."""
+    message_id, sender, *rest = row
+    return Removed(message_id, sender or None, *rest)
 
 
-def state_of_incoming(row: Values) -> IncomingState | None:
-    """The state in the columns that `read_stored_incoming` reads, if it is one."""
-    return _INCOMING_STATES.get(row[8 + 3])
+def read_terms(terms_id: str, content: str) -> Terms:
+    """The kept terms, or StoreDamaged where they are not those that were kept."""
+    try:
+        terms = Terms.from_dict(json.loads(content))
+    except _UNREADABLE as error:
+        raise _damaged_terms(terms_id, str(error)) from error
+    if terms.terms_id != terms_id:
+        raise _damaged_terms(terms_id, "they say something else than when they were kept")
+    return terms
+
+
+def _damaged_terms(terms_id: str, why: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the stored terms {terms_id} are damaged: {why}"[:300],
+        remedy="put their row back from a backup, or give the messages under them up with "
+        "`oncewire abandon`",
+    )
 
 
 def read_answer_head(columns: Values) -> AnswerHead | None:
@@ -247,14 +331,8 @@ NO_PARCEL: Values = (None, None, None, None)
 
 
 # A partner's messages have the same few headers again and again.
-@lru_cache(maxsize=256)
-def _headers_text(headers: tuple[tuple[str, str], ...]) -> str:
-    return _encode(headers)
-
-
-@lru_cache(maxsize=256)
-def _headers(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple((name, value) for name, value in json.loads(text))
+_headers_text = lru_cache(maxsize=256)(_encode)
+_headers = lru_cache(maxsize=256)(Decoder(tuple[tuple[str, str], ...]).decode)
 
 
 def parcel_values(parcel: StoredParcel | None) -> Values:
@@ -265,24 +343,22 @@ def parcel_values(parcel: StoredParcel | None) -> Values:
     parts = parcel.body
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parcel.content_type, headers, None, parts[0]
-    layout = [
-        [part.name, part.offset, part.length] if isinstance(part, SpoolSlice) else len(part)
-        for part in parts
-    ]
+    layout = [astuple(part) if isinstance(part, SpoolSlice) else len(part) for part in parts]
     inline = b"".join(part for part in parts if isinstance(part, bytes))
     return parcel.content_type, headers, _encode(layout), inline
 
 
 def outgoing_values(parcel: StoredParcel | None, files: tuple[SpoolSlice, ...]) -> Values:
-    """The same of what is sent; a draft has no parcel yet, and may have files."""
+    """The columns of PARCEL of a sent message; a draft has no parcel yet, and may have files."""
     if parcel is not None or not files:
         return parcel_values(parcel)
-    return None, None, _encode([[file.name, file.offset, file.length] for file in files]), None
+    return None, None, _encode([astuple(file) for file in files]), None
 
 
-def read_files(layout: str) -> tuple[SpoolSlice, ...]:
-    """The files of a draft."""
-    return tuple(SpoolSlice(*piece) for piece in json.loads(layout))
+_layout = Decoder(tuple[int | SpoolSlice, ...]).decode
+"""The pieces of a body: so many bytes of its own, or part of a file."""
+read_files = Decoder(tuple[SpoolSlice, ...]).decode
+"""The files of a draft, from its layout."""
 
 
 def read_parcel(values: Values) -> StoredParcel | None:
@@ -297,12 +373,12 @@ def read_parcel(values: Values) -> StoredParcel | None:
         return StoredParcel(content_type, pairs, (body,))
     parts: list[bytes | SpoolSlice] = []
     start = 0
-    for piece in json.loads(layout):
-        if isinstance(piece, int):
+    for piece in _layout(layout):
+        if isinstance(piece, SpoolSlice):
+            parts.append(piece)
+        else:
             parts.append(body[start : start + piece])
             start += piece
-        else:
-            parts.append(SpoolSlice(*piece))
     return StoredParcel(content_type, pairs, tuple(parts))
 
 
@@ -312,29 +388,13 @@ _SPOOL_NAME = re.compile(r"[0-9a-f]{64}")
 def spool_names(layout: str) -> set[str]:
     """The files that a parcel with this layout is made of."""
     try:
-        return {str(piece[0]) for piece in json.loads(layout) if not isinstance(piece, int)}
+        return {piece.name for piece in _layout(layout) if isinstance(piece, SpoolSlice)}
     except _UNREADABLE:
         # What is left of it may still be mended, if its file is kept.
         return set(_SPOOL_NAME.findall(layout))
 
 
 # --- channels -----------------------------------------------------------------------------
-
-_sending_values = attrgetter(*(name for name in SENDING if name not in PHASE), "phase")
-_receiving_values = attrgetter(*(RENAMED.get(name, name) for name in RECEIVING))
-_SETTLED, _HELD = SENDING.index("settled"), RECEIVING.index("held")
-_EPOCH = SENDING.index("epoch")
-_SENT_IN, _RECEIVED_IN = SENDING.index("numbers"), RECEIVING.index("numbers")
-_PHASE, _SUSPENDED = SENDING.index(PHASE[0]), SENDING.index("suspended")
-
-
-def sending_values(channel: SendingChannel) -> Values:
-    """The columns of SENDING."""
-    *values, phase = _sending_values(channel)
-    values[_PHASE:_PHASE] = (phase is Phase.ENDING, phase is Phase.OPENING)
-    values[_SETTLED] = _encode(sorted(channel.settled))
-    values[_SENT_IN] = _range_text(channel.numbers)
-    return tuple(values)
 
 
 @contextmanager
@@ -355,89 +415,73 @@ POSSIBLE = 2**56
 MEASURES = ("last_stamp", "paused_until", "newest_stamp", "previous_stamp", "widest")
 
 
-def _check_possible(names: Sequence[str], values: Sequence[Any]) -> None:
-    for name, value in zip(names, values, strict=True):
-        if name in MEASURES and not -POSSIBLE < value < POSSIBLE:
-            raise ValueError(f"{name} is {value}")
-
-
-def read_sending(row: Values) -> SendingChannel:
-    """The channel of those columns."""
-    fields: list[Any] = list(row)
-    with _whole_channel(row[0]):
-        fields[_SETTLED] = frozenset(int(number) for number in json.loads(fields[_SETTLED]))
-        fields[_SUSPENDED] = bool(fields[_SUSPENDED])
-        fields[_SENT_IN] = _range(fields[_SENT_IN])
-        _check_possible(SENDING, fields)
-        ending, alone = fields[_PHASE : _PHASE + len(PHASE)]
-        fields[_PHASE : _PHASE + len(PHASE)] = [_phase(fields[_EPOCH], ending, alone)]
-        return SendingChannel(*fields)
-
-
-def _phase(epoch: int, ending: Any, alone: Any) -> Phase:
-    """A stream that was mended may have both marks: what is under way is waited for either way."""
-    if epoch == 0:
-        return Phase.UNBEGUN
-    return Phase.ENDING if ending else Phase.OPENING if alone else Phase.RUNNING
-
-
-def receiving_values(channel: ReceivingChannel) -> Values:
-    """The columns of RECEIVING."""
-    values = list(_receiving_values(channel))
-    values[_HELD] = _encode([_held_values(entry) for entry in channel.held])
-    values[_RECEIVED_IN] = _range_text(channel.numbers)
-    return tuple(values)
+def _possible(value: Any) -> Any:
+    if not -POSSIBLE < value < POSSIBLE:
+        raise ValueError(f"a measure is {value}")
+    return value
 
 
 _REFUSED, _HANDED = 1, 2
 """What the third value of a held number says; most have none."""
 
 
-def _held_values(entry: Held) -> Values:
-    mark = _REFUSED if entry.refused else _HANDED if entry.handed else 0
-    return (entry.number, entry.message_id, mark) if mark else (entry.number, entry.message_id)
+def _held_text(held: tuple[Held, ...]) -> str:
+    marks = (_REFUSED if entry.refused else _HANDED if entry.handed else 0 for entry in held)
+    return _encode(
+        [
+            (entry.number, entry.message_id, mark) if mark else (entry.number, entry.message_id)
+            for entry, mark in zip(held, marks, strict=True)
+        ]
+    )
+
+
+def _read_held(text: str) -> tuple[Held, ...]:
+    return tuple(
+        Held(int(number), message_id, refused=_REFUSED in mark, handed=_HANDED in mark)
+        for number, message_id, *mark in json.loads(text)
+    )
+
+
+_SENDING = Columns(SendingChannel, read={"phase": Phase} | dict.fromkeys(MEASURES, _possible))
+_PHASE = _SENDING.names.index("phase")
+SENDING = (*_SENDING.names[:_PHASE], "ending", "alone", *_SENDING.names[_PHASE + 1 :])
+"""The phase has two columns."""
+RECEIVING = Columns(
+    ReceivingChannel,
+    renamed={"oldest_stamp": "previous_stamp"},
+    read={"held": _read_held, "oldest_stamp": _possible} | dict.fromkeys(MEASURES, _possible),
+    write={"held": _held_text},
+)
+
+
+def sending_values(channel: SendingChannel) -> Values:
+    """The columns of SENDING."""
+    values = _SENDING.values(channel)
+    marks = (channel.phase is Phase.ENDING, channel.phase is Phase.OPENING)
+    return (*values[:_PHASE], *marks, *values[_PHASE + 1 :])
+
+
+def read_sending(row: Values) -> SendingChannel:
+    """From the columns of SENDING. A stream that was mended may have both marks of its phase:
+    what is under way is waited for either way."""
+    key, epoch = row[:2]
+    ending, alone = row[_PHASE : _PHASE + 2]
+    phase = Phase.ENDING if ending else Phase.OPENING if alone else Phase.RUNNING
+    with _whole_channel(key):
+        began = phase if epoch else Phase.UNBEGUN
+        return _SENDING.read(*row[:_PHASE], began, *row[_PHASE + 2 :])
 
 
 def read_receiving(row: Values) -> ReceivingChannel:
-    """The channel of those columns."""
-    fields: list[Any] = list(row)
+    """From the columns of RECEIVING."""
     with _whole_channel(row[0]):
-        fields[_HELD] = tuple(
-            Held(int(number), message_id, refused=_REFUSED in mark, handed=_HANDED in mark)
-            for number, message_id, *mark in json.loads(fields[_HELD])
-        )
-        fields[_RECEIVED_IN] = _range(fields[_RECEIVED_IN])
-        _check_possible(RECEIVING, fields)
-        return ReceivingChannel(*fields)
-
-
-def _range_text(numbers: SequenceRange | None) -> str | None:
-    return None if numbers is None else _encode((numbers.first, numbers.last))
-
-
-@lru_cache(maxsize=64)
-def _range(text: str | None) -> SequenceRange | None:
-    return None if text is None else SequenceRange(*json.loads(text))
+        return RECEIVING.read(*row)
 
 
 # --- documents ----------------------------------------------------------------------------
 
-_document_values = attrgetter(*DOCUMENT)
-_STATE, _DONE, _ABOUT = map(DOCUMENT.index, ("state", "done", "about"))
-
-
-def document_values(document: SplitDocument) -> Values:
-    """The columns of DOCUMENT."""
-    values = list(_document_values(document))
-    values[_DONE], values[_ABOUT] = _encode(document.done), _encode(document.about)
-    return tuple(values)
-
 
 def read_document(row: Values) -> SplitDocument:
-    """The document of those columns."""
-    fields: list[Any] = list(row)
+    """From the columns of DOCUMENT."""
     with whole(row[1]):
-        fields[_STATE] = DocumentState(fields[_STATE])
-        fields[_DONE] = tuple((int(first), int(last)) for first, last in json.loads(fields[_DONE]))
-        fields[_ABOUT] = tuple(map(str, json.loads(fields[_ABOUT])))
-        return SplitDocument(*fields)
+        return DOCUMENT.read(*row)

@@ -10,7 +10,7 @@ the second one may succeed without the data being on the disk.
 
 One doubt is left to the disk: if it refuses the small commit too and the process dies then,
 the next start may find the failed commit in the log. It is there whole or not at all, and
-whoever was refused comes again and meets a duplicate.
+a sender that was refused tries again and meets a duplicate.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SqliteStore(TransactionManager):
         owner = Owner(path)
         try:
             if known is None:
-                # The messages are nobody else's business; SQLite gives its log the same mode.
+                # Other users may not read the messages; SQLite gives its log the same mode.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             spooled = spool or path.with_name(path.name + ".spool")
             return cls(path, owner, node, spooled, vfs, known, note)

@@ -65,7 +65,7 @@ class Backend(Protocol):
     """How it failed, if it did: nothing since the last commit can be relied on then."""
 
     def changed_elsewhere(self) -> bool:
-        """Whether somebody else has written since this was asked last; then nothing that was read
+        """Whether another process has written since this was asked last; then nothing that was read
         before holds."""
 
     # --- load ---
@@ -140,7 +140,7 @@ class Backend(Protocol):
         saved: Sequence[OutgoingRow | IncomingRow],
         journal: Sequence[Values],
     ) -> None:
-        """Raise StoreProblem if a row cannot be kept as it is, before it is in anybody's way. Of
+        """Raise StoreProblem if a row cannot be kept as it is, before it fails a whole turn. Of
         those that are only saved, the state alone can have changed."""
 
     def apply(self, changes: Changes) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from oncewire.errors import NotAllowed, StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
@@ -44,7 +46,7 @@ FINAL_INCOMING = frozenset(
         IncomingState.CLOSED,
     }
 )
-"""Nobody waits for the message any more; its row is kept to recognise duplicates."""
+"""The message is finished; its row is kept to recognise duplicates."""
 
 STORED_INCOMING = tuple(state for state in IncomingState if state is not IncomingState.ARRIVING)
 """The states a stored message can have."""
@@ -60,7 +62,7 @@ def has_entered(outgoing: Outgoing) -> bool:
 
 
 def sends_from(channel: SendingChannel | None) -> Instant | None:
-    """From when the channel lets messages out; None: not before somebody resumes it."""
+    """From when the channel lets messages out; None: not before an operator resumes it."""
     if channel is None:
         return 0
     return None if channel.suspended else channel.paused_until
@@ -143,14 +145,14 @@ class OutgoingRow(NamedTuple):
     # Order of entry into the window, 0 before it.
     entered: int = 0
     held: bool = False
-    # What of it cannot be read; nobody gets it by its key then.
+    # What of it cannot be read; asking for it by its key raises this.
     problem: StoreDamaged | None = None
     # Not even its state can be read, so no list by state finds it.
     stateless: bool = False
 
     @property
     def live(self) -> bool:
-        """Whether anybody waits for something of it."""
+        """Whether it is unfinished."""
         outgoing = self.stored.outgoing
         return outgoing.state not in FINAL_OUTGOING or outgoing.notice_owed
 
@@ -196,7 +198,7 @@ class IncomingRow(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether anybody waits for something of it."""
+        """Whether it is unfinished."""
         return self.stored.incoming.state not in FINAL_INCOMING or self.owed
 
 
@@ -230,43 +232,10 @@ LIVE_INCOMING = (
 )
 
 
-def listed(
-    stored: StoredIncoming, *, position: int | None = None, row: int | None = None
-) -> StoredIncoming:
-    """A received message as lists show it: without its bytes."""
-    return StoredIncoming(
-        stored.incoming,
-        stored.facts,
-        stored.peer,
-        stored.transport,
-        None,
-        None,
-        stored.position if position is None else position,
-        stored.hop,
-        stored.row if row is None else row,
-        stored.agreement_id,
-        None,
-        stored.answered or stored.answer is not None,
-    )
-
-
 def whole(row: IncomingRow, content: IncomingBytes, answer: AnswerBytes) -> StoredIncoming:
     """A received message with its bytes and its answer, if that can be read."""
     stored, head = row.stored, row.answer
     answered = None
     if head is not None and answer.parcel is not None and answer.problem is None:
         answered = StoredAnswer(head.answer_id, head.kind, answer.parcel, head.owed)
-    return StoredIncoming(
-        stored.incoming,
-        stored.facts,
-        stored.peer,
-        stored.transport,
-        content.parcel,
-        answered,
-        stored.position,
-        stored.hop,
-        stored.row,
-        stored.agreement_id,
-        content.view,
-        stored.answered,
-    )
+    return replace(stored, parcel=content.parcel, answer=answered, view=content.view)

@@ -262,11 +262,11 @@ class IncomingTable(Table[IncomingKey, IncomingRow]):
 
 class DocumentTable(Table[IncomingKey, DocumentRow]):
     """Documents by (sender, SplitId). Those that wait for their parts are counted as they change:
-    whoever takes a part asks for it."""
+    every arriving part asks for it."""
 
     def __init__(self, log: list[Change]) -> None:
         super().__init__(log)
-        # How many a sender has, and their bytes, where somebody asked.
+        # By sender: how many documents, and their bytes; of senders that were asked for.
         self.gathered: dict[str, tuple[int, int]] = {}
 
     def count_gathered(self, sender: str, written: tuple[int, int]) -> None:
@@ -290,7 +290,7 @@ class DocumentTable(Table[IncomingKey, DocumentRow]):
     def _recount(self, key: IncomingKey, row: Any) -> None:
         known = self.gathered.pop(key[0], None)
         if known is None or row is UNKNOWN or key not in self.rows:
-            # Whoever asks next has it counted anew.
+            # The next question counts anew.
             return
         was, now = _gathered(self.rows[key]), _gathered(row)
         self.gathered[key[0]] = known[0] + now[0] - was[0], known[1] + now[1] - was[1]
@@ -353,11 +353,11 @@ class HeldBytes:
             table.before.clear()
 
     def forget_outgoing(self, message_id: str) -> None:
-        """Nobody waits for that message any more."""
+        """That message is finished."""
         self._forget(self.outgoing, message_id)
 
     def forget_incoming(self, key: IncomingKey) -> None:
-        """Nobody waits for that message any more."""
+        """That message is finished."""
         self._forget(self.incoming, key)
         self._forget(self.answers, key)
 

@@ -44,7 +44,6 @@ from oncewire.store.transition.rows import (
     has_entered,
     id_of,
     incoming_keep_until,
-    listed,
     not_kept,
     outgoing_keep_until,
     sends_from,
@@ -53,14 +52,52 @@ from oncewire.store.transition.rows import (
 )
 from oncewire.store.transition.work import UnitOfWork, not_kept_terms
 
-# Sent messages: the part of a transition that concerns them.
 
-
-class OutgoingSteps:
+class WorkTransaction:
     """See `contract.Transaction`, whose docstrings hold here."""
 
     __slots__ = ("_work",)
-    _work: UnitOfWork
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+    def expect(self, message_ids: Sequence[str]) -> None:
+        work = self._work
+        work.load_outgoing(message_ids)
+        work.load_incoming(message_ids)
+        work.load_removed(message_ids)
+
+    # --- journal, terms and agreements ---
+
+    def journal(self, rows: Iterable[Row]) -> None:
+        work = self._work
+        number = work.counters["journal"]
+        for row in rows:
+            number += 1
+            work.journal.append((number, *row[1:]))
+        work.counters["journal"] = number
+
+    def remember_terms(self, terms: Terms) -> bool:
+        terms_id = id_of(terms)
+        try:
+            known = self.terms(terms_id) is not None
+        except StoreDamaged:
+            # They are mended, but they are not new.
+            self._work.terms.put(terms_id, terms)
+            return False
+        if not known:
+            self._work.terms.put(terms_id, terms)
+        return not known
+
+    def remember_agreement(self, agreement_id: str, content: str) -> bool:
+        if self.agreement(agreement_id) is not None:
+            return False
+        self._work.agreements.put(agreement_id, content)
+        return True
+
+    def mend_agreement(self, agreement_id: str, content: str) -> None:
+        if self.agreement(agreement_id) is not None:
+            self._work.agreements.put(agreement_id, content)
 
     # --- what a message is filed under ---
 
@@ -136,15 +173,7 @@ class OutgoingSteps:
             )
         self._check_agreement(stored.agreement_id)
         terms = self.known_terms(stored.outgoing.terms_id)
-        placed = StoredOutgoing(
-            stored.outgoing,
-            stored.facts,
-            stored.peer,
-            work.count("outgoing"),
-            stored.relayed_from,
-            stored.hop,
-            stored.agreement_id,
-        )
+        placed = replace(stored, position=work.count("outgoing"), damage="")
         work.outgoing.put(message_id, self._row(placed, terms, None))
         work.bytes.outgoing.put(message_id, OutgoingBytes(parcel, draft, files))
         return placed
@@ -201,16 +230,7 @@ class OutgoingSteps:
             raise unknown(message_id)
         if row.problem is not None:
             raise row.problem
-        stored = row.stored
-        saved = StoredOutgoing(
-            outgoing,
-            stored.facts,
-            stored.peer,
-            stored.position,
-            stored.relayed_from,
-            stored.hop,
-            stored.agreement_id,
-        )
+        saved = replace(row.stored, outgoing=outgoing)
         work.outgoing.put(message_id, self._row(saved, terms, row))
         if parcel is not None:
             work.bytes.outgoing.put(message_id, OutgoingBytes(parcel, None))
@@ -253,19 +273,7 @@ class OutgoingSteps:
         row = self._work.outgoing.row
         return [row(str(key[-1])).stored for key in keys]
 
-
-def unknown(message_id: str) -> UnknownMessage:
-    """The error for saving what is not there."""
-    return UnknownMessage(f"message {message_id} is not kept here", remedy="add it first")
-
-
-# Received messages: the part of a transition that concerns them.
-
-
-class IncomingSteps(OutgoingSteps):
-    """See `contract.Transaction`, whose docstrings hold here."""
-
-    __slots__ = ()
+    # --- received messages ---
 
     def receiving_channel(self, key: str) -> ReceivingChannel | None:
         work = self._work
@@ -292,7 +300,15 @@ class IncomingSteps(OutgoingSteps):
         if work.received(key) is not None:
             return self.incoming(*key)
         number = work.count("incoming")
-        placed = listed(stored, position=self._position(incoming, stored.position), row=number)
+        placed = replace(
+            stored,
+            position=self._position(incoming, stored.position),
+            row=number,
+            parcel=None,
+            answer=None,
+            view=None,
+            answered=stored.answered or answer is not None,
+        )
         head = None if answer is None else AnswerHead(answer.answer_id, answer.kind, answer.owed)
         keep_until = incoming_keep_until(incoming, terms)
         work.incoming.put(key, IncomingRow(placed, head, keep_until))
@@ -344,21 +360,8 @@ class IncomingSteps(OutgoingSteps):
         row = self._received(incoming.sender, incoming.message_id)
         if row.problem is not None:
             raise row.problem
-        stored = row.stored
-        saved = StoredIncoming(
-            incoming,
-            stored.facts,
-            stored.peer,
-            stored.transport,
-            None,
-            None,
-            self._position(incoming, stored.position),
-            stored.hop,
-            stored.row,
-            stored.agreement_id,
-            None,
-            stored.answered,
-        )
+        position = self._position(incoming, row.stored.position)
+        saved = replace(row.stored, incoming=incoming, position=position)
         self._work.incoming.put(
             (incoming.sender, incoming.message_id),
             IncomingRow(saved, row.answer, incoming_keep_until(incoming, terms), row.held),
@@ -379,22 +382,7 @@ class IncomingSteps(OutgoingSteps):
             work.bytes.answers.put(key, AnswerBytes(answer.parcel))
 
     def _put_answer(self, key: IncomingKey, row: IncomingRow, head: AnswerHead) -> None:
-        stored = listed(row.stored)
-        if not stored.answered:
-            stored = StoredIncoming(
-                stored.incoming,
-                stored.facts,
-                stored.peer,
-                stored.transport,
-                None,
-                None,
-                stored.position,
-                stored.hop,
-                stored.row,
-                stored.agreement_id,
-                None,
-                True,
-            )
+        stored = replace(row.stored, answered=True)
         self._work.incoming.put(key, row._replace(stored=stored, answer=head))
 
     def answer(self, sender: str, message_id: str) -> StoredAnswer | None:
@@ -447,7 +435,7 @@ class IncomingSteps(OutgoingSteps):
         try:
             terms = self.known_terms(terms_id)
         except (StoreDamaged, NotAllowed):
-            # How long it is owed is not known any more, and it harms nobody to owe it.
+            # How long it is owed is not known any more, and owing it does no harm.
             return False
         return answer_owed_until(received_at, terms) <= now
 
@@ -480,14 +468,7 @@ class IncomingSteps(OutgoingSteps):
         row = self._work.incoming.row
         return [row(key).stored for _, key in keys]
 
-
-# Documents that travel in parts: the part of a transition that concerns them.
-
-
-class DocumentSteps(IncomingSteps):
-    """See `contract.Transaction`, whose docstrings hold here."""
-
-    __slots__ = ()
+    # --- documents that travel in parts ---
 
     def document(self, sender: str, split_id: str) -> SplitDocument | None:
         work, key = self._work, (sender, split_id)
@@ -514,15 +495,6 @@ class DocumentSteps(IncomingSteps):
         found = [row.document for _, row in table.present()]
         live = [each for each in found if each.sender and each.state in UNFINISHED]
         return sorted(live, key=lambda document: (document.begun_at, document.key))
-
-
-# Incidents, retention and repair: the part of a transition that is rarely needed.
-
-
-class KeepingSteps(DocumentSteps):
-    """See `contract.Transaction`, whose docstrings hold here."""
-
-    __slots__ = ()
 
     # --- incidents ---
 
@@ -602,7 +574,7 @@ class KeepingSteps(DocumentSteps):
             terms = self.known_terms(outgoing.terms_id)
             return still_counts(outgoing, self.channel_of(outgoing), terms)
         except (StoreDamaged, NotAllowed):
-            # Nobody can tell, so it stays.
+            # Without its terms that cannot be decided, so it stays.
             return True
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
@@ -629,48 +601,6 @@ class KeepingSteps(DocumentSteps):
         return self._work.step_over().damaged()
 
 
-class WorkTransaction(KeepingSteps):
-    """See `contract.Transaction`, whose docstrings hold here."""
-
-    __slots__ = ()
-
-    def __init__(self, work: UnitOfWork) -> None:
-        self._work = work
-
-    def expect(self, message_ids: Sequence[str]) -> None:
-        work = self._work
-        work.load_outgoing(message_ids)
-        work.load_incoming(message_ids)
-        work.load_removed(message_ids)
-
-    # --- journal, terms and agreements ---
-
-    def journal(self, rows: Iterable[Row]) -> None:
-        work = self._work
-        number = work.counters["journal"]
-        for row in rows:
-            number += 1
-            work.journal.append((number, *row[1:]))
-        work.counters["journal"] = number
-
-    def remember_terms(self, terms: Terms) -> bool:
-        terms_id = id_of(terms)
-        try:
-            known = self.terms(terms_id) is not None
-        except StoreDamaged:
-            # They are mended, but they are not new.
-            self._work.terms.put(terms_id, terms)
-            return False
-        if not known:
-            self._work.terms.put(terms_id, terms)
-        return not known
-
-    def remember_agreement(self, agreement_id: str, content: str) -> bool:
-        if self.agreement(agreement_id) is not None:
-            return False
-        self._work.agreements.put(agreement_id, content)
-        return True
-
-    def mend_agreement(self, agreement_id: str, content: str) -> None:
-        if self.agreement(agreement_id) is not None:
-            self._work.agreements.put(agreement_id, content)
+def unknown(message_id: str) -> UnknownMessage:
+    """The error for saving what is not there."""
+    return UnknownMessage(f"message {message_id} is not kept here", remedy="add it first")

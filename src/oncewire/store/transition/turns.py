@@ -112,7 +112,7 @@ class TransactionManager(ABC):
         if work is None:
             return
         try:
-            # Whoever swallowed the failure of a question is told here.
+            # A failure that a step swallowed is raised here.
             failure = work.backend.failure
             if failure is not None:
                 raise failure

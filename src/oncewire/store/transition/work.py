@@ -1,12 +1,12 @@
 """UnitOfWork: what a turn has in memory of the store, and what it changed there.
 
 Whatever is asked for is loaded once and from then on read here. What changed is here alone until
-the commit writes it. Rows of messages that somebody waits for stay after it, so that most turns
+the commit writes it. Rows of unfinished messages stay after it, so that most turns
 have nothing to load; the others go. Where all that are live are here, no list asks the backend;
 where they are too many, a list first loads what it lacks.
 
 What is here differs from the backend by the noted changes alone: one process owns a store, and when
-somebody else has written to it all the same, everything here is forgotten and read anew.
+another process has written to it all the same, everything here is forgotten and read anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PAGE = 32
 """How many keys more than it needs a list asks for: some may have changed meanwhile."""
 
 LOADED_MAX = 4_096
-"""How many messages that nobody waits for are held where no commit lets them go."""
+"""How many finished messages are held where no commit lets them go."""
 
 LOOK_AGAIN = 1_000
 """Commits after which it is looked whether what is live fits again."""
@@ -94,7 +94,7 @@ class UnitOfWork:
         # Every live message is here.
         self.complete = False
         self._incidents_known = False
-        # What was loaded for this turn alone, if nobody waits for it.
+        # What was loaded for this turn alone, unless it is unfinished.
         self._loaded_outgoing: list[str] = []
         self._loaded_incoming: list[IncomingKey] = []
         # Groups of an index of which every member is here.
@@ -347,7 +347,7 @@ class UnitOfWork:
         self.journal = []
 
     def rest(self) -> None:
-        """The turn is over: let go what nobody waits for."""
+        """The turn is over: let finished messages go."""
         self.applied = False
         sent, received = self.outgoing, self.incoming
         touched_sent: set[str] = set(self._loaded_outgoing)

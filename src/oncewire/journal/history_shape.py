@@ -1,15 +1,15 @@
-"""HistoryShape: how a message went, without what makes it this message and no other.
+"""Event history of a message with ids, digests and times replaced by placeholders.
 
-Most messages of an archive go one of a few ways, and differ in who took part, and in their ids,
-digests, numbers and instants. A course is judged once, and what is said of it is said of every
-message that took it: then the cost of a judgement does not follow the number of messages.
+Most messages of an archive have one of a few histories, and differ only in who took part and in
+their ids, digests, numbers and instants. Each shape of a history is judged once, and the verdict
+holds for every message that has it, so that the cost of judging does not grow with the messages.
 
-What a course leaves out is blinded. Of a blinded value can be asked what all messages of the
-course have in common: whether it is the same as there, whether this row is before that one. How
-instants lie to each other may be asked too; the answer is a condition, and only messages that
-fulfil it are of the course. Whoever asks for more is not answered, and then each such message is
-judged by itself. So no rule is written twice, and none is passed over. Only what breaks no promise
-and is wholly judged is a course at all.
+The predicates run on anonymised rows. A placeholder answers only what all messages of the shape
+have in common: whether it equals the value of another row, whether a row is before another. A
+comparison of instants is answered too, and recorded as a condition that a message of the shape
+must fulfil. Any other question raises Unanswerable, and such messages are judged one by one. So
+no rule is written twice and none is skipped. Only a history that breaks no promise and is judged
+to its end becomes a shape.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.terms import Terms
 
 MESSAGE, DOCUMENT = "(message)", "(document)"
-"""What stands in the details of a course for the MessageId, and for the SplitId of the document
-that the message is a part of."""
+"""Placeholders in details for the MessageId, and for the SplitId of the document that the message
+is a part of."""
 
 DEADLINE: Instant = 2**61 - 1
-"""What stands there for its TimeToLive."""
+"""Placeholder in details for the message's TimeToLive."""
 
 FAR: Duration = 2**60
-"""Instants beyond are nobody's, and their differences might not fit where they are computed."""
+"""No message has an instant beyond; differences of larger ones might overflow in Spark."""
 
 LEFT_OUT = '"left out":""'
-"""What stands there for facts that a course does not have: a name that no kind of row knows."""
+"""Placeholder in details for the facts of UNREAD: a name that no kind of row has."""
 
 UNREAD = (
     "from_party",
@@ -51,8 +51,8 @@ UNREAD = (
     "action",
     "document_digest",
 )
-"""What details say and no predicate about a message asks for, unless an operator is waited for: a
-course does not have it."""
+"""Facts in details that no predicate about a message reads, unless it waits for an operator: a
+shape leaves them out."""
 
 ASKED = (
     "split_id",
@@ -63,29 +63,29 @@ ASKED = (
     "redelivered",
     "signal",
 )
-"""Words that predicates look for in a detail as a text, before they read it or instead."""
+"""Words that predicates search for in the text of a detail, before or instead of decoding it."""
 
 EXACT = ("kind", "terms_id", "attempt", "hop", "transport", "detail")
-"""The columns whose values belong to the course."""
+"""Columns whose values are part of the shape."""
 
 ROLES = ("node", "peer", "channel")
-"""The columns whose values are names: a course has roles instead, and a cast says who has them."""
+"""Columns whose values are names: a shape has roles in their place, and `Participants` says who has
+which."""
 
 SAME = ("ref_to", "epoch", "sequence_number", "digest")
-"""The columns of which a course knows in which rows they are the same."""
+"""Columns of which a shape records only which rows have equal values."""
 
 
 class Unanswerable(Exception):
-    """Something was asked that the course does not say."""
+    """A predicate asked for something that the shape does not record."""
 
 
 ORIGIN, TIME_TO_LIVE = -1, -2
-"""What may stand for a row in a condition: the beginning of all clocks, and the message's
-TimeToLive."""
+"""In place of a row in a condition: instant zero, and the message's TimeToLive."""
 
 
 class Condition(NamedTuple):
-    """That in a column one row's value is not greater than another's by more than so much."""
+    """In `column`, the value of row `later` exceeds that of row `earlier` by at most `most`."""
 
     column: str
     later: int
@@ -93,8 +93,8 @@ class Condition(NamedTuple):
     most: Duration
 
 
-class Blind:
-    """A value of one row, of which nothing can be asked."""
+class Anonymous:
+    """Placeholder for a value of one row: every question about it raises Unanswerable."""
 
     __slots__ = ("column", "row")
 
@@ -102,7 +102,7 @@ class Blind:
         self.column, self.row = column, row
 
     def refuse(self, *_: object) -> NoReturn:
-        """There is no answer."""
+        """Raise Unanswerable."""
         raise Unanswerable(f"{self.column} of row {self.row}")
 
     def __eq__(self, other: object) -> bool:
@@ -127,8 +127,9 @@ class Blind:
         return self.refuse()
 
 
-class Same(Blind):
-    """A value that is the same in some rows: each of them may be asked whether it is."""
+class Same(Anonymous):
+    """Placeholder that can be compared with those of the same column: equal values have equal
+    placeholders."""
 
     __slots__ = ("_which",)
 
@@ -147,8 +148,8 @@ class Same(Blind):
         return hash((self.column, self._which))
 
 
-class Position(Blind):
-    """Where a row stands in its node's journal: before another, or behind it."""
+class Position(Anonymous):
+    """Placeholder for `seq`: tells which of two rows of one node is first."""
 
     __slots__ = ("node",)
 
@@ -169,13 +170,14 @@ class Position(Blind):
 
 
 class Conditions(NamedTuple):
-    """What was asked of the instants of a message, and what must hold for the same answers."""
+    """The comparisons of instants that predicates made, as conditions under which another message
+    gets the same answers."""
 
     time_to_live: Instant | None
     found: list[Condition]
 
     def is_at_most(self, one: Measured, most: int) -> bool:
-        """Whether a time is not longer than so much."""
+        """Whether a time is at most that long; the answer is recorded as a condition."""
         since, limit = one.since, most
         if abs(most - DEADLINE) <= 1 and since == ORIGIN and self.time_to_live is not None:
             since, most = TIME_TO_LIVE, most - DEADLINE
@@ -187,8 +189,9 @@ class Conditions(NamedTuple):
         return False
 
 
-class Measured(Blind):
-    """An instant, or the time since another row: to compare it makes a condition."""
+class Measured(Anonymous):
+    """Placeholder for an instant, or for the time since another row; a comparison records a
+    condition."""
 
     __slots__ = ("_conditions", "since", "value")
 
@@ -223,21 +226,21 @@ class Measured(Blind):
 
 
 class Unknown(dict[Any, Any]):
-    """What is known of single messages, so that a course cannot say it."""
+    """Facts about single messages, which a shape lacks: every access raises Unanswerable."""
 
     def refuse(self, *_: object) -> NoReturn:
-        """There is no answer."""
+        """Raise Unanswerable."""
         raise Unanswerable("what is known of single messages")
 
     __bool__ = __len__ = __iter__ = __contains__ = __getitem__ = refuse
     get = keys = values = items = refuse
 
 
-class Cast:
-    """Who took part in a message: what a course calls by its role.
+class Participants:
+    """The nodes, peers and channels of a message, which its shape calls by roles.
 
-    `relation` is what the course of such a message depends on; None where something is known of
-    one of them that concerns single messages.
+    `relation`: which peers live on which nodes, on which the shape depends; None where something
+    is known of a participant that concerns single messages.
     """
 
     __slots__ = ("_context", "names", "relation")
@@ -266,7 +269,7 @@ class Cast:
 
     @property
     def context(self) -> Context:
-        """What a judge of the course must know, by roles."""
+        """The context of a judgement, with roles in place of names."""
         return Context(
             healed=True,
             terms=self._context.terms,
@@ -281,17 +284,18 @@ class Cast:
             calm=self._context.calm,
         )
 
-    def horizon(self, course: HistoryShape) -> Instant | None:
-        """Only messages of the course whose timers began before are wholly judged."""
-        nodes = [self.names[role] for role in course.nodes]
-        until = self._context.healed_until(nodes, course.terms)
-        # What an agreement or a journal names as a duration may be anything.
+    def horizon(self, shape: HistoryShape) -> Instant | None:
+        """The instant before which the timers of a message of that shape must have begun for its
+        judgement to be complete; None: messages are judged one by one."""
+        nodes = [self.names[role] for role in shape.nodes]
+        until = self._context.healed_until(nodes, shape.terms)
+        # Durations of agreements and journals are unbounded.
         return until if until == ALWAYS or (type(until) is int and abs(until) < FAR) else None
 
 
 def is_special(context: Context, roles: Mapping[str, Sequence[str]]) -> bool:
-    """Whether something is known of who took part that concerns single messages: a channel waits
-    for its operator; or rows are missing that may be anybody's; or somebody has no name."""
+    """Whether something is known of the participants that concerns single messages: a channel waits
+    for its operator, rows are missing that may belong to any message, or a name is empty."""
     peers = roles["peer"]
     return (
         "" in context.homes
@@ -302,25 +306,27 @@ def is_special(context: Context, roles: Mapping[str, Sequence[str]]) -> bool:
 
 
 class HistoryShape(NamedTuple):
-    """What is said of every message that went this way."""
+    """The verdict about every message with this history."""
 
     outcome: MessageOutcome
-    """Its values are those of the course, or roles, or blinded: then they name a row."""
+    """Its values are part of the shape, or roles, or placeholders that name a row."""
     since: int
-    """The row from which on its timers run."""
+    """The row at which its timers begin."""
     nodes: tuple[str, ...]
-    """The roles of all nodes that it concerns."""
+    """The roles of its nodes."""
     terms: Terms | None
     conditions: tuple[Condition, ...]
 
 
-def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> HistoryShape | None:
-    """The course of a message by its rows, sorted by (node, seq), in whose details `MESSAGE`,
-    `DOCUMENT` and `DEADLINE` stand for what is its own; None where it is to be judged by itself."""
+def shape_of(
+    rows: Sequence[Row], time_to_live: Instant | None, who: Participants
+) -> HistoryShape | None:
+    """The shape of a message's rows, sorted by (node, seq), with the placeholders `MESSAGE`,
+    `DOCUMENT` and `DEADLINE` in their details; None where the message is judged by itself."""
     conditions = Conditions(time_to_live, [])
     try:
-        traces = gather(_blinded(rows, cast, conditions))
-        subject = Subject(MESSAGE, traces, cast.context, healed=True)
+        traces = gather(_anonymised(rows, who, conditions))
+        subject = Subject(MESSAGE, traces, who.context, healed=True)
         if find_violations(subject) or subject.violations:
             return None
         outcome = None if is_signal(traces) else outcome_of(traces, subject.context.terms)
@@ -335,12 +341,12 @@ def course_of(rows: Sequence[Row], time_to_live: Instant | None, cast: Cast) -> 
     return HistoryShape(outcome, since.row, nodes, terms, tuple(dict.fromkeys(conditions.found)))
 
 
-def _blinded(rows: Sequence[Row], cast: Cast, conditions: Conditions) -> list[Row]:
-    """The same rows without what the course leaves out."""
+def _anonymised(rows: Sequence[Row], who: Participants, conditions: Conditions) -> list[Row]:
+    """The rows with placeholders for everything that the shape leaves out."""
     for _, group in groupby(rows, attrgetter("node")):
         if len({row.boot for row in group}) > 1:
             raise Unanswerable("whether a process died in between is told by the boots")
-    roles = {(role.partition(" ")[0], name): role for role, name in cast.names.items()}
+    roles = {(role.partition(" ")[0], name): role for role, name in who.names.items()}
     known: dict[str, dict[object, int]] = {name: {} for name in SAME}
     made = []
     for number, row in enumerate(rows):
@@ -355,6 +361,6 @@ def _blinded(rows: Sequence[Row], cast: Cast, conditions: Conditions) -> list[Ro
         hidden["seq"] = Position(number, row.node)
         hidden["at"] = Measured("at", number, ORIGIN, row.at, conditions)
         hidden["mono"] = Measured("mono", number, ORIGIN, row.mono, conditions)
-        hidden["size"] = None if row.size is None else Blind("size", number)
+        hidden["size"] = None if row.size is None else Anonymous("size", number)
         made.append(row._replace(boot="", message_id=MESSAGE, **hidden))  # type: ignore[arg-type]
     return made

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncewire.journal.course import (
+from oncewire.journal.history_shape import (
     DEADLINE,
     EXACT,
     MESSAGE,
@@ -10,15 +10,15 @@ from oncewire.journal.course import (
     ROLES,
     SAME,
     TIME_TO_LIVE,
-    Blind,
-    Cast,
+    Anonymous,
     Condition,
     Conditions,
     Measured,
+    Participants,
     Position,
     Same,
     Unanswerable,
-    course_of,
+    shape_of,
 )
 from oncewire.journal.predicates.context import ALWAYS, Context
 from oncewire.journal.row import COLUMNS, Row
@@ -35,7 +35,7 @@ def test_every_column_is_of_the_course_or_left_out() -> None:
     assert sorted((*EXACT, *ROLES, *SAME, *HIDDEN)) == sorted(COLUMNS)
 
 
-# --- blinded values ---------------------------------------------------------------------------
+# --- anonymised values ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_every_column_is_of_the_course_or_left_out() -> None:
 )
 def test_a_blinded_value_answers_nothing(ask) -> None:
     with pytest.raises(Unanswerable):
-        ask(Blind("size", 3))
+        ask(Anonymous("size", 3))
 
 
 def test_the_same_value_is_known_by_its_rows_and_by_nothing_else() -> None:
@@ -142,13 +142,13 @@ def sent_once(detail: str | None = None, at: int = 0) -> list[Row]:
     ]
 
 
-def cast_of(known: Context) -> Cast:
-    return Cast(known, {"node": ["a", "b"], "peer": ["urn:b", "urn:a"], "channel": []})
+def cast_of(known: Context) -> Participants:
+    return Participants(known, {"node": ["a", "b"], "peer": ["urn:b", "urn:a"], "channel": []})
 
 
 def test_a_message_that_arrived_has_a_course_without_its_own_values() -> None:
     known = context()
-    course = course_of(sent_once(), None, cast_of(known))
+    course = shape_of(sent_once(), None, cast_of(known))
     assert course is not None
     outcome = course.outcome
     assert (outcome.message_id, outcome.sender, outcome.receiver) == (MESSAGE, "node 1", "node 2")
@@ -166,18 +166,18 @@ def test_a_message_that_arrived_has_a_course_without_its_own_values() -> None:
 def test_a_message_that_breaks_a_promise_has_none() -> None:
     rows = sent_once()
     cast = cast_of(context())
-    assert course_of([*rows[:5], rows[5]._replace(digest="other"), rows[6]], None, cast) is None
-    assert course_of([*rows[:3], rows[3]._replace(seq=9), *rows[4:]], None, cast) is not None
-    assert course_of(rows[:5], None, cast) is None
-    assert course_of([rows[0]._replace(boot="before"), *rows[1:]], None, cast) is None
+    assert shape_of([*rows[:5], rows[5]._replace(digest="other"), rows[6]], None, cast) is None
+    assert shape_of([*rows[:3], rows[3]._replace(seq=9), *rows[4:]], None, cast) is not None
+    assert shape_of(rows[:5], None, cast) is None
+    assert shape_of([rows[0]._replace(boot="before"), *rows[1:]], None, cast) is None
 
 
 def test_a_time_to_live_is_a_condition() -> None:
     rows = sent_once(f'{{"time_to_live":{DEADLINE}}}')
-    course = course_of(rows, 3_000, cast_of(context()))
+    course = shape_of(rows, 3_000, cast_of(context()))
     assert course is not None
     assert course.conditions == (Condition("at", 1, TIME_TO_LIVE, 0),)
-    assert course_of(rows, 2_999, cast_of(context())) is None
+    assert shape_of(rows, 2_999, cast_of(context())) is None
 
 
 def test_a_cast_is_special_while_a_channel_waits_for_its_operator() -> None:
@@ -185,23 +185,23 @@ def test_a_cast_is_special_while_a_channel_waits_for_its_operator() -> None:
     assert cast_of(known).relation == (("node 2",), ("node 1",))
     known.suspended.add(("b", "x"))
     assert cast_of(known).relation is not None
-    assert Cast(known, {"node": ["a"], "peer": [], "channel": ["x"]}).relation is None
+    assert Participants(known, {"node": ["a"], "peer": [], "channel": ["x"]}).relation is None
 
 
 def test_what_is_known_of_single_messages_no_course_can_say() -> None:
     known = context()
-    course = course_of(sent_once(), None, cast_of(known))
+    course = shape_of(sent_once(), None, cast_of(known))
     known.withheld["b", "m"] = sent_once()[3]
     known.lifted["a", "urn:b"] = [3]
-    assert course_of(sent_once(), None, cast_of(known))._replace(outcome=None) == course._replace(
+    assert shape_of(sent_once(), None, cast_of(known))._replace(outcome=None) == course._replace(
         outcome=None
     )
-    blinded = cast_of(known).context
+    anonymised = cast_of(known).context
     for ask in (
-        lambda: not blinded.withheld,
-        lambda: blinded.withheld.values(),
-        lambda: ("b", "m") in blinded.withheld,
-        lambda: blinded.lifted.get(("a", "urn:b"), ()),
+        lambda: not anonymised.withheld,
+        lambda: anonymised.withheld.values(),
+        lambda: ("b", "m") in anonymised.withheld,
+        lambda: anonymised.lifted.get(("a", "urn:b"), ()),
     ):
         with pytest.raises(Unanswerable):
             ask()
