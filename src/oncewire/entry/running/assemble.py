@@ -106,9 +106,9 @@ def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
     first = "stop the handler, then " if is_owned(store_path(settings)) else ""
     return StoreReplaced(
         replaced.problem,
-        remedy=f"{first}put the right file back, or restore the party from a backup (docs/backup.md); to "
-        "go on without what it knew, so that partners' messages may be handed over a second time, "
-        f"remove {settings.folder / RECORD}",
+        remedy=f"{first}put the right file back, or restore the party from a backup "
+        "(docs/backup.md); to go on without what it knew, so that partners' messages may be handed "
+        f"over a second time, remove {settings.folder / RECORD}",
     )
 
 
