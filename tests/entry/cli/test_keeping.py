@@ -223,7 +223,7 @@ def test_status_and_doctor_tell_what_strangers_sent(served: Served) -> None:
     assert "ValueNotRecognized" in run("status", "-c", there).stdout
     checks = run_json("doctor", "--no-partners", "-c", there, exit_code=None)["checks"]
     said = next(str(one["finding"]) for one in checks if one["what"] == "strangers")
-    assert said.startswith("1 message was refused that came from strangers, the last on ")
+    assert said.startswith("1 message was refused, of strangers or not as agreed, the last on ")
 
 
 @pytest.mark.long

@@ -122,6 +122,37 @@ def test_a_module_of_the_folder_one_stands_in_is_found_in_neither_way(
 
 # --- stop --------------------------------------------------------------------------------------
 
+SLOW = """
+import time
+
+def take(message):
+    print("begun", flush=True)
+    time.sleep(14)
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.process
+def test_one_whose_application_still_works_is_not_called_stopped(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has let go of its store by then: the next handler would call the application again."""
+    (tmp_path / "shop_that_is_slow.py").write_text(SLOW)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(tmp_path))))
+    words = ("-c", pair / "globex", *function_set("shop_that_is_slow:take"))
+    log = Path(run_json("serve", "--detach", *words)["log"])
+    try:
+        order = tmp_path / "order.xml"
+        order.write_text("<order/>")
+        run_json("send", order, "--to", "globex", "--wait")
+        deadline = time.monotonic() + 30
+        while "begun" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        stopped = run_json("stop", pair / "globex")
+    assert stopped["parties"][0]["stopped"]
+    assert "ended" in log.read_text()
+
 
 def test_stop_takes_the_party_as_every_command_does(pair: Path) -> None:
     found = run_json("stop", "-c", pair / "globex")

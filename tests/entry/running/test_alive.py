@@ -247,3 +247,23 @@ def test_one_whose_database_was_removed_is_called_running_and_its_store_gone(
     ask(pair / "globex", "stop")
     globex.ended()
     assert ask(pair / "globex", "status")["running"] is False
+
+
+def test_one_that_lost_its_database_and_the_record_of_it_is_called_running(
+    pair: Path, start: Start
+) -> None:
+    """An operator who follows the advice to remove the record, and stops nothing before."""
+    globex = start("globex")
+    globex.ready()
+    (pair / "globex" / "data" / "oncewire.db").unlink()
+    advice = ask(pair / "globex", "status")["summary"]
+    assert "(stop the handler, then put the right file back" in advice
+    (pair / "globex" / "store.json").unlink()
+    found = ask(pair / "globex", "status")
+    assert (found["running"], found["pid"]) == (True, globex.process.pid)
+    assert "oncewire.db is gone, and its handler runs" in found["store"]
+    assert found["next"][0].startswith("oncewire stop")
+    ask(pair / "globex", "stop")
+    globex.ended()
+    found = ask(pair / "globex", "status")
+    assert (found["running"], found["summary"]) == (False, "Nothing was sent or received yet.")

@@ -382,8 +382,8 @@ def check_kept(settings: Settings, now: Instant) -> Iterator[Finding]:
         yield Finding(
             "strangers",
             Grade.GOOD,
-            f"{number_of(count, 'message', 'was')} refused that came from strangers, the last on "
-            f"{format_instant(last.last_at)[:19]}Z: {last.code}, {last.problem[:100]}",
+            f"{number_of(count, 'message', 'was')} refused, of strangers or not as agreed, the "
+            f"last on {format_instant(last.last_at)[:19]}Z: {last.code}, {last.problem[:100]}",
         )
 
 

@@ -87,11 +87,12 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     or if it cannot be read, which is for others to tell."""
     import apsw
 
-    known, path = read_record(settings), settings.path(settings.store.path)
-    if known is None:
-        return None
+    known, path = read_record(settings), store_path(settings)
     try:
-        check_mark(path, known)
+        if known is not None:
+            check_mark(path, known)
+        elif not path.exists() and socket_path(settings).exists() and is_owned(path):
+            raise StoreReplaced(f"{path} is gone, and its handler runs")
     except StoreReplaced as replaced:
         return with_ways_out(replaced, settings)
     except (apsw.Error, StoreProblem):
@@ -101,11 +102,13 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
 
 def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
     """The same with what its reader can do, in this folder."""
+    # A handler that has lost its store takes no other one while it runs.
+    first = "stop the handler, then " if is_owned(store_path(settings)) else ""
     return StoreReplaced(
         replaced.problem,
-        remedy="put the right file back, or restore the party from a backup (docs/backup.md); to "
-        "go on without what it knew, so that partners' messages may be handed over a second time, "
-        f"remove {settings.folder / RECORD}",
+        remedy=f"{first}put the right file back, or restore the party from a backup "
+        "(docs/backup.md); to go on without what it knew, so that partners' messages may be handed "
+        f"over a second time, remove {settings.folder / RECORD}",
     )
 
 

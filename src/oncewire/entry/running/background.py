@@ -100,7 +100,8 @@ def _problem(said: str) -> tuple[str, str]:
 
 
 def stop(settings: Settings, pid: int) -> None:
-    """Stop the process gracefully and wait until it has let go of the store."""
+    """Stop the process gracefully and wait until it has ended: what it lets go of before that is
+    its store, while a call of the application may still be under way."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -110,10 +111,24 @@ def stop(settings: Settings, pid: int) -> None:
             f"process {pid} belongs to somebody else", remedy="stop it as that user"
         ) from None
     deadline = time.monotonic() + STOP_SECONDS
-    while is_owned(store_path(settings)):
+    while is_owned(store_path(settings)) or _lives(pid):
         if time.monotonic() > deadline:
             raise TransportProblem(
                 f"process {pid} has not stopped within {STOP_SECONDS:.0f} seconds",
-                remedy=f"look what it does; `kill -9 {pid}` loses nothing that was stored",
+                remedy="an application that has not returned from a call keeps it; "
+                f"`kill -9 {pid}` loses nothing that was stored",
             )
         time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process runs. One that has ended, and that its parent has not asked for, does
+    not."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2][1] != "Z"
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # Where the system has no such files.
+        return True

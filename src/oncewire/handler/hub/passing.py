@@ -373,6 +373,40 @@ def pass_back(
     _post(context, tx, received.message, route, parcel, source, endpoint, asked)
 
 
+def check_say(
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    spoken_of: Sequence[str],
+    agreement: Agreement,
+    ahead: Agreement,
+) -> None:
+    """Refuse what a neighbour says of a message that did not go its way: the From Party sees that
+    it came through here, and would take it for the word of those who have the message."""
+    for reference in spoken_of:
+        found = [
+            stored
+            for stored in tx.incoming_by_id(reference)
+            if stored.incoming.state is IncomingState.FORWARDED and stored.peer == peer_label(ahead)
+        ]
+        named = [stored for stored in found if _names_from_party(message, stored)]
+        if not all(_went_to(context, tx, stored, agreement) for stored in named or found):
+            raise ValueNotRecognized(
+                f"{reference} did not go to {peer_label(agreement)}, who speaks of it",
+                location="//MessageData/RefToMessageId",
+            )
+
+
+def _went_to(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, agreement: Agreement
+) -> bool:
+    """Whether a message went on to this agreement's partner, or is for who lies behind that one."""
+    way, near = _way_on(context, tx, stored), agreement.partner
+    if way is None or peer_label(way) == peer_label(agreement):
+        return True
+    return stored.facts.to_party in map(str, (*near.party.ids, *near.behind))
+
+
 def _way_on(context: HandlerContext, tx: Transaction, asked: StoredIncoming) -> Agreement | None:
     """The agreement by which a message went on to its To Party: today's, or where that is gone
     the one that our copy went under."""

@@ -25,6 +25,7 @@ from oncewire.handler.hub.accept import check_way
 from oncewire.handler.hub.next_hop import resume_stranded_hops
 from oncewire.handler.hub.passing import (
     asked_here,
+    check_say,
     is_answer,
     is_from_beyond,
     is_receipt,
@@ -262,6 +263,7 @@ def _take_for_others(
         raise ValueNotRecognized(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
         )
+    check_say(context, tx, message, spoken_of(message), resolution.agreement, ahead)
     if is_authentic(context, resolution.agreement, source, received):
         signals.settle_passing(context, tx, message, resolution, kept)
     if asked is not None and _ends_here(message):
