@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from oncewire.handler.actions import Join
-from oncewire.handler.runtime.joining import join_at_once
+from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import (

@@ -13,7 +13,7 @@ _BOUNDS = "tests/handler/documents/test_bounds.py"
 _FRAGMENTS = "tests/handler/documents/test_fragments.py"
 _HOSTILE = "tests/handler/documents/test_hostile.py"
 _TAKEN_BACK = "tests/handler/documents/test_taken_back.py"
-_JOINED = "oncewire.handler.receiving.joined"
+_JOINED = "oncewire.handler.receiving.joining"
 _JOINING = "oncewire.handler.receiving.joining"
 _OUTCOME = "oncewire.handler.sending.parts"
 
@@ -194,7 +194,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "parts whose numbers wrap around are ordered by them",
-        "oncewire.handler.receiving.joined:_place_in_stream",
+        "oncewire.handler.receiving.joining:_place_in_stream",
         "-channel.numbers.distance(number, channel.expected)",
         "number",
         requirement="SEQ-2",

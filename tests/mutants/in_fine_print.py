@@ -311,7 +311,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a request is closed while the application has it",
-        "oncewire.handler.receiving.reply:overdue",
+        "oncewire.handler.receiving.awaiting:overdue",
         "if request.stored.incoming.state is not IncomingState.HANDED_OVER:\n"
         "    _close(context, tx, request.stored, TIMEOUT_MESSAGE)",
         "_close(context, tx, request.stored, TIMEOUT_MESSAGE)",
@@ -383,7 +383,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is sent to somebody else answers the request",
-        "oncewire.handler.receiving.reply:Request.is_answered_by",
+        "oncewire.handler.sending.respond:Request.is_answered_by",
         "return peer_label(agreement_called(self.context, response.cpa_id)) == self.stored.peer",
         "return True",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),

@@ -103,7 +103,7 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
 
 def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
     """Refuse the row of a document in parts: no message ever had its bytes."""
-    from oncewire.handler.receiving.joined import CONTENT_TYPE as JOINED
+    from oncewire.handler.receiving.joining import CONTENT_TYPE as JOINED
     from oncewire.handler.sending.outgoing_document import CONTENT_TYPE as SPLIT
 
     if stored.content_type in (JOINED, SPLIT):

@@ -17,7 +17,6 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import notice_terms
 from oncewire.errors import InvalidValue, ValueNotRecognized
 from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
-from oncewire.handler.arrival import facts_under
 from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import read_stored
@@ -40,7 +39,7 @@ from oncewire.handler.sending.answer import (
     write_answer,
 )
 from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
-from oncewire.handler.sending.submit import facts_of
+from oncewire.handler.sending.submit import facts_of, facts_under
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.header import AckRequest, SyncReplyMode

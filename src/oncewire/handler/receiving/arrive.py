@@ -15,7 +15,6 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Ready, Source
-from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under, number_of_arrival
 from oncewire.handler.authentication import is_verified
 from oncewire.handler.content_digest import with_whole_answer
 from oncewire.handler.context import HandlerContext
@@ -24,6 +23,7 @@ from oncewire.handler.hub.accept import Midway
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import known_as, removed_as
 from oncewire.handler.receiving.agreement_match import check_content, check_signing
+from oncewire.handler.receiving.awaiting import await_response
 from oncewire.handler.receiving.gathering import (
     awaits_join,
     check_gathering,
@@ -36,15 +36,6 @@ from oncewire.handler.receiving.gathering import (
     split_by_name,
 )
 from oncewire.handler.receiving.release import follow, release, release_old
-from oncewire.handler.receiving.reply import (
-    Patience,
-    await_response,
-    await_rider,
-    count_copy,
-    is_awaited,
-    responses_given,
-    was_given,
-)
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import peer_label
 from oncewire.handler.sending.answer import (
@@ -56,9 +47,19 @@ from oncewire.handler.sending.answer import (
     response_again,
     write_answer,
 )
+from oncewire.handler.sending.respond import (
+    Patience,
+    await_rider,
+    count_copy,
+    is_awaited,
+    responses_given,
+    was_given,
+)
+from oncewire.handler.sending.submit import facts_under
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import PartsForm
-from oncewire.message.header import Split, is_trial
+from oncewire.message.header import SequenceNumber, Split, is_trial
+from oncewire.message.instant import Instant
 from oncewire.message.signals import Error
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
@@ -66,6 +67,7 @@ from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,
+    Arrival,
     Duplicate,
     DuplicateReply,
     First,
@@ -79,7 +81,7 @@ from oncewire.protocol.receiver import (
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     MessageFacts,
@@ -142,6 +144,55 @@ def refused_note(stored: StoredIncoming, error: Error, channel: str | None) -> N
         error.code, error.severity.value, error.location or None, error.description or None
     )
     return Note(what, stored.incoming.message_id, stored.facts.ref_to, channel)
+
+
+# What the protocol is asked about a message that came in.
+
+
+def number_of_arrival(message: Message, resolution: Resolution) -> SequenceNumber | None:
+    """The number that counts here. At a hub that is the hop's own; a MessageOrder is between
+    the end parties, and two pairs of them may use one ConversationId (C6)."""
+    if not resolution.at_hop:
+        return message.sequence
+    return None if message.last_hop is None else message.last_hop.sequence
+
+
+def channel_of_arrival(
+    tx: Transaction, message: Message, resolution: Resolution
+) -> ReceivingChannel | None:
+    """The stream that the message's number counts in; None: it has no number here."""
+    key, terms = resolution.channel, resolution.terms
+    if key is None or number_of_arrival(message, resolution) is None or not terms.numbered:
+        return None
+    channel = tx.receiving_channel(key)
+    if channel is None or channel.furthest is None:
+        # Nothing was received yet: today's range is the first one.
+        return ReceivingChannel.open(key, terms)
+    return channel
+
+
+def arrival_of(
+    message: Message, resolution: Resolution, digest: str, channel: ReceivingChannel | None
+) -> Arrival:
+    """What the judgement needs to know of the message."""
+    # The agreed lifetime is that of business messages; a failure notice has its own.
+    normal = message.kind is MessageKind.NORMAL
+    return Arrival(
+        message.header.message_id,
+        digest,
+        _stamp(message, resolution),
+        number_of_arrival(message, resolution) if channel is not None else None,
+        resolution.expires_at if normal else message.header.time_to_live,
+    )
+
+
+def _stamp(message: Message, resolution: Resolution) -> Instant:
+    """When the handler that numbered the message made it ready (see `receiving`)."""
+    hop = message.last_hop
+    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
+    if per_hop and hop is not None and hop.timestamp is not None:
+        return hop.timestamp
+    return message.header.timestamp
 
 
 # Storing: one arriving message as the store and the journal will have it.

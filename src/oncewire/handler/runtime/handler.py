@@ -44,7 +44,9 @@ from oncewire.handler.runtime.carrier import Carrier
 from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Supervisor
 from oncewire.handler.runtime.door import Door, Relaying
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.joining import (
+from oncewire.handler.runtime.offers import HandOver, Telling
+from oncewire.handler.runtime.operate import find_outgoing
+from oncewire.handler.runtime.upkeep import (
     PROBE_EVERY,
     QUIET,
     Joining,
@@ -53,8 +55,6 @@ from oncewire.handler.runtime.joining import (
     Probing,
     try_spool,
 )
-from oncewire.handler.runtime.offers import HandOver, Telling
-from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.handing_in import handed_in, is_ready
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission, set_aside

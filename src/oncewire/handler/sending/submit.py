@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement, Requested
+from oncewire.agreement.agreement import Agreement, Requested, receiver_name, sender_name
 from oncewire.agreement.resolve import binding_to_send, endpoint_type
 from oncewire.agreement.rules import Remembered, sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
@@ -38,7 +38,7 @@ from oncewire.message.header import (
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
-from oncewire.message.quick import quick
+from oncewire.message.quick import quick, variant
 from oncewire.message.signals import Acknowledgment, AckRequested, Actor, Error, ErrorList
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
@@ -396,6 +396,21 @@ def facts_of(message: Message) -> MessageFacts:
         split_id=split.split_id if split else None,
         split_number=split.number if split else None,
         split_total=split.total if split else None,
+    )
+
+
+def facts_under(
+    message: Message, agreement: Agreement, ahead: Agreement | None = None
+) -> MessageFacts:
+    """What listings show of a message that came in, its parties by the names the agreement has.
+
+    `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
+    """
+    receiver = agreement.own if ahead is None else ahead.partner
+    return variant(
+        facts_of(message),
+        from_party=sender_name(agreement, message.header.from_party),
+        to_party=receiver_name(receiver, message.header.to_party),
     )
 
 
