@@ -70,8 +70,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "remember duplicates only until the next restart",
         f"{_ARRIVE}:Arriving.take",
-        "sender = facts.from_party",
-        "sender = facts.from_party + self.context.boot",
+        "self.facts.from_party",
+        "self.facts.from_party + self.context.boot",
         ("S2", "S6", "S8"),
         CRASHING,
         "STO-4",
@@ -422,8 +422,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hand over early messages at once",
         f"{_ARRIVE}:Arriving._first",
-        "self._incoming(sender, facts, judgement.channel, terms).moved(IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to)",
-        "self._incoming(sender, facts, judgement.channel, terms).moved(IncomingEvent.ARRIVED, to)",
+        "self._incoming(sender, judgement.channel, terms).moved(IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to)",
+        "self._incoming(sender, judgement.channel, terms).moved(IncomingEvent.ARRIVED, to)",
         ("S6", "S7"),
         "messages=60,loss=0.4",
         "SW-10",

@@ -10,6 +10,7 @@ nothing at once, whatever was agreed (`Agreements.withdrawn`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, sender_of
@@ -202,16 +203,21 @@ class Standing:
     pinged: bool
 
 
-def standing(context: HandlerContext, tx: Transaction, message: Message) -> Standing:
-    """What is known now."""
-    message_id = message.header.message_id
-    states: list[str] = [stored.incoming.state for stored in tx.incoming_by_id(message_id)]
-    states += [gone.state for gone in tx.removed(message_id)]
+def standing(
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    stored: Sequence[StoredIncoming],
+    removed: Sequence[Removed],
+) -> Standing:
+    """What is known now; `stored` and `removed` have the id of the message."""
+    states: list[str] = [each.incoming.state for each in stored]
+    states += [gone.state for gone in removed]
     accepted = states.count(IncomingState.REFUSED) < len(states)
     reference = message.header.ref_to_message_id
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
-    ours = tuple([None if stored is None else stored.outgoing.state for stored in found])
+    ours = tuple([None if sent is None else sent.outgoing.state for sent in found])
     return Standing(accepted, ours, reference in context.state.pings)
 
 

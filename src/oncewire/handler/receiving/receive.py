@@ -6,6 +6,7 @@ cause, and harms nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -77,7 +78,7 @@ from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Refused
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.store.records import Removed, StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.dialect import named_by
 from oncewire.wire.parcel import Parcel, Received
@@ -127,10 +128,17 @@ def receive_message(
     """Take one message that could be read."""
     message = received.message
     kept = stored or stored_parcel(received.parcel)
+    message_id, stored_now = message.header.message_id, _is_for_application(message)
     # Where we are the ones who called, it is known who is there.
-    before = None if source.transport == REPLY else standing(context, tx, message)
+    replied_here = source.transport == REPLY
+    known: Sequence[StoredIncoming] = ()
+    gone: Sequence[Removed] = ()
+    if stored_now or not replied_here:
+        known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    before = None if replied_here else standing(context, tx, message, known, gone)
     asked = asked_here(tx, message) if is_answer(message) else None
-    original = copied(context, tx, message) if _is_for_application(message) else None
+    new = stored_now and not known and not gone
+    original = copied(context, tx, message) if stored_now and not new else None
     try:
         if asked is not None and (asked.passed_on or is_from_beyond(context, tx, received, asked)):
             # Whomever it names: it answers what came through here (HOP-7).
@@ -165,7 +173,7 @@ def receive_message(
     else:
         taken = Arriving(
             context, tx, received, kept, message, resolution, source,
-            under_original=original is not None and original.repeats_pass,
+            under_original=original is not None and original.repeats_pass, new=new,
         ).take()  # fmt: skip
     return _of_partner(context, tx, received.message, before, taken)
 
@@ -179,7 +187,9 @@ def _of_partner(
 ) -> Answer:
     if before is None:
         return taken
-    after = standing(context, tx, message)
+    message_id = message.header.message_id
+    known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    after = standing(context, tx, message, known, gone)
     return variant(taken, partner_is_there=is_news(before, after))
 
 

@@ -144,17 +144,12 @@ def follow(
     """Save a stream's new state and record what the step noted."""
     if channel is not None:
         tx.save_receiving_channel(channel)
-    _write_notes(context, tx, effects)
-    for effect in effects:
-        if isinstance(effect, Raise):
-            open_incident(context, tx, effect)
-
-
-def _write_notes(context: HandlerContext, tx: Transaction, effects: tuple[Effect, ...]) -> None:
-    """Journal what a receiving step noted."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
     if notes:
         context.write(tx, notes)
+    for effect in effects:
+        if isinstance(effect, Raise):
+            open_incident(context, tx, effect)
 
 
 # Poison: a message that cannot be read any more, or that the application refuses.

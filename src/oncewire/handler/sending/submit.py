@@ -38,7 +38,7 @@ from oncewire.message.header import (
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
-from oncewire.message.quick import quick, variant
+from oncewire.message.quick import quick
 from oncewire.message.signals import Acknowledgment, AckRequested, Actor, Error, ErrorList
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
@@ -378,14 +378,17 @@ def _compose(
     return codec.as_stated(message)
 
 
-def facts_of(message: Message) -> MessageFacts:
-    """What listings and queries show of a message."""
+def facts_of(
+    message: Message, sender: str | None = None, receiver: str | None = None
+) -> MessageFacts:
+    """What listings and queries show of a message; `sender`, `receiver`: what the agreement calls
+    its parties, if not as the header does."""
     header, split = message.header, message.header.split
     return MessageFacts(
         cpa_id=header.cpa_id,
         conversation_id=header.conversation_id,
-        from_party=str(header.from_party),
-        to_party=str(header.to_party),
+        from_party=str(header.from_party) if sender is None else sender,
+        to_party=str(header.to_party) if receiver is None else receiver,
         service="" if header.service is None else str(header.service),
         action=header.action or "",
         timestamp=header.timestamp,
@@ -407,10 +410,10 @@ def facts_under(
     `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
     """
     receiver = agreement.own if ahead is None else ahead.partner
-    return variant(
-        facts_of(message),
-        from_party=sender_name(agreement, message.header.from_party),
-        to_party=receiver_name(receiver, message.header.to_party),
+    return facts_of(
+        message,
+        sender_name(agreement, message.header.from_party),
+        receiver_name(receiver, message.header.to_party),
     )
 
 
