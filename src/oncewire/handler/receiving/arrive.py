@@ -23,7 +23,6 @@ from oncewire.handler.hub.accept import Midway
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import known_as, removed_as
 from oncewire.handler.receiving.agreement_match import check_content, check_signing
-from oncewire.handler.receiving.awaiting import await_response
 from oncewire.handler.receiving.gathering import (
     awaits_join,
     check_gathering,
@@ -49,6 +48,7 @@ from oncewire.handler.sending.answer import (
 )
 from oncewire.handler.sending.respond import (
     Patience,
+    await_response,
     await_rider,
     count_copy,
     is_awaited,

@@ -29,20 +29,12 @@ from oncewire.protocol.synchronous import (
     TIMEOUT_MESSAGE,
     answerable_after_restart,
     late_warning,
-    patience,
     timeout_error,
 )
-from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
 
 _GONE = "the connection that waited for its response is gone"
-
-
-def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
-    """Nothing goes back yet: the connection waits for the application."""
-    incoming = stored.incoming
-    return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
 
 
 def reply_to(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer | None:

@@ -71,7 +71,7 @@ from oncewire.handler.sending import parts, transmit
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.asking import ask_for_unknown, ask_status, ping
 from oncewire.handler.sending.respond import acknowledge_next, respond, send
-from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
+from oncewire.handler.sending.submit import agreement_called
 from oncewire.handler.sending.transmit import (
     Transmission,
     admit_waiting,
@@ -80,6 +80,7 @@ from oncewire.handler.sending.transmit import (
     set_aside,
 )
 from oncewire.handler.spool_reading import Reading
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve

@@ -56,9 +56,9 @@ from oncewire.handler.runtime.upkeep import (
     try_spool,
 )
 from oncewire.handler.sending.handing_in import handed_in, is_ready
-from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.handler.state import IN_FLIGHT_MAX
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.message.instant import SECOND, Duration
 from oncewire.message.signals import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState

@@ -23,8 +23,9 @@ from oncewire.handler.sending.splitting import (
     needs_parts,
     write_contents,
 )
-from oncewire.handler.sending.submit import Submission, agreement_called, route_to_send
+from oncewire.handler.sending.submit import agreement_called, route_to_send
 from oncewire.handler.spool_reading import LONG_PIECE
+from oncewire.handler.submission import Submission
 from oncewire.message.payload import DistantPayload, Payload
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.limits import DEFAULT_LIMITS

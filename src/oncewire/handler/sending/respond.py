@@ -23,6 +23,8 @@ from oncewire.handler.encryption import read_stored
 from oncewire.handler.perform import open_incident
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sending.answer import (
+    Answer,
+    Awaited,
     acknowledge,
     acknowledgment_for,
     answer_error,
@@ -32,7 +34,8 @@ from oncewire.handler.sending.answer import (
     write_answer,
 )
 from oncewire.handler.sending.seal import sealed, whole_parcel
-from oncewire.handler.sending.submit import Accepted, Submission, agreement_called, submit
+from oncewire.handler.sending.submit import agreement_called, submit
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.signals import Acknowledgment, Error
@@ -46,6 +49,7 @@ from oncewire.protocol.synchronous import (
     concatenates,
     holds_connection,
     ignored_wish,
+    patience,
 )
 from oncewire.protocol.terms import AckBundling, Terms
 from oncewire.store.contract import Transaction
@@ -224,6 +228,12 @@ class Patience:
         # A connection that carries signals back carries the acknowledgement now.
         rides = owed.owed and not plan.signals and ride_patience(terms) > 0
         return cls(terms, waits, rides)
+
+
+def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
+    """Nothing goes back yet: the connection waits for the application."""
+    incoming = stored.incoming
+    return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
 
 
 def await_rider(context: HandlerContext, stored: StoredIncoming, terms: Terms) -> None:
