@@ -125,9 +125,9 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.receiving.signals:_receive_report",
-        "agreement = context.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(context, tx, stored)",
-        "agreement = agreement_of_hop(context, tx, stored)",
+        "oncewire.handler.receiving.signals:take_it",
+        "agreement = context.agreement_kept(tx, stored.agreement_id)",
+        "agreement = None",
         requirement="ERR-5",
         tests=(
             f"{_STRANDED}::test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub",

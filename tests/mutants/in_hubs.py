@@ -89,8 +89,8 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "let the acknowledgement of every intermediary through",
         "oncewire.handler.receiving.receive:_take_for_others",
-        "if asked is not None and _ends_here(message):\n    return NOTHING",
-        "if False:\n    return NOTHING",
+        "asked is not None and acks and all((ack.actor is Actor.NEXT_MSH for ack in acks))",
+        "False",
         requirement="HOP-12",
         tests=(_PROXY + "test_of_all_intermediaries_the_initiator_hears_the_first",),
     ),

@@ -180,7 +180,7 @@ class Intake:
             return self._finish()
 
     def _finish(self) -> tuple[StoredParcel, Reading, Parcel]:
-        intact = self._stated is None or self._stated == _written(self._made())
+        intact = self._stated is None or self._stated == base64.b64encode(self._made()).decode()
         received: Received | None = None
         if self._reader is not None and intact:
             try:
@@ -238,10 +238,6 @@ class Intake:
             file.abandon()
         if name is not None:
             self._spool.give_back(name)
-
-
-def _written(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()
 
 
 T = TypeVar("T")

@@ -270,7 +270,10 @@ def _take_for_others(
         )
     if is_authentic(context, resolution.agreement, source, received):
         signals.settle_passing(context, tx, message, resolution, kept)
-    if asked is not None and _ends_here(message):
+    acks = message.acknowledgments
+    if asked is not None and acks and all(ack.actor is Actor.NEXT_MSH for ack in acks):
+        # Only the hop is acknowledged, to the hub that made it: of all intermediaries the
+        # initiator hears the first one (HOP-12).
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
         # A copy goes the way of the first one: nobody here has what was passed on.
@@ -279,13 +282,6 @@ def _take_for_others(
     resume_stranded_hops(context, tx, str(message.header.to_party))
     arriving = Arriving(context, tx, received, kept, message, resolution, source, False, ahead)
     return arriving.take()
-
-
-def _ends_here(message: Message) -> bool:
-    """Whether only the hop is acknowledged, to the hub that made it: of all intermediaries the
-    initiator hears the first one (HOP-12)."""
-    acks = message.acknowledgments
-    return bool(acks) and all(acknowledgment.actor is Actor.NEXT_MSH for acknowledgment in acks)
 
 
 def _refuse(
@@ -418,19 +414,13 @@ def repost_answers(context: HandlerContext, tx: Transaction) -> None:
     owed = tx.answers_owed(REPOSTED, context.state.repost_after or 0)
     context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None
     for stored in owed:
+        sender, message_id = stored.incoming.sender, stored.incoming.message_id
         try:
-            _repost(context, tx, stored)
+            agreement = agreement_of_hop(context, tx, stored)
+            answer = tx.answer(sender, message_id)
+            if agreement is not None and answer is not None:
+                check_kept(answer.parcel, message_id)
+                post_signal(context, agreement, answer, sender=sender, message_id=message_id)
         except StoreDamaged as problem:
             # Its sender will ask for it again; then it is acknowledged anew.
-            call_operator(context, tx, problem, stored.incoming.message_id)
-
-
-def _repost(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> None:
-    incoming = stored.incoming
-    agreement = agreement_of_hop(context, tx, stored)
-    answer = tx.answer(incoming.sender, incoming.message_id)
-    if agreement is not None and answer is not None:
-        check_kept(answer.parcel, incoming.message_id)
-        post_signal(
-            context, agreement, answer, sender=incoming.sender, message_id=incoming.message_id
-        )
+            call_operator(context, tx, problem, message_id)

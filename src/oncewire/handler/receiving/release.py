@@ -114,13 +114,9 @@ def give_up_gaps(context: HandlerContext) -> None:
 
 
 def _give_up_if_late(context: HandlerContext, stored: StoredIncoming, tx: Transaction) -> None:
-    terms = context.terms_of(tx, stored.incoming.terms_id)
-    if context.now() >= hold_deadline(stored.incoming.received_at, terms):
-        _give_up_before(context, tx, stored)
-
-
-def _give_up_before(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> None:
-    incoming = stored.incoming
+    incoming, terms = stored.incoming, context.terms_of(tx, stored.incoming.terms_id)
+    if context.now() < hold_deadline(incoming.received_at, terms):
+        return
     if incoming.channel is None or incoming.number is None:
         return
     channel = tx.receiving_channel(incoming.channel)
@@ -130,7 +126,7 @@ def _give_up_before(context: HandlerContext, tx: Transaction, stored: StoredInco
     if channel is None or not waits:
         # Released together with an earlier one of this look.
         return
-    freed = give_up_gap(channel, incoming.number, context.terms_of(tx, incoming.terms_id))
+    freed = give_up_gap(channel, incoming.number, terms)
     follow(context, tx, freed.channel, freed.effects)
     release(context, tx, incoming.channel, freed.deliver)
 

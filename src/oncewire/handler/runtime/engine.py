@@ -310,18 +310,13 @@ class Engine:
             # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
             with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
                 ask_status(context, tx, message_id)
-        self._retain()
-
-    def _retain(self) -> None:
-        """Clear away what nobody needs any more, when it is time for that."""
-        context = self.context
-        due = context.state.refusals.due_at
+        due = state.refusals.due_at
         if due is not None and context.now() >= due:
             with context.transition() as tx:
-                context.state.refusals.write(tx, context.now())
-        if context.now() >= context.state.clean_due_at:
+                state.refusals.write(tx, context.now())
+        if context.now() >= state.clean_due_at:
             retention.clean_spool(context)
-        if not context.in_doubt and context.now() >= context.state.sweep_due_at:
+        if not context.in_doubt and context.now() >= state.sweep_due_at:
             with context.transition() as tx:
                 retention.sweep(context, tx)
 

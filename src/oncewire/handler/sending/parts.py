@@ -31,7 +31,6 @@ from oncewire.handler.sending.seal import route_of, sealed, sequence_of, unpack_
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
-from oncewire.message.instant import Instant
 from oncewire.message.payload import Compression, Payload, Reference, Stretch
 from oncewire.protocol.documents import (
     DocumentState,
@@ -142,10 +141,14 @@ def enter_next(
     part = nth_part(original.sizes, part_size(terms, base64=mid), number)
     composed, place = _compose(context, stored, original, document, part)
     route = route_of(context, stored, terms, composed)
-    composed, stamped = _stamped(composed, channel, terms, context.now())
+    entering = channel
+    if channel is not None and stamps_at_entry(terms):
+        # The stamps of a hop rise in the order in which its messages enter, whatever waited.
+        entering, stamp = channel.stamp(context.now())
+        composed = stamped(composed, stamp)
     fresh = _row(context, stored, composed, number)
     journal_submitted(context, tx, fresh, composed.header)
-    entered = enter_window(fresh.outgoing, stamped, terms, context.now())
+    entered = enter_window(fresh.outgoing, entering, terms, context.now())
     sequence = sequence_of(entered.outgoing, terms)
     if sequence is not None:
         composed = with_number(composed, sequence, terms)
@@ -222,16 +225,6 @@ def _told(content: Content, part: Part) -> tuple[tuple[str, str], ...]:
         (RANGE, f"bytes {part.offset}-{last}/{content.length}"),
         (WHOLE_DIGEST, f"sha-256=:{base64.b64encode(digest).decode()}:"),
     )
-
-
-def _stamped(
-    message: Message, channel: SendingChannel | None, terms: Terms, now: Instant
-) -> tuple[Message, SendingChannel | None]:
-    """The stamps of a hop rise in the order in which its messages enter, whatever was waiting."""
-    if channel is None or not stamps_at_entry(terms):
-        return message, channel
-    channel, stamp = channel.stamp(now)
-    return stamped(message, stamp), channel
 
 
 def _row(
