@@ -562,7 +562,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "acknowledge at the hub and forward nothing",
         f"{_ARRIVE}:Arriving._first",
         "if self.ahead is not None and (not judgement.held):\n"
-        "    self._midway.send_on(stored, self.ahead, kept_open=relays)",
+        "    self._hub.send_on(stored, self.ahead, kept_open=relays)",
         "if self.ahead is not None and (not judgement.held):\n    pass",
         ("S4", "S12"),
         HUB,

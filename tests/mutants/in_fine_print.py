@@ -399,7 +399,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub calls certain what may have arrived",
-        "oncewire.handler.hub.passing:Previous.given_up",
+        "oncewire.handler.hub.passing:Upstream.given_up",
         "severity = Severity.ERROR if certain else Severity.WARNING",
         "severity = Severity.ERROR",
         requirement="ERR-9",
@@ -423,7 +423,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the word to come back later is the answer that is owed",
-        "oncewire.handler.hub.accept:Midway._say",
+        "oncewire.handler.hub.accept:HubArrival._say",
         "kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None",
         "kept = answer",
         requirement="HOP-4",
@@ -490,7 +490,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy waits for a next hop that has given up",
-        "oncewire.handler.hub.accept:Midway.waits_again",
+        "oncewire.handler.hub.accept:HubArrival.waits_again",
         "copy.outgoing.state in _GIVEN_UP",
         "copy.outgoing.state is OutgoingState.NOT_DELIVERED",
         requirement="HOP-9",

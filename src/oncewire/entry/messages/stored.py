@@ -24,7 +24,7 @@ from oncewire.handler.content_digest import (
     with_digest,
 )
 from oncewire.handler.sending.answer import is_bundle
-from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import format_instant
@@ -125,7 +125,7 @@ def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int, s
         stored, parcel = reader.outgoing(message_id), reader.outgoing_parcel(message_id)
         if stored is not None and parcel is not None:
             if is_whole(stored):
-                return _in_parts(Original.read(parcel, message_id))
+                return _in_parts(OutgoingDocument.read(parcel, message_id))
             return _sent(parcel, part=stored.facts.split_number is not None)
         for arrived in reader.incoming(message_id):
             if arrived.view is not None:
@@ -156,7 +156,7 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
     return found
 
 
-def _in_parts(original: Original) -> list[tuple[str, str, int, str]]:
+def _in_parts(original: OutgoingDocument) -> list[tuple[str, str, int, str]]:
     """Of a document that travels in parts; a file that was compressed has another digest."""
     return [
         (

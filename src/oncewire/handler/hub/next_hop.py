@@ -1,4 +1,4 @@
-"""Onward: the next hop of a message that is not for us.
+"""Next hop: a message that is not for us is sent on.
 
 A hub leaves the message as it is: it splices its own RoutingHeader, and the number of the
 next stream, into the received bytes and changes no other byte.

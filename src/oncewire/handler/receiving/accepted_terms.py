@@ -1,4 +1,4 @@
-"""Original: what a message was accepted under, for its copies and for what answers it.
+"""AcceptedTerms: the agreement a message was accepted under, for its copies and its answers.
 
 Agreements end, change and are replaced while messages are under way. A copy of a message that
 was accepted is a copy still: to judge it by today's agreement would refuse what its receiver
@@ -25,7 +25,7 @@ from oncewire.wire.refusal import PartialHeader
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class AcceptedTerms:
     """An agreement by what was accepted under it, and when: certificates are judged as of then."""
 
     agreement: Agreement
@@ -35,7 +35,7 @@ class Original:
     repeats_pass: bool = False
 
 
-def copied(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
+def copied(context: HandlerContext, tx: Transaction, message: Message) -> AcceptedTerms | None:
     """What a message was accepted under that says it is a copy; None: it is judged as new.
 
     Nothing is believed of it yet. It has to prove that it comes from the party it names, by the
@@ -76,7 +76,7 @@ def received_from(
 def _removed_from(
     context: HandlerContext, tx: Transaction, party: Party, message_id: str
 ) -> Removed | None:
-    """The same for one that retention removed."""
+    """The message of that id and sender, if retention removed it."""
     for gone in tx.removed(message_id):
         if gone.sender is None or gone.state == IncomingState.REFUSED:
             continue
@@ -142,7 +142,7 @@ def _repeats_pass(
     return context.terms_of(tx, known.incoming.terms_id).repeats_pass
 
 
-def answered(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
+def answered(context: HandlerContext, tx: Transaction, message: Message) -> AcceptedTerms | None:
     """What the message that a signal is about was accepted under, if that is known here."""
     if message.kind is MessageKind.STATUS_REQUEST:
         return _asked_about(context, tx, message)
@@ -166,7 +166,9 @@ def spoken_of(message: Message) -> list[str]:
     return spoken
 
 
-def _asked_about(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
+def _asked_about(
+    context: HandlerContext, tx: Transaction, message: Message
+) -> AcceptedTerms | None:
     """A sender asks when it has heard nothing, and that may be after the agreement's end."""
     if message.status_request is None:
         return None
@@ -180,9 +182,9 @@ def _asked_about(context: HandlerContext, tx: Transaction, message: Message) -> 
 
 def _original(
     context: HandlerContext, tx: Transaction, agreement_id: str | None, at: Instant
-) -> Original | None:
+) -> AcceptedTerms | None:
     agreement = context.agreement_kept(tx, agreement_id)
-    return None if agreement is None else Original(agreement, at)
+    return None if agreement is None else AcceptedTerms(agreement, at)
 
 
 # Fresh: whether a message is news, or anybody may have sent it again.

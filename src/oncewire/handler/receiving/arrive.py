@@ -19,7 +19,7 @@ from oncewire.handler.authentication import is_verified
 from oncewire.handler.content_digest import with_whole_answer
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
-from oncewire.handler.hub.accept import Midway
+from oncewire.handler.hub.accept import HubArrival
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import known_as, removed_as
 from oncewire.handler.receiving.agreement_match import check_content, check_signing
@@ -291,9 +291,9 @@ class Arriving:
         )
 
     @property
-    def _midway(self) -> Midway:
+    def _hub(self) -> HubArrival:
         """A hub's own part in it."""
-        return Midway(self.context, self.tx, self.received, self.resolution, self.source)
+        return HubArrival(self.context, self.tx, self.received, self.resolution, self.source)
 
     def take(self) -> Answer:
         """Judge it, store it with its answer, and let go what waited for it."""
@@ -401,7 +401,7 @@ class Arriving:
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
         rides = patience.rides and not judgement.held
-        relays = not self.final and self._midway.keeps_open(plan)
+        relays = not self.final and self._hub.keeps_open(plan)
         at_once = not patience.waits and not rides and not relays and not joins
         answer = self._answer_at_once(owed, plan) if at_once else None
         stored = self._stored(incoming, answer)
@@ -422,7 +422,7 @@ class Arriving:
             write_answer(context, tx, stored, answer, self._warnings(plan))
             reply = post_or_reply(context, self.agreement, stored, answer, plan, self.source)
         if self.ahead is not None and not judgement.held:
-            self._midway.send_on(stored, self.ahead, kept_open=relays)
+            self._hub.send_on(stored, self.ahead, kept_open=relays)
         if judgement.channel is not None:
             # Messages that waited for this one.
             release(context, tx, judgement.channel.key, judgement.deliver[old:])
@@ -435,7 +435,7 @@ class Arriving:
         if rides:
             await_rider(context, stored, terms)
         if relays:
-            return self._midway.kept_open(incoming.sender)
+            return self._hub.kept_open(incoming.sender)
         return self._nothing_yet(stored, owed, plan)
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
@@ -513,17 +513,17 @@ class Arriving:
             owed=owed.owed and self._acks_at_once() and not refused,
             kept=known.answer is not None,
         )
-        if not self.final and self._midway.waits_again(known, plan):
+        if not self.final and self._hub.waits_again(known, plan):
             self._journal_duplicate(known, "awaited")
-            return self._midway.kept_open(incoming.sender)
+            return self._hub.kept_open(incoming.sender)
         self._journal_duplicate(known, reply.name.lower())
         if not self.final:
-            self._midway.ask_again(known)
+            self._hub.ask_again(known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
             count_copy(context, tx, known.answer)
             return post_or_reply(context, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
-            failed = None if self.final else self._midway.given_up(known, plan)
+            failed = None if self.final else self._hub.given_up(known, plan)
             if failed is not None:
                 return failed
             answer = self._acknowledge(owed, plan)
@@ -542,7 +542,7 @@ class Arriving:
         """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
         message, and sends nobody away that would not come back (RM-7)."""
         done = self.final or not owed.owed
-        return NOTHING if done else self._midway.until_forwarded(stored, plan)
+        return NOTHING if done else self._hub.until_forwarded(stored, plan)
 
     def _late_copy(
         self, gone: Removed, channel: ReceivingChannel | None, owed: AckOwed, plan: SyncPlan

@@ -37,7 +37,7 @@ from oncewire.handler.hub.passing import (
 )
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import (
-    Original,
+    AcceptedTerms,
     Standing,
     copied,
     is_known,
@@ -198,8 +198,8 @@ def _placed(
     tx: Transaction,
     received: Received,
     source: Source,
-    original: Original | None,
-) -> tuple[Original | None, Placed]:
+    original: AcceptedTerms | None,
+) -> tuple[AcceptedTerms | None, Placed]:
     """The message under today's agreement, or under that of the original it is a copy of.
 
     A copy that may be a message of its own is one where today's agreement takes it. Where that

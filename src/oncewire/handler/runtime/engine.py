@@ -2,8 +2,7 @@
 
 A verb runs one transition. Nothing it decides leaves the process before `commit` returns:
 replies, posts and notices are collected and given out by the commit, or thrown away with
-it. Whoever drives the engine (the asyncio shell, the simulator) calls verbs, then commit,
-then performs the actions.
+it. The commit loop or the simulator calls verbs, then commit, then performs the actions.
 """
 
 from __future__ import annotations
@@ -360,7 +359,7 @@ class Engine:
         return [given.taken for given in self._hand_over(limit, lease, room, one_by_one)]
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
-        """The same for an application that looks at nothing but where a message stands."""
+        """Like `hand_over`, but returns stored records without payloads."""
         return [given.stored for given in self._hand_over(limit, lease)]
 
     def _hand_over(

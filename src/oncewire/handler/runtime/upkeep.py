@@ -43,7 +43,7 @@ def join_at_once(engine: Engine, wanted: Join) -> None:
 
 
 class Joining:
-    """The same beside a running handler, in a thread."""
+    """Joins documents beside a running handler, in a thread."""
 
     def __init__(self, loop: CommitLoop) -> None:
         self._loop = loop

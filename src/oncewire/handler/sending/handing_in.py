@@ -74,7 +74,7 @@ class HandedIn:
             raise
 
     def let_go(self) -> None:
-        """It is over, one way or the other."""
+        """Release the spool files: to the stored messages, or for removal."""
         files, self.files = self.files, []
         for name in files:
             if self.kept:
@@ -146,7 +146,7 @@ class HandedIn:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """So many bytes, or all there are: a pipe gives them as they come."""
+    """Read `size` bytes, or all there are: a pipe gives them as they come."""
     pieces: list[bytes] = []
     while size > 0 and (piece := file.read(min(size, LONG_PIECE))):
         if not isinstance(piece, bytes):

@@ -18,7 +18,7 @@ from oncewire.handler.perform import begin, journal_submitted, load_channel, per
 from oncewire.handler.route import stamped, stamps_at_entry, with_number
 from oncewire.handler.sending.outgoing_document import (
     Content,
-    Original,
+    OutgoingDocument,
     as_fragment,
     enter_index,
     has_parts,
@@ -136,7 +136,7 @@ def enter_next(
             remedy=f"restore the store from a backup, or `oncewire abandon {message_id}`",
         )
     number = document.released + 1
-    original = Original.read(tx.outgoing_parcel(message_id), message_id)
+    original = OutgoingDocument.read(tx.outgoing_parcel(message_id), message_id)
     mid = original.fragment_action is not None
     part = nth_part(original.sizes, part_size(terms, base64=mid), number)
     composed, place = _compose(context, stored, original, document, part)
@@ -165,7 +165,7 @@ def enter_next(
 def _compose(
     context: HandlerContext,
     stored: StoredOutgoing,
-    original: Original,
+    original: OutgoingDocument,
     document: SplitDocument,
     part: Part,
 ) -> tuple[Message, SpoolSlice]:

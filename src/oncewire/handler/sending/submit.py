@@ -14,7 +14,7 @@ from oncewire.handler.context import BODY_MAX, HandlerContext
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
 from oncewire.handler.perform import begin, journal_submitted
 from oncewire.handler.route import Route, addresses_for, route_under, with_number
-from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.handler.sending.splitting import (
     check_splittable,
@@ -224,7 +224,7 @@ def _digest_warned(
     """The identity of the message with the warnings that ride on the first one."""
     parcel = tx.outgoing_parcel(known.outgoing.message_id)
     if is_whole(known):
-        whole = unpack_draft(Original.read(parcel, known.outgoing.message_id).draft)
+        whole = unpack_draft(OutgoingDocument.read(parcel, known.outgoing.message_id).draft)
     elif parcel is not None:
         whole = whole_parcel(context, parcel)
     else:
