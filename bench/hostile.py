@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.handler.context import Keys
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport

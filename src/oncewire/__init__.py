@@ -87,8 +87,8 @@ if TYPE_CHECKING:
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.runtime.trying import Tried as Tried
-    from oncewire.handler.sending.submit import Accepted as Accepted
-    from oncewire.handler.sending.submit import Submission as Submission
+    from oncewire.handler.submission import Accepted as Accepted
+    from oncewire.handler.submission import Submission as Submission
     from oncewire.journal.outcome import Outcome as Outcome
     from oncewire.message.ids import Service as Service
     from oncewire.message.payload import Payload as Payload
@@ -100,7 +100,7 @@ __version__ = "0.1.0"
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {
-    "Accepted": "oncewire.handler.sending.submit",
+    "Accepted": "oncewire.handler.submission",
     "BlockingParty": "oncewire.entry.running.open_party",
     "Document": "oncewire.entry.messages.documents",
     "MessageStatus": "oncewire.message.signals",
@@ -114,7 +114,7 @@ _ROOMS = {
     "Severity": "oncewire.message.signals",
     "Status": "oncewire.entry.control.verbs",
     "StatusResponse": "oncewire.message.signals",
-    "Submission": "oncewire.handler.sending.submit",
+    "Submission": "oncewire.handler.submission",
     "Tried": "oncewire.handler.runtime.trying",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",

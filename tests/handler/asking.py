@@ -8,8 +8,8 @@ from oncewire.handler.actions import Post, PostAnswer, Source
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
 from oncewire.message import Message, Payload, Service
 from oncewire.message.instant import SECOND

@@ -10,8 +10,8 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.network import CPA_ID, Options, agreements_of, names
 from oncewire.message import Payload, Service

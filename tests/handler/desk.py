@@ -21,8 +21,8 @@ from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row

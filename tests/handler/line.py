@@ -12,7 +12,7 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.network import CPA_ID, Options, agreements_of, names
 from oncewire.message import Payload, Service

@@ -22,11 +22,11 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.joining import join_at_once
+from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration

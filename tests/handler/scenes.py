@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from oncewire.errors import SoapFault
 from oncewire.handler.actions import Source
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.wire import soap

@@ -14,7 +14,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service

@@ -22,8 +22,8 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.memory.store import MemoryStore

@@ -10,7 +10,8 @@ from msgspec import structs
 from oncewire.agreement.agreement import Agreement
 from oncewire.handler.route import Route
 from oncewire.handler.sending import submit
-from oncewire.handler.sending.submit import Submission, route_to_send
+from oncewire.handler.sending.submit import route_to_send
+from oncewire.handler.submission import Submission
 from oncewire.message import Header, Service
 from oncewire.wire import codec
 from tests.handler.scenes import response

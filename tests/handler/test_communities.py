@@ -14,9 +14,9 @@ from aiohttp import web
 from msgspec import structs
 
 from oncewire.handler.actions import Join
-from oncewire.handler.runtime.joining import join_at_once
+from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import (
     AckRequested,
     Actor,

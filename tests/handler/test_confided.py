@@ -21,7 +21,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import Keys
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.network import agreements_of
 from oncewire.message import Payload, Service
 from oncewire.message.form import Security

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service, Severity
 from oncewire.message.instant import DAY

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from oncewire.handler.runtime import handler as handler_module
-from oncewire.handler.runtime import joining
+from oncewire.handler.runtime import upkeep
 from oncewire.handler.runtime.handler import Handler
 from oncewire.transport.contract import Peer
 from tests.handler.receiving.test_fresh import server_of
@@ -146,7 +146,7 @@ async def test_the_incident_of_a_full_disk_ends_when_there_is_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler_module, "QUIET", 0.2)
-    monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(upkeep, "LOOK_EVERY", 0.05)
     async with listening(tmp_path / "b.db") as (handler, wire):
         with full_beyond(ROOM):
             assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 503
@@ -173,7 +173,7 @@ async def test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_sta
             assert (await wire.deliver(large(8 * MEGABYTE).delivery())).status == 503
         assert len(incidents(handler)) == 1
     monkeypatch.setattr(handler_module, "QUIET", 0.2)
-    monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(upkeep, "LOOK_EVERY", 0.05)
     async with listening(tmp_path / "b.db") as (handler, _):
         async with asyncio.timeout(10):
             while incidents(handler):

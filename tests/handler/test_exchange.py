@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
 from oncewire.handler.actions import Source
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import OutgoingState

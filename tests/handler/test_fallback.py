@@ -15,8 +15,8 @@ from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder

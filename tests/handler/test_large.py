@@ -18,7 +18,7 @@ from oncewire.handler.receiving import inbound
 from oncewire.handler.receiving.inbound import BATCH, Intake, take_in
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Party, Payload, Service
 from oncewire.message.form import Form
 from oncewire.protocol.states import OutgoingState

@@ -26,7 +26,7 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service

@@ -11,8 +11,8 @@ import pytest
 from oncewire.handler.actions import Post, PostAnswer, Settled, Source
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.store.sqlite.store import SqliteStore

@@ -16,7 +16,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service

@@ -10,8 +10,8 @@ import pytest
 from oncewire.handler.actions import Post, Source
 from oncewire.handler.sending.answer import envelope_for, signal_route
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.message import Service
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND

@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.actor import Actor
 from oncewire.lab.simulation.network import Options
 from oncewire.lab.simulation.run import Simulation

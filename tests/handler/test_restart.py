@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair

@@ -26,7 +26,7 @@ from oncewire.handler.runtime.carrier import check_files
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.handing_in import HandedIn
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.form import Security
 from oncewire.message.payload import DistantPayload

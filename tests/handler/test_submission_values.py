@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oncewire.errors import InvalidValue
 from oncewire.handler.sending import submit
-from oncewire.handler.sending.submit import LIFETIME_MAX, Submission
+from oncewire.handler.submission import LIFETIME_MAX, Submission
 from oncewire.message.ids import Service
 from oncewire.message.payload import PAYLOADS_MAX, Payload
 from tests.handler.pair import Pair

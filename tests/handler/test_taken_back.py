@@ -13,7 +13,7 @@ from oncewire.handler.actions import Notice, Post, PostAnswer, Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.sending.submit import Submission, send_copy
+from oncewire.handler.sending.submit import send_copy
 from oncewire.handler.state import Trial
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal, fold_ledger
 from oncewire.journal.predicates.context import Context
 from oncewire.message import Payload, Service
@@ -92,7 +93,7 @@ def test_its_receiver_takes_none_that_is_one_by_half(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
     monkeypatch.setattr(
-        "oncewire.handler.sending.submit.is_named_rightly", lambda message_id, service: True
+        "oncewire.handler.submission.is_named_rightly", lambda message_id, service: True
     )
     pair = Pair()
     submit(pair, **changes)

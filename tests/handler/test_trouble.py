@@ -16,8 +16,8 @@ from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import transmit
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState

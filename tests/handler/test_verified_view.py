@@ -15,7 +15,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.wire import codec

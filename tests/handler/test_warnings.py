@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.handler.actions import Source, Warned
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.history import explain, ladder
 from oncewire.message import Error, ErrorList, Message, MessageKind, Service, Severity
 from oncewire.message.form import Form

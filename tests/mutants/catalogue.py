@@ -70,8 +70,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "remember duplicates only until the next restart",
         f"{_ARRIVE}:Arriving.take",
-        "sender = facts.from_party",
-        "sender = facts.from_party + self.context.boot",
+        "self.facts.from_party",
+        "self.facts.from_party + self.context.boot",
         ("S2", "S6", "S8"),
         CRASHING,
         "STO-4",
@@ -422,8 +422,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hand over early messages at once",
         f"{_ARRIVE}:Arriving._first",
-        "self._incoming(sender, facts, judgement.channel, terms).moved(IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to)",
-        "self._incoming(sender, facts, judgement.channel, terms).moved(IncomingEvent.ARRIVED, to)",
+        "self._incoming(sender, judgement.channel, terms).moved(IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to)",
+        "self._incoming(sender, judgement.channel, terms).moved(IncomingEvent.ARRIVED, to)",
         ("S6", "S7"),
         "messages=60,loss=0.4",
         "SW-10",
@@ -562,7 +562,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "acknowledge at the hub and forward nothing",
         f"{_ARRIVE}:Arriving._first",
         "if self.ahead is not None and (not judgement.held):\n"
-        "    self._midway.send_on(stored, self.ahead, kept_open=relays)",
+        "    self._hub.send_on(stored, self.ahead, kept_open=relays)",
         "if self.ahead is not None and (not judgement.held):\n    pass",
         ("S4", "S12"),
         HUB,

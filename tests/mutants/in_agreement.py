@@ -107,7 +107,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a copy is judged by today's agreement",
         "oncewire.handler.receiving.receive:receive_message",
-        "original = copied(context, tx, message) if _is_for_application(message) else None",
+        "original = copied(context, tx, message) if stored_now and (not new) else None",
         "original = None",
         requirement="RM-17",
         tests=(f"{_ACCEPTED}::test_a_copy_of_what_was_delivered_gets_its_answer_again",),

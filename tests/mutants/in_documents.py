@@ -13,7 +13,7 @@ _BOUNDS = "tests/handler/documents/test_bounds.py"
 _FRAGMENTS = "tests/handler/documents/test_fragments.py"
 _HOSTILE = "tests/handler/documents/test_hostile.py"
 _TAKEN_BACK = "tests/handler/documents/test_taken_back.py"
-_JOINED = "oncewire.handler.receiving.joined"
+_JOINED = "oncewire.handler.receiving.joining"
 _JOINING = "oncewire.handler.receiving.joining"
 _OUTCOME = "oncewire.handler.sending.parts"
 
@@ -67,10 +67,10 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         tests=(f"{_HOSTILE}::test_a_fragment_of_another_conversation_is_not_joined",),
     ),
     Mutant(
-        "tear isolated_step what was begun under an agreement that is replaced",
-        "oncewire.handler.receiving.arrive:Storing._find_split",
-        "return split_begun(self.tx, sender, self.message)",
-        "return None",
+        "tear apart what was begun under an agreement that is replaced",
+        "oncewire.handler.receiving.arrive:Arriving.__post_init__",
+        "split = split_begun(self.tx, sender, self.message)",
+        "split = None",
         requirement="BIG-6",
         tests=(f"{_HOSTILE}::test_what_was_begun_is_joined_though_its_agreement_is_replaced",),
     ),
@@ -194,7 +194,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "parts whose numbers wrap around are ordered by them",
-        "oncewire.handler.receiving.joined:_place_in_stream",
+        "oncewire.handler.receiving.joining:_place_in_stream",
         "-channel.numbers.distance(number, channel.expected)",
         "number",
         requirement="SEQ-2",

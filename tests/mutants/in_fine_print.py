@@ -125,9 +125,9 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.receiving.signals:_receive_report",
-        "agreement = context.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(context, tx, stored)",
-        "agreement = agreement_of_hop(context, tx, stored)",
+        "oncewire.handler.receiving.signals:take_it",
+        "agreement = context.agreement_kept(tx, stored.agreement_id)",
+        "agreement = None",
         requirement="ERR-5",
         tests=(
             f"{_STRANDED}::test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub",
@@ -311,7 +311,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a request is closed while the application has it",
-        "oncewire.handler.receiving.reply:overdue",
+        "oncewire.handler.receiving.awaiting:overdue",
         "if request.stored.incoming.state is not IncomingState.HANDED_OVER:\n"
         "    _close(context, tx, request.stored, TIMEOUT_MESSAGE)",
         "_close(context, tx, request.stored, TIMEOUT_MESSAGE)",
@@ -348,9 +348,8 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused number lets nothing go that waited for it",
         "oncewire.handler.receiving.arrive:Arriving._refused",
-        "follow(context, tx, judgement.channel, judgement.effects)\n"
-        "self._release(judgement.channel, judgement.deliver)",
-        "follow(context, tx, judgement.channel, judgement.effects)",
+        "if judgement.channel is not None:\n    release(context, tx, judgement.channel.key, judgement.deliver)",
+        "pass",
         requirement="SW-10",
         tests=(f"{_WINDOWS_AT_WORK}::test_a_refused_number_lets_go_what_waited_for_it",),
     ),
@@ -383,7 +382,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is sent to somebody else answers the request",
-        "oncewire.handler.receiving.reply:Request.is_answered_by",
+        "oncewire.handler.sending.respond:Request.is_answered_by",
         "return peer_label(agreement_called(self.context, response.cpa_id)) == self.stored.peer",
         "return True",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
@@ -400,7 +399,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub calls certain what may have arrived",
-        "oncewire.handler.hub.passing:Previous.given_up",
+        "oncewire.handler.hub.passing:Upstream.given_up",
         "severity = Severity.ERROR if certain else Severity.WARNING",
         "severity = Severity.ERROR",
         requirement="ERR-9",
@@ -424,7 +423,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the word to come back later is the answer that is owed",
-        "oncewire.handler.hub.accept:Midway._say",
+        "oncewire.handler.hub.accept:HubArrival._say",
         "kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None",
         "kept = answer",
         requirement="HOP-4",
@@ -491,7 +490,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy waits for a next hop that has given up",
-        "oncewire.handler.hub.accept:Midway.waits_again",
+        "oncewire.handler.hub.accept:HubArrival.waits_again",
         "copy.outgoing.state in _GIVEN_UP",
         "copy.outgoing.state is OutgoingState.NOT_DELIVERED",
         requirement="HOP-9",

@@ -82,15 +82,15 @@ IN_HUBS: tuple[Mutant, ...] = (
         "reply = None",
         "reply = None\n"
         "if answer is not None and (not self.final) and (not judgement.held) and self.ahead:\n"
-        "    self._midway.send_on(stored, self.ahead, kept_open=relays)",
+        "    self._hub.send_on(stored, self.ahead, kept_open=relays)",
         requirement="HOP-1",
         tests=(_HUB + "test_the_next_hop_begins_when_the_previous_one_is_complete",),
     ),
     Mutant(
         "let the acknowledgement of every intermediary through",
         "oncewire.handler.receiving.receive:_take_for_others",
-        "if asked is not None and _ends_here(message):\n    return NOTHING",
-        "if False:\n    return NOTHING",
+        "asked is not None and acks and all((ack.actor is Actor.NEXT_MSH for ack in acks))",
+        "False",
         requirement="HOP-12",
         tests=(_PROXY + "test_of_all_intermediaries_the_initiator_hears_the_first",),
     ),
@@ -143,7 +143,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledge at a hub what has failed already",
-        "oncewire.handler.hub.passing:Previous.beside",
+        "oncewire.handler.hub.passing:Upstream.beside",
         "return self.acknowledge() if failed is None else self.report(failed)",
         "return self.acknowledge()",
         requirement="HOP-9 SYNC-12",

@@ -125,7 +125,7 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a disk is called free because a row could be kept",
-        "oncewire.handler.runtime.joining:OutageIncident.run",
+        "oncewire.handler.runtime.upkeep:OutageIncident.run",
         "await asyncio.to_thread(self._works)\n"
         "if came == self._came:\n"
         "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
@@ -137,7 +137,7 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a full disk that a run left open is nobody's",
-        "oncewire.handler.runtime.joining:OutageIncident.run",
+        "oncewire.handler.runtime.upkeep:OutageIncident.run",
         "self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))",
         "self._open = False",
         tests=(

@@ -39,11 +39,11 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "retention goes on although the time is in doubt",
-        "oncewire.handler.runtime.engine:Engine._retain",
-        "if not context.in_doubt and context.now() >= context.state.sweep_due_at:\n"
+        "oncewire.handler.runtime.engine:Engine.tick",
+        "if not context.in_doubt and context.now() >= state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
-        "if context.now() >= context.state.sweep_due_at:\n"
+        "if context.now() >= state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
         requirement="STO-7",

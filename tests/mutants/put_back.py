@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant
 SEEDS = 2_000
 
 _ACKNOWLEDGING = "oncewire.protocol.receiver"
-_REPLY = "oncewire.handler.receiving.reply"
+_REPLY = "oncewire.handler.receiving.awaiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "        continue\n"
         "    if is_awaited(context, tx, stored) and (not answerable_after_restart(terms)):\n"
         "        _close(context, tx, stored, _GONE)\n"
-        "    elif _ack_waits(context, tx, stored):\n"
+        "    elif ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
         "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
         "for stored in tx.ready(FOR_EVER, limit):\n"
@@ -114,7 +114,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "        continue\n"
         "    if is_awaited(context, tx, stored) and (not answerable_after_restart(terms)):\n"
         "        _close(context, tx, stored, _GONE)\n"
-        "    elif _ack_waits(context, tx, stored):\n"
+        "    elif ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
         "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
     ),

@@ -1,4 +1,4 @@
-"""Secure: what an agreement asks of signatures and certificates, applied to one message.
+"""Authentication: what an agreement asks of signatures and certificates, applied to a message.
 
 Here stands what makes a message its partner's own word. It is *authentic* when it proves what the
 agreement asks for: a signature of a trusted certificate, a TLS connection that showed the agreed
@@ -209,7 +209,7 @@ def _believed_closed(
     partner: str,
     accepted_at: Instant | None,
 ) -> Message:
-    """The same of a message whose payloads are encrypted.
+    """What is believed of a message whose payloads are encrypted.
 
     There is one answer, whether one could not be opened or is not what was signed: to tell them
     apart would open documents for whoever asks often enough.

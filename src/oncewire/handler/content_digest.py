@@ -49,7 +49,7 @@ def is_of_pieces(parcel: StoredParcel) -> bool:
 
 
 def with_body_digest(parcel: StoredParcel, digest: bytes) -> StoredParcel:
-    """The same parcel as it is sent, with the digest of the body that was read."""
+    """The parcel as it is sent, with the digest of its body."""
     stated = f"sha-256=:{base64.b64encode(digest).decode()}:"
     return replace(parcel, headers=(*_others(parcel), (NAME, stated)))
 

@@ -234,7 +234,7 @@ class HandlerContext:
         return f"{self.world.new_id()}@{self.name}"
 
     def fresh_message_ids(self, count: int) -> Collection[str]:
-        """So many of them, made ahead: the store is asked about all of them at once."""
+        """MessageIds made ahead, so that the store is asked about all of them at once."""
         while len(self.caches.fresh_ids) < count:
             self.caches.fresh_ids.append(self.new_message_id())
         return self.caches.fresh_ids
@@ -361,7 +361,7 @@ class HandlerContext:
         )
 
     def agreement_accepted(self, stored: StoredIncoming) -> Agreement | None:
-        """The same for a message that is read outside of any transition."""
+        """`agreement_kept` for a message that is read outside of any transition."""
         if stored.agreement_id is None or stored.agreement_id in self.caches.kept:
             return self.caches.kept.get(stored.agreement_id or "")
         with self.store.reader() as reader:

@@ -1,4 +1,4 @@
-"""Confide: payloads that only the partner may read, where encryption is agreed.
+"""Encryption: payloads that only the partner may read, where encryption is agreed.
 
 ebMS 2.0 signs a payload and then encrypts it; other handlers, and earlier versions of this one, do
 it the other way round. What is sent follows the agreement; what comes is read either way: the
@@ -134,8 +134,8 @@ def pieces_of(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:
 
 
 def body_slice(spool: Spool, stored: StoredParcel, offset: int, length: int) -> bytes:
-    """So many bytes of a stored parcel's body from there on; no others are fetched. Fewer, where
-    it has no more."""
+    """Bytes of a stored parcel's body, `length` from `offset` on or as many as there are; no
+    others are fetched."""
     found = []
     for part in stored.body:
         size = part.length if isinstance(part, SpoolSlice) else len(part)
@@ -152,7 +152,7 @@ def body_slice(spool: Spool, stored: StoredParcel, offset: int, length: int) -> 
 
 
 def slices_of(stored: StoredParcel, offset: int, length: int) -> tuple[bytes | SpoolSlice, ...]:
-    """The same bytes where they lie, without fetching any from the spool."""
+    """Like `body_slice`, but says where the bytes lie instead of fetching them."""
     found: list[bytes | SpoolSlice] = []
     for part in stored.body:
         size = part.length if isinstance(part, SpoolSlice) else len(part)
@@ -263,7 +263,7 @@ class Opening:
     of them can be compared."""
 
     def __init__(self, context: HandlerContext, received: Received, security: Security) -> None:
-        self._node = context
+        self._context = context
         self._received = received
         self._security = security
         self._closed = security.encrypt and bool(received.message.payloads)
@@ -279,12 +279,12 @@ class Opening:
         travelled = signature_parts(self._received)
         if not self._closed or _all_are(signed, travelled):
             return travelled
-        whole = at_hand(self._received, self._received.message, self._node.limits)
+        whole = at_hand(self._received, self._received.message, self._context.limits)
         names = {reference.digest_name for reference in signed}
         payloads, digests = [], []
         for payload in whole.payloads:
             try:
-                plain = _opened(self._node, payload, self._security)
+                plain = _opened(self._context, payload, self._security)
                 data = _content(plain)
             except SecurityFailure:
                 # It ends like one whose content is another than what was signed, and no sooner.
@@ -301,8 +301,8 @@ class Opening:
         """What is believed of the message, with its payloads as the partner meant them."""
         if not self._closed or self._opened:
             return believed
-        whole = at_hand(self._received, believed, self._node.limits)
-        opened = (_opened(self._node, payload, self._security) for payload in whole.payloads)
+        whole = at_hand(self._received, believed, self._context.limits)
+        opened = (_opened(self._context, payload, self._security) for payload in whole.payloads)
         return replace(believed, payloads=tuple(opened))
 
 

@@ -111,7 +111,11 @@ def perform_effects(
         elif isinstance(effect, Pause):
             _pause_receiver(context, tx, stored.peer, effect)
         elif isinstance(effect, Leave):
-            _leave(context, tx, stored.peer, effect)
+            # Nothing got across: the operator hears of it once, and it is probed from now on.
+            peer, transport = stored.peer, effect.transport
+            context.state.left.add((peer, transport))
+            reason = f"nothing gets to {peer} over {transport}: messages go another way"
+            open_incident(context, tx, Raise(reason, channel=way_key(peer, transport)))
         elif isinstance(effect, AskStatus):
             context.state.status_questions.append(effect.message_id)
         elif isinstance(effect, Notify):
@@ -194,13 +198,6 @@ def way_to(
     closed = frozenset(terms.transports).difference(addresses)
     left = frozenset(name for name in terms.transports if (stored.peer, name) in context.state.left)
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
-
-
-def _leave(context: HandlerContext, tx: Transaction, peer: str, effect: Leave) -> None:
-    """Nothing got across: the operator hears of it once, and it is probed from now on."""
-    context.state.left.add((peer, effect.transport))
-    reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
-    open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
 
 
 def way_key(peer: str, transport: str) -> str:

@@ -1,4 +1,4 @@
-"""Proofs: whether files of the spool are still what arrived, before their messages are given.
+"""Spool reading: whether files of the spool are still what arrived, and threads that read them.
 
 What an application is given must be what was accepted (S15), and to know that of a large body it
 has to be read. A handler that runs does it in threads: a message that is not proved yet is passed
@@ -155,7 +155,7 @@ class RefusedByTerms(ReadFault):
 
     @classmethod
     def of(cls, fault: ReadFault) -> RefusedByTerms:
-        """The same refusal, for a reason of the agreement's."""
+        """A refusal that the agreement is the reason of."""
         return cls(fault.errors, fault.known, fault.envelope, fault.notes, fault.fault)
 
 

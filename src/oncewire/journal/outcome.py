@@ -230,7 +230,7 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
         failed = notes.Failed.read(standing.detail)
         if failed.outcome == Outcome.NOT_DELIVERED:
             return Outcome.NOT_DELIVERED, failed.reason
-    if withheld and (reliable or sender is _NOBODY):
+    if withheld and (reliable or sender is _NO_TRACE):
         return Outcome.NOT_DELIVERED, withheld
     if failed is not None:
         if receiver.holds:

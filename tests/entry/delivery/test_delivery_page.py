@@ -24,7 +24,7 @@ from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Notice
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import LEASE
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND

@@ -29,7 +29,7 @@ from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 from oncewire.handler.actions import Notice
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.payload import DistantPayload, Payload, disposition
@@ -271,7 +271,7 @@ def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
 # --- function ----------------------------------------------------------------------------------
 
 MODULE = """
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message.signals import Severity
 from oncewire.message.ids import Service
 

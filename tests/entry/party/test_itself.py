@@ -12,7 +12,7 @@ from oncewire.entry.party.partners import CPA_ID, agreement_with_itself, kept_it
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import OncewireError
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from tests.entry.served import Served
 from tests.parts import ROOT

@@ -15,7 +15,7 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import body_slice
 from oncewire.handler.receiving import arrive
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message
 from oncewire.message.instant import SECOND

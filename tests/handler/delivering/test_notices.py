@@ -18,7 +18,7 @@ from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.network import Options
 from oncewire.lab.simulation.run import Simulation

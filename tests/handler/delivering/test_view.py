@@ -17,7 +17,7 @@ from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service

@@ -23,7 +23,7 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending import splitting
 from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.wire.mime.compression import compressed
 from tests.handler.memory_wire import Wire

@@ -14,8 +14,8 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Post
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message

@@ -12,8 +12,8 @@ from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Post
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.message import MessageStatus, Payload, Service

@@ -13,8 +13,8 @@ from oncewire.errors import NotAllowed, TransientError
 from oncewire.handler.actions import Notice, Post, Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.message import Party, Payload, Service
 from oncewire.message.envelope import Dialect, Message, MessageKind

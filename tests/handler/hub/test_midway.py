@@ -13,8 +13,8 @@ from oncewire.handler.actions import Post
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation

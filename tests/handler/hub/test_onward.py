@@ -11,7 +11,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post, PostAnswer, Source
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.network import CPA_ID, Options
 from oncewire.lab.simulation.run import Simulation
 from oncewire.message import Payload, Service

@@ -12,8 +12,8 @@ from oncewire.handler.runtime.door import Connections
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Awaited
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.network import CPA_ID
 from oncewire.lab.simulation.run import Simulation
 from oncewire.message import MessageKind, Payload, Service, Severity

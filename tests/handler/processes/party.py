@@ -27,7 +27,7 @@ from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite.store import SqliteStore

@@ -13,7 +13,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Dialect, MessageKind, MessageStatus, Party, PartyId, Service, Severity
 from oncewire.message.form import Form, UnknownCpa
 from oncewire.protocol.states import OutgoingState

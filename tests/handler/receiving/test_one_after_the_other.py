@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

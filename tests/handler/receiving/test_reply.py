@@ -17,7 +17,7 @@ from oncewire.handler.runtime.door import _Connection
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.seal import stored_parcel, whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.message import ErrorList, Message, MessageKind, Payload
 from oncewire.message.form import Form

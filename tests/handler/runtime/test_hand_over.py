@@ -16,7 +16,7 @@ from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service

@@ -15,7 +15,7 @@ from oncewire.handler.runtime import retention
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import seal
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import (
     Dialect,
     Header,

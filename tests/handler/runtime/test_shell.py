@@ -18,7 +18,7 @@ from oncewire.handler.runtime import failures
 from oncewire.handler.runtime.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, CommitLoop
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.network import CPA_ID, Options
 from oncewire.lab.simulation.run import Simulation

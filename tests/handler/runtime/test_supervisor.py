@@ -13,7 +13,7 @@ from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.commit_loop import Pulse
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.runtime.joining import AGAIN, Outages
+from oncewire.handler.runtime.upkeep import AGAIN, Outages
 from oncewire.handler.world import RealWorld
 from oncewire.store.memory.store import MemoryStore
 

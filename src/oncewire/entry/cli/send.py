@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
     from oncewire.entry.messages.submitting import SendOptions
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.sending.submit import Accepted, Submission
+    from oncewire.handler.submission import Accepted, Submission
 
 
 def register(app: typer.Typer) -> None:

@@ -24,7 +24,7 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import LEASE, Handler
 from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
 from oncewire.store.contract import Store

@@ -25,7 +25,7 @@ from oncewire.entry.delivery.received_message import (
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
-from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service, check_text
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition

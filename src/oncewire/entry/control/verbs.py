@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
     from oncewire.handler.runtime.handler import Handler
     from oncewire.handler.runtime.trying import Tried
-    from oncewire.handler.sending.submit import Accepted, Submission
+    from oncewire.handler.submission import Accepted, Submission
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration, Instant
     from oncewire.message.signals import StatusResponse

@@ -28,7 +28,7 @@ from oncewire.entry.party.settings import ApplicationWay
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

@@ -14,7 +14,7 @@ from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant

@@ -25,7 +25,7 @@ from oncewire.handler.content_digest import (
     with_digest,
 )
 from oncewire.handler.sending.answer import is_bundle
-from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
@@ -108,7 +108,7 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
 
 def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
     """Refuse the row of a document in parts: no message ever had its bytes."""
-    from oncewire.handler.receiving.joined import CONTENT_TYPE as JOINED
+    from oncewire.handler.receiving.joining import CONTENT_TYPE as JOINED
     from oncewire.handler.sending.outgoing_document import CONTENT_TYPE as SPLIT
 
     if stored.content_type in (JOINED, SPLIT):
@@ -130,7 +130,7 @@ def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int, s
         stored, parcel = reader.outgoing(message_id), reader.outgoing_parcel(message_id)
         if stored is not None and parcel is not None:
             if is_whole(stored):
-                return _in_parts(Original.read(parcel, message_id))
+                return _in_parts(OutgoingDocument.read(parcel, message_id))
             return _sent(parcel, part=stored.facts.split_number is not None)
         for arrived in reader.incoming(message_id):
             if arrived.view is not None:
@@ -181,7 +181,7 @@ def outworn(settings: Settings, reader: Reader, message_id: str, now: Instant) -
     return "" if signer == own else "it is signed with a certificate that was ours before"
 
 
-def _in_parts(original: Original) -> list[tuple[str, str, int, str]]:
+def _in_parts(original: OutgoingDocument) -> list[tuple[str, str, int, str]]:
     """Of a document that travels in parts; a file that was compressed has another digest."""
     return [
         (

@@ -16,7 +16,8 @@ from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.handler.sending.submit import Submission, check_sizes, route_to_send
+from oncewire.handler.sending.submit import check_sizes, route_to_send
+from oncewire.handler.submission import Submission
 from oncewire.message import (
     AckRequest,
     AckRequested,

@@ -41,7 +41,7 @@ from oncewire.entry.running.assemble import running_or
 from oncewire.entry.running.serving import prepare, serving
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Notice
-from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.submission import Accepted, Submission
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

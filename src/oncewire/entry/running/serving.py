@@ -33,7 +33,7 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.perform import HANDLER
-from oncewire.handler.runtime.joining import OutageIncident
+from oncewire.handler.runtime.upkeep import OutageIncident
 from oncewire.message.instant import DAY, Instant, format_instant
 from oncewire.transport.budget import TurnsAway
 

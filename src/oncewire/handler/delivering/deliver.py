@@ -23,8 +23,8 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
 from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
 from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.spool_reading import NotProved
+from oncewire.handler.submission import Submission
 from oncewire.journal.identity import identity_digest
 from oncewire.message.header import Header
 from oncewire.message.instant import Duration, Instant

@@ -1,4 +1,4 @@
-"""Midway: what taking a message in means at a hub, beside what it means for everybody.
+"""Accept: what a hub does with a message that it takes, beside what every receiver does.
 
 It goes on to the next hop. Where its connection can carry back what the next hop says, the
 connection waits for that (SYNC-11); until then a hub may have nothing to say itself (HOP-4).
@@ -17,7 +17,7 @@ from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.next_hop import send_onward
-from oncewire.handler.hub.passing import Previous, answered_here, pass_again, take_back
+from oncewire.handler.hub.passing import Upstream, answered_here, pass_again, take_back
 from oncewire.handler.sending.answer import NOTHING, Answer, Awaited, post_or_reply
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, RoutingHeader
@@ -35,7 +35,7 @@ _GIVEN_UP = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Midway:
+class HubArrival:
     """One message between the hop it came by and the next."""
 
     context: HandlerContext
@@ -51,7 +51,7 @@ class Midway:
 
     @property
     def terms(self) -> Terms:
-        """Those of the hop that it came by."""
+        """The terms of the hop that it came by."""
         return self.resolution.terms
 
     def keeps_open(self, plan: SyncPlan) -> bool:
@@ -97,13 +97,13 @@ class Midway:
         failed = previous.given_up()
         return None if failed is None else self._say(previous, previous.report(failed))
 
-    def _previous(self, stored: StoredIncoming, plan: SyncPlan) -> Previous:
+    def _previous(self, stored: StoredIncoming, plan: SyncPlan) -> Upstream:
         agreement, warnings = self.resolution.agreement, self.resolution.warnings
-        return Previous(
+        return Upstream(
             self.context, self.tx, stored, self.received, agreement, self.terms, plan, warnings
         )
 
-    def _say(self, previous: Previous, answer: StoredAnswer | None) -> Answer:
+    def _say(self, previous: Upstream, answer: StoredAnswer | None) -> Answer:
         if answer is None:
             return previous.come_back() if self.source.can_answer else NOTHING
         kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None

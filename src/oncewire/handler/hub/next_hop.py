@@ -1,4 +1,4 @@
-"""Onward: the next hop of a message that is not for us.
+"""Next hop: a message that is not for us is sent on.
 
 A hub leaves the message as it is: it splices its own RoutingHeader, and the number of the
 next stream, into the received bytes and changes no other byte.
@@ -26,7 +26,7 @@ from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.encryption import read_head, read_stored
 from oncewire.handler.perform import begin, open_incident, resolve_incidents
-from oncewire.handler.route import Route, route_under
+from oncewire.handler.route import route_under
 from oncewire.handler.sending.answer import envelope_for
 from oncewire.handler.sending.seal import (
     onward_parcel,
@@ -50,7 +50,6 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
 from oncewire.wire import answers
-from oncewire.wire.parcel import Received
 
 
 def send_onward(
@@ -92,51 +91,11 @@ def send_onward(
         hop=len(message.routing) + 1,
         agreement_id=context.keep_agreement(tx, ahead),
     )
-    _journal_forwarded(context, tx, stored, copy, message)
-    channel = None
-    if key is not None:
-        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
-        if channel.places(route.terms) < 1 or tx.waiting(key, 1):
-            draft, files = relayed_draft(stored.parcel)
-            tx.add_outgoing(copy, parcel=None, draft=draft, files=files)
-            return
-    _begin(context, tx, copy, received, route, channel)
-
-
-def _begin(
-    context: HandlerContext,
-    tx: Transaction,
-    copy: StoredOutgoing,
-    received: Received,
-    route: Route,
-    channel: SendingChannel | None,
-) -> None:
-    now = stamp = context.now()
-    terms, before = route.terms, channel
-    if channel is not None:
-        # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
-        channel, stamp = channel.stamp(now)
-    entered = enter_window(copy.outgoing, channel, terms, now)
-    sequence = sequence_of(entered.outgoing, terms)
-    parcel = onward_parcel(
-        context, received.parcel, received.envelope, route, sequence, stamp, kept=True
-    )
-    begin(context, tx, copy, before, entered, terms, parcel)
-
-
-def _journal_forwarded(
-    context: HandlerContext,
-    tx: Transaction,
-    stored: StoredIncoming,
-    copy: StoredOutgoing,
-    message: Message,
-) -> None:
-    """The row belongs to the stream that the message came on, whose number it uses up; the
-    onward stream tells of itself when it gives the copy a number."""
-    facts, outgoing, came = copy.facts, copy.outgoing, stored.incoming
-    life = message.header.time_to_live
+    # The row belongs to the stream that the message came on, whose number it uses up; the onward
+    # stream tells of itself when it gives the copy a number.
+    facts, came = copy.facts, stored.incoming
     note = Note(
-        Forwarded(facts.from_party, facts.to_party, life, outgoing.channel),
+        Forwarded(facts.from_party, facts.to_party, message.header.time_to_live, key),
         outgoing.message_id,
         channel=came.channel,
         epoch=came.epoch,
@@ -151,6 +110,24 @@ def _journal_forwarded(
         digest=facts.digest,
         size=facts.size,
     )
+    channel = None
+    if key is not None:
+        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+        if channel.places(route.terms) < 1 or tx.waiting(key, 1):
+            draft, files = relayed_draft(stored.parcel)
+            tx.add_outgoing(copy, parcel=None, draft=draft, files=files)
+            return
+    now = stamp = context.now()
+    before = channel
+    if channel is not None:
+        # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
+        channel, stamp = channel.stamp(now)
+    entered = enter_window(copy.outgoing, channel, terms, now)
+    sequence = sequence_of(entered.outgoing, terms)
+    parcel = onward_parcel(
+        context, received.parcel, received.envelope, route, sequence, stamp, kept=True
+    )
+    begin(context, tx, copy, before, entered, terms, parcel)
 
 
 def report_failure(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
@@ -158,7 +135,13 @@ def report_failure(context: HandlerContext, tx: Transaction, stored: StoredOutgo
 
     Only a notice that is stored and will be sent counts as telling.
     """
-    failed = _message_of(context, tx, stored)
+    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
+    draft = None if parcel is not None else tx.draft(stored.outgoing.message_id)
+    failed = None
+    if parcel is not None:
+        failed = read_head(context.store.spool, parcel, context.limits).message
+    elif draft is not None:
+        failed = relayed(context, unpack_draft(draft)).message
     if failed is None:
         raise UnknownMessage(
             f"the bytes of {stored.outgoing.message_id} are gone",
@@ -205,15 +188,6 @@ def _way_back(context: HandlerContext, tx: Transaction, failed: Message) -> Agre
         if stored.facts.from_party == str(header.from_party):
             back = back or context.agreement_kept(tx, stored.agreement_id)
     return back
-
-
-def _message_of(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> Message | None:
-    """What the header of a message says that went on, or waits to."""
-    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
-    if parcel is not None:
-        return read_head(context.store.spool, parcel, context.limits).message
-    draft = tx.draft(stored.outgoing.message_id)
-    return None if draft is None else relayed(context, unpack_draft(draft)).message
 
 
 # Stranded: what a hub acknowledged and cannot send on, because the way on is gone.

@@ -19,7 +19,6 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import notice_terms
 from oncewire.errors import InvalidValue, ValueNotRecognized
 from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
-from oncewire.handler.arrival import facts_under
 from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import read_stored
@@ -42,7 +41,7 @@ from oncewire.handler.sending.answer import (
     write_answer,
 )
 from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
-from oncewire.handler.sending.submit import facts_of
+from oncewire.handler.sending.submit import facts_of, facts_under
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.header import AckRequest, SyncReplyMode
@@ -70,11 +69,9 @@ from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing,
 from oncewire.wire.mime.writer import bundle
 from oncewire.wire.parcel import Parcel, Received
 
-# Previous: what a hub says to the handler that a message came from.
-
 
 @dataclass(frozen=True, slots=True)
-class Previous:
+class Upstream:
     """One message that a hub has in its store, and the hop it came by."""
 
     context: HandlerContext
@@ -89,7 +86,7 @@ class Previous:
     @classmethod
     def read(
         cls, context: HandlerContext, tx: Transaction, stored: StoredIncoming, plan: SyncPlan
-    ) -> Previous | None:
+    ) -> Upstream | None:
         """Read it again from the store; None where its bytes or its agreement are gone."""
         agreement = agreement_of_hop(context, tx, stored)
         if agreement is None or stored.parcel is None:
@@ -135,7 +132,7 @@ class Previous:
             return None
 
     def come_back(self) -> Answer:
-        """The same as a Transient Error, in the words of the transport."""
+        """HTTP 503 with Retry-After, which says what a Transient Error says."""
         return Answer(503, retry_after=max(1, self.terms.retry_interval // SECOND))
 
     def given_up(self) -> Error | None:
@@ -213,7 +210,7 @@ def give_back(context: HandlerContext, asked: StoredIncoming, post: Post | PostA
 
 
 def take_back(context: HandlerContext, asked: StoredIncoming, message_id: str) -> None:
-    """The same for a message of ours that was about to leave on a connection of its own."""
+    """Give back a message of ours that was about to leave on a connection of its own."""
     for post in context.state.actions:
         if isinstance(post, Post) and post.message_id == message_id:
             context.state.actions.remove(post)
@@ -284,7 +281,7 @@ def relay(
     parcels = [each_relay.parcel for each_relay in said if each_relay.parcel is not None]
     if stored is None or stored.passed_on:
         return _together(context, parcels) if said else Answer(504)
-    previous = Previous.read(context, tx, stored, _HERE)
+    previous = Upstream.read(context, tx, stored, _HERE)
     if previous is not None:
         own = previous.beside(relayed=bool(parcels)) if said else previous.overdue()
         if own is not None:

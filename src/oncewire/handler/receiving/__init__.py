@@ -2,6 +2,6 @@
 its agreement, `arrive` judges and stores it with its answer. `signals` takes what partners say
 about messages of ours.
 
-`release` lets go what waited for its turn, `reply` answers when the application has spoken. Parts
-of a document wait in `gathering`; `joining` and `joined` put the document together.
+`release` lets go what waited for its turn, `awaiting` is what waits for a response. Parts of a
+document wait in `gathering`; `joining` puts the document together.
 """

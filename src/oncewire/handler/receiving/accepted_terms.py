@@ -1,4 +1,4 @@
-"""Original: what a message was accepted under, for its copies and for what answers it.
+"""AcceptedTerms: the agreement a message was accepted under, for its copies and its answers.
 
 Agreements end, change and are replaced while messages are under way. A copy of a message that
 was accepted is a copy still: to judge it by today's agreement would refuse what its receiver
@@ -10,6 +10,7 @@ nothing at once, whatever was agreed (`Agreements.withdrawn`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, sender_of
@@ -24,7 +25,7 @@ from oncewire.wire.refusal import PartialHeader
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class AcceptedTerms:
     """An agreement by what was accepted under it, and when: certificates are judged as of then."""
 
     agreement: Agreement
@@ -34,7 +35,7 @@ class Original:
     repeats_pass: bool = False
 
 
-def copied(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
+def copied(context: HandlerContext, tx: Transaction, message: Message) -> AcceptedTerms | None:
     """What a message was accepted under that says it is a copy; None: it is judged as new.
 
     Nothing is believed of it yet. It has to prove that it comes from the party it names, by the
@@ -75,7 +76,7 @@ def received_from(
 def _removed_from(
     context: HandlerContext, tx: Transaction, party: Party, message_id: str
 ) -> Removed | None:
-    """The same for one that retention removed."""
+    """The message of that id and sender, if retention removed it."""
     for gone in tx.removed(message_id):
         if gone.sender is None or gone.state == IncomingState.REFUSED:
             continue
@@ -141,7 +142,7 @@ def _repeats_pass(
     return context.terms_of(tx, known.incoming.terms_id).repeats_pass
 
 
-def answered(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
+def answered(context: HandlerContext, tx: Transaction, message: Message) -> AcceptedTerms | None:
     """What the message that a signal is about was accepted under, if that is known here."""
     if message.kind is MessageKind.STATUS_REQUEST:
         return _asked_about(context, tx, message)
@@ -165,7 +166,9 @@ def spoken_of(message: Message) -> list[str]:
     return spoken
 
 
-def _asked_about(context: HandlerContext, tx: Transaction, message: Message) -> Original | None:
+def _asked_about(
+    context: HandlerContext, tx: Transaction, message: Message
+) -> AcceptedTerms | None:
     """A sender asks when it has heard nothing, and that may be after the agreement's end."""
     if message.status_request is None:
         return None
@@ -179,9 +182,9 @@ def _asked_about(context: HandlerContext, tx: Transaction, message: Message) -> 
 
 def _original(
     context: HandlerContext, tx: Transaction, agreement_id: str | None, at: Instant
-) -> Original | None:
+) -> AcceptedTerms | None:
     agreement = context.agreement_kept(tx, agreement_id)
-    return None if agreement is None else Original(agreement, at)
+    return None if agreement is None else AcceptedTerms(agreement, at)
 
 
 # Fresh: whether a message is news, or anybody may have sent it again.
@@ -202,16 +205,21 @@ class Standing:
     pinged: bool
 
 
-def standing(context: HandlerContext, tx: Transaction, message: Message) -> Standing:
-    """What is known now."""
-    message_id = message.header.message_id
-    states: list[str] = [stored.incoming.state for stored in tx.incoming_by_id(message_id)]
-    states += [gone.state for gone in tx.removed(message_id)]
+def standing(
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    stored: Sequence[StoredIncoming],
+    removed: Sequence[Removed],
+) -> Standing:
+    """What is known now; `stored` and `removed` have the id of the message."""
+    states: list[str] = [each.incoming.state for each in stored]
+    states += [gone.state for gone in removed]
     accepted = states.count(IncomingState.REFUSED) < len(states)
     reference = message.header.ref_to_message_id
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
-    ours = tuple([None if stored is None else stored.outgoing.state for stored in found])
+    ours = tuple([None if sent is None else sent.outgoing.state for sent in found])
     return Standing(accepted, ours, reference in context.state.pings)
 
 

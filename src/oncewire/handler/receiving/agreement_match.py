@@ -1,5 +1,5 @@
-"""Place: the agreement that a message belongs under, and the message as far as that lets us
-believe it.
+"""Agreement match: the agreement that a message belongs under, and as much of the message as is
+believed under it.
 
 A copy belongs under the agreement of its original (`original`). Anything else is judged by
 today's; what today's refuses may still answer a message that was sent under an older one.
@@ -27,7 +27,7 @@ from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.authentication import verified_message
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.passing import is_answer
-from oncewire.handler.receiving.accepted_terms import Original, answered
+from oncewire.handler.receiving.accepted_terms import AcceptedTerms, answered
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sending.answer import agreement_of
 from oncewire.handler.spool_reading import RefusedByTerms
@@ -187,7 +187,7 @@ def place(
     tx: Transaction,
     received: Received,
     source: Source,
-    original: Original | None,
+    original: AcceptedTerms | None,
 ) -> Placed:
     """The message under the agreement it belongs to, or the error it is answered with."""
     if original is not None:
@@ -220,7 +220,7 @@ def _under(
     tx: Transaction,
     received: Received,
     source: Source,
-    original: Original | None,
+    original: AcceptedTerms | None,
 ) -> Placed:
     named, resolution = _resolve(context, tx, received.message, source, original)
     check_form(received, resolution.form, source)
@@ -234,7 +234,7 @@ def _resolve(
     tx: Transaction,
     message: Message,
     source: Source,
-    original: Original | None,
+    original: AcceptedTerms | None,
 ) -> tuple[Message, Resolution]:
     """Everything about a message that was agreed, and the message with the names that were
     found to be meant; or the error it is answered with."""

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement, sender_name
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Ready, Source
-from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under, number_of_arrival
 from oncewire.handler.authentication import is_verified
 from oncewire.handler.content_digest import with_whole_answer
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
-from oncewire.handler.hub.accept import Midway
+from oncewire.handler.hub.accept import HubArrival
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import known_as, removed_as
 from oncewire.handler.receiving.agreement_match import check_content, check_signing
@@ -38,15 +37,6 @@ from oncewire.handler.receiving.gathering import (
     split_by_name,
 )
 from oncewire.handler.receiving.release import follow, release, release_old
-from oncewire.handler.receiving.reply import (
-    Patience,
-    await_response,
-    await_rider,
-    count_copy,
-    is_awaited,
-    responses_given,
-    was_given,
-)
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import peer_label
 from oncewire.handler.sending.answer import (
@@ -58,9 +48,20 @@ from oncewire.handler.sending.answer import (
     response_again,
     write_answer,
 )
+from oncewire.handler.sending.respond import (
+    Patience,
+    await_response,
+    await_rider,
+    count_copy,
+    is_awaited,
+    responses_given,
+    was_given,
+)
+from oncewire.handler.sending.submit import facts_under
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import PartsForm
-from oncewire.message.header import Split, is_trial
+from oncewire.message.header import SequenceNumber, Split, is_trial
+from oncewire.message.instant import Instant
 from oncewire.message.signals import Error
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
@@ -68,6 +69,7 @@ from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,
+    Arrival,
     Duplicate,
     DuplicateReply,
     First,
@@ -81,7 +83,7 @@ from oncewire.protocol.receiver import (
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     MessageFacts,
@@ -146,12 +148,58 @@ def refused_note(stored: StoredIncoming, error: Error, channel: str | None) -> N
     return Note(what, stored.incoming.message_id, stored.facts.ref_to, channel)
 
 
-# Storing: one arriving message as the store and the journal will have it.
+# What the protocol is asked about a message that came in.
 
 
-@dataclass(frozen=True, slots=True)
-class Storing:
-    """A message that could be read and placed, and what of it is kept."""
+def number_of_arrival(message: Message, resolution: Resolution) -> SequenceNumber | None:
+    """The number that counts here. At a hub that is the hop's own; a MessageOrder is between
+    the end parties, and two pairs of them may use one ConversationId (C6)."""
+    if not resolution.at_hop:
+        return message.sequence
+    return None if message.last_hop is None else message.last_hop.sequence
+
+
+def channel_of_arrival(
+    tx: Transaction, message: Message, resolution: Resolution
+) -> ReceivingChannel | None:
+    """The stream that the message's number counts in; None: it has no number here."""
+    key, terms = resolution.channel, resolution.terms
+    if key is None or number_of_arrival(message, resolution) is None or not terms.numbered:
+        return None
+    channel = tx.receiving_channel(key)
+    if channel is None or channel.furthest is None:
+        # Nothing was received yet: today's range is the first one.
+        return ReceivingChannel.open(key, terms)
+    return channel
+
+
+def arrival_of(
+    message: Message, resolution: Resolution, digest: str, channel: ReceivingChannel | None
+) -> Arrival:
+    """What the judgement needs to know of the message."""
+    # The agreed lifetime is that of business messages; a failure notice has its own.
+    normal = message.kind is MessageKind.NORMAL
+    return Arrival(
+        message.header.message_id,
+        digest,
+        _stamp(message, resolution),
+        number_of_arrival(message, resolution) if channel is not None else None,
+        resolution.expires_at if normal else message.header.time_to_live,
+    )
+
+
+def _stamp(message: Message, resolution: Resolution) -> Instant:
+    """When the handler that numbered the message made it ready (see `receiving`)."""
+    hop = message.last_hop
+    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
+    if per_hop and hop is not None and hop.timestamp is not None:
+        return hop.timestamp
+    return message.header.timestamp
+
+
+@dataclass(slots=True)
+class Arriving:
+    """One message on its way from the reader into the store, judged and answered."""
 
     context: HandlerContext
     tx: Transaction
@@ -168,47 +216,45 @@ class Storing:
     ahead: Agreement | None = None
     # It is judged by the agreement of its original: a copy, whatever may be repeated.
     under_original: bool = False
-    # Of which document it is a part that is put together here; found once, for every step asks.
-    _split: Split | None = field(init=False)
+    # No message of its id is stored or was removed.
+    new: bool = False
+    # The agreement with the handler the message came from.
+    agreement: Agreement = field(init=False)
+    # What listings show of it.
+    facts: MessageFacts = field(init=False)
+    # The document that it is a part of, if that is joined here.
+    _split: Split | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_split", self._find_split())
-
-    @property
-    def agreement(self) -> Agreement:
-        """The agreement with the handler the message came from."""
-        return self.resolution.agreement
-
-    def _find_split(self) -> Split | None:
-        if not self.final or self.message.kind is not MessageKind.NORMAL:
-            return None
+        self.agreement = self.resolution.agreement
+        self.facts = facts_under(self.message, self.agreement, self.ahead)
         header, form = self.message.header, self.resolution.form
+        if not self.final or self.message.kind is not MessageKind.NORMAL:
+            return
         if header.split is not None:
-            return header.split
-        sender = sender_name(self.agreement, header.from_party)
+            self._split = header.split
+            return
+        sender = self.facts.from_party
         if form.parts is PartsForm.MID and not self.resolution.terms.numbered:
-            return split_by_name(self.tx, sender, self.message, form)
-        # What was begun under an agreement that was replaced is not torn apart by that.
-        return split_begun(self.tx, sender, self.message)
+            split = split_by_name(self.tx, sender, self.message, form)
+        else:
+            # What was begun under an agreement that was replaced is not torn apart by that.
+            split = split_begun(self.tx, sender, self.message)
+        if split is not None:
+            self._split = split
+            self.facts = replace(
+                self.facts,
+                split_id=split.split_id,
+                split_number=split.number,
+                split_total=split.total,
+            )
 
-    @property
-    def _facts(self) -> MessageFacts:
-        """What listings show of it."""
-        facts, split = facts_under(self.message, self.agreement, self.ahead), self._split
-        if split is None or self.message.header.split is not None:
-            return facts
-        return replace(
-            facts, split_id=split.split_id, split_number=split.number, split_total=split.total
-        )
-
-    def _incoming(
-        self, sender: str, facts: MessageFacts, channel: ReceivingChannel | None, terms: Terms
-    ) -> Incoming:
+    def _incoming(self, sender: str, channel: ReceivingChannel | None, terms: Terms) -> Incoming:
         sequence = number_of_arrival(self.message, self.resolution) if channel else None
         return Incoming(
             sender,
             self.message.header.message_id,
-            facts.digest,
+            self.facts.digest,
             self.context.keep_terms(self.tx, terms),
             self.context.now(),
             channel=channel.key if channel else None,
@@ -216,36 +262,25 @@ class Storing:
             number=sequence.number if sequence else None,
         )
 
-    def _stored(
-        self, incoming: Incoming, facts: MessageFacts, answer: StoredAnswer | None
-    ) -> StoredIncoming:
-        refused, agreement = incoming.state is IncomingState.REFUSED, self.agreement
+    def _stored(self, incoming: Incoming, answer: StoredAnswer | None) -> StoredIncoming:
+        kept, view = None, None
+        if incoming.state is not IncomingState.REFUSED:
+            kept = self.kept if self._split is None else in_spool(self.context, self.kept)
+            view = view_of(self.message, self.received) if self.final else None
         return StoredIncoming(
             incoming,
-            facts,
-            peer_label(agreement),
+            self.facts,
+            peer_label(self.agreement),
             self.source.transport,
-            None if refused else self._kept(),
+            kept,
             answer,
             hop=len(self.message.routing),
-            agreement_id=self.context.keep_agreement(self.tx, agreement),
-            view=view_of(self.message, self.received) if self.final and not refused else None,
+            agreement_id=self.context.keep_agreement(self.tx, self.agreement),
+            view=view,
         )
 
-    def _kept(self) -> StoredParcel:
-        return self.kept if self._split is None else in_spool(self.context, self.kept)
-
-    def _journal_received(self, stored: StoredIncoming) -> None:
-        note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
-        self._write(note, stored, digest=stored.incoming.digest, size=stored.facts.size)
-
     def _write(
-        self,
-        note: Note,
-        stored: StoredIncoming,
-        *,
-        digest: str | None = None,
-        size: int | None = None,
+        self, note: Note, stored: StoredIncoming, digest: str, size: int | None = None
     ) -> None:
         self.context.write(
             self.tx,
@@ -257,32 +292,27 @@ class Storing:
             size=size,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class Arriving(Storing):
-    """One message on its way from the reader into the store, judged and answered."""
-
     @property
-    def _midway(self) -> Midway:
+    def _hub(self) -> HubArrival:
         """A hub's own part in it."""
-        return Midway(self.context, self.tx, self.received, self.resolution, self.source)
+        return HubArrival(self.context, self.tx, self.received, self.resolution, self.source)
 
     def take(self) -> Answer:
         """Judge it, store it with its answer, and let go what waited for it."""
         message, terms = self.message, self.resolution.terms
-        facts = self._facts
-        sender = facts.from_party
+        sender, known, gone = self.facts.from_party, None, None
         owed = ack_owed(message, terms, final=self.final)
-        known = known_as(self.tx, sender, self.agreement, message.header.message_id)
-        gone = self._removed(sender) if known is None else None
+        if not self.new:
+            known = known_as(self.tx, sender, self.agreement, message.header.message_id)
+            gone = self._removed(sender) if known is None else None
         passes = known is not None and self._repeats_pass(known.incoming.state)
         if (known is not None and not passes) or gone is not None:
-            return self._copy(known, gone, facts, owed)
+            return self._copy(known, gone, owed)
         if passes:
             # Neither side asked for repeats to be stopped: each copy is a message (C40).
             sender = f"{sender} {self.context.world.new_id()}"
         channel = channel_of_arrival(self.tx, message, self.resolution)
-        arrival = arrival_of(message, self.resolution, facts.digest, channel)
+        arrival = arrival_of(message, self.resolution, self.facts.digest, channel)
         try:
             plan = self._plan(owed)
             # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
@@ -292,29 +322,25 @@ class Arriving(Storing):
                 split = self._split
                 check_id(self.tx, sender, message.header.message_id, message.header)
                 if split is not None:
-                    check_gathering(self.context, self.tx, sender, message, split, facts, terms)
+                    check_gathering(
+                        self.context, self.tx, sender, message, split, self.facts, terms
+                    )
             judgement = judge(arrival, None, channel, terms, self.context.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
         if isinstance(judgement, First):
-            return self._first(sender, facts, judgement, owed, plan)
+            return self._first(sender, judgement, owed, plan)
         if known is not None:
             # An error about this copy would be believed of all of them (RM-17).
-            return self._copy(known, None, facts, owed)
-        return self._refused(sender, facts, judgement, plan)
+            return self._copy(known, None, owed)
+        return self._refused(sender, judgement, plan)
 
-    def _copy(
-        self,
-        known: StoredIncoming | None,
-        gone: Removed | None,
-        facts: MessageFacts,
-        owed: AckOwed,
-    ) -> Answer:
+    def _copy(self, known: StoredIncoming | None, gone: Removed | None, owed: AckOwed) -> Answer:
         """The id is known: that is judged before anything an agreement could refuse (RM-17)."""
         message, resolution = self.message, self.resolution
         digest = known.incoming.digest if known is not None else gone.digest if gone else ""
         channel = channel_of_arrival(self.tx, message, resolution)
-        said = facts.digest
+        said = self.facts.digest
         if known is not None and self.final and is_verified(self.received, resolution.security):
             said = digest_of_copy(self.context, known, message, said)
         arrival = arrival_of(message, resolution, said, channel)
@@ -328,10 +354,10 @@ class Arriving(Storing):
         except EbxmlError:
             plan = self._plain_plan()
         if not isinstance(judgement, Duplicate):
-            return self._refused(facts.from_party, facts, judgement, plan)
+            return self._refused(self.facts.from_party, judgement, plan)
         if known is not None:
             return self._duplicate(known, owed, plan)
-        return NOTHING if gone is None else self._late_copy(gone, facts, channel, owed, plan)
+        return NOTHING if gone is None else self._late_copy(gone, channel, owed, plan)
 
     def _plain_plan(self) -> SyncPlan:
         """How an answer goes back where nothing may be asked of the connection."""
@@ -366,32 +392,26 @@ class Arriving(Storing):
 
     # --- a message never seen before ---
 
-    def _first(
-        self,
-        sender: str,
-        facts: MessageFacts,
-        judgement: First,
-        owed: AckOwed,
-        plan: SyncPlan,
-    ) -> Answer:
+    def _first(self, sender: str, judgement: First, owed: AckOwed, plan: SyncPlan) -> Answer:
         context, tx, patience = self.context, self.tx, self._patience(owed, plan, judgement.terms)
         terms, split = patience.terms, self._split
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
         joins = split is not None and completes(tx, sender, split, self.message)
         if split is not None:
             to = IncomingState.GATHERED
-        incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
+        incoming = self._incoming(sender, judgement.channel, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
         rides = patience.rides and not judgement.held
-        relays = not self.final and self._midway.keeps_open(plan)
+        relays = not self.final and self._hub.keeps_open(plan)
         at_once = not patience.waits and not rides and not relays and not joins
         answer = self._answer_at_once(owed, plan) if at_once else None
-        stored = self._stored(incoming, facts, answer)
+        stored = self._stored(incoming, answer)
         # What an epoch that is over still held goes before the one that begins the next (S6).
         old = release_old(context, tx, judgement.channel, judgement.deliver)
         tx.add_incoming(stored)
-        self._journal_received(stored)
+        note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
+        self._write(note, stored, incoming.digest, self.facts.size)
         follow(context, tx, judgement.channel, judgement.effects)
         if split is not None:
             gather(context, tx, stored, self.message, split, last=joins)
@@ -404,8 +424,10 @@ class Arriving(Storing):
             write_answer(context, tx, stored, answer, self._warnings(plan))
             reply = post_or_reply(context, self.agreement, stored, answer, plan, self.source)
         if self.ahead is not None and not judgement.held:
-            self._midway.send_on(stored, self.ahead, kept_open=relays)
-        self._release(judgement.channel, judgement.deliver[old:])
+            self._hub.send_on(stored, self.ahead, kept_open=relays)
+        if judgement.channel is not None:
+            # Messages that waited for this one.
+            release(context, tx, judgement.channel.key, judgement.deliver[old:])
         if reply is not None:
             return reply
         if joins and not self._waits_here(plan):
@@ -415,7 +437,7 @@ class Arriving(Storing):
         if rides:
             await_rider(context, stored, terms)
         if relays:
-            return self._midway.kept_open(incoming.sender)
+            return self._hub.kept_open(incoming.sender)
         return self._nothing_yet(stored, owed, plan)
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
@@ -436,8 +458,9 @@ class Arriving(Storing):
         )
 
     def _acks_at_once(self) -> bool:
-        duty = hop_duty(self.message, self.resolution.terms)
-        return self.final or duty is HopDuty.RESPONSIBLE
+        if self.final:
+            return True
+        return hop_duty(self.message, self.resolution.terms) is HopDuty.RESPONSIBLE
 
     def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
         return acknowledge(
@@ -457,22 +480,18 @@ class Arriving(Storing):
             take_it(self.context, self.tx, self.message, stored)
         if ours:
             return
-        # Any accepted message that refers to one of ours completes it (RM-16).
-        agreement = self.resolution.agreement
-        signals.settle_references(self.context, self.tx, self.message, self.resolution, self.kept)
-        # What it warns of may ride on it (ERR-10).
-        signals.receive_errors(self.context, self.tx, self.message, agreement)
+        message = self.message
+        if message.acknowledgments or message.header.ref_to_message_id is not None:
+            # Any accepted message that refers to one of ours completes it (RM-16).
+            signals.settle_references(self.context, self.tx, message, self.resolution, self.kept)
+            # What it warns of may ride on it (ERR-10).
+            signals.receive_errors(self.context, self.tx, message, self.agreement)
         if not held and self._split is None:
             self.context.state.actions.append(Ready(1))
 
     def _waits_here(self, plan: SyncPlan) -> bool:
         """Whether its answer is to go back on the connection that it came on."""
         return plan.signals and self.source.can_answer
-
-    def _release(self, channel: ReceivingChannel | None, deliver: tuple[str, ...]) -> None:
-        """Messages that waited for this one: to the application, or on to the next hop."""
-        if channel is not None:
-            release(self.context, self.tx, channel.key, deliver)
 
     # --- a copy ---
 
@@ -496,17 +515,17 @@ class Arriving(Storing):
             owed=owed.owed and self._acks_at_once() and not refused,
             kept=known.answer is not None,
         )
-        if not self.final and self._midway.waits_again(known, plan):
+        if not self.final and self._hub.waits_again(known, plan):
             self._journal_duplicate(known, "awaited")
-            return self._midway.kept_open(incoming.sender)
+            return self._hub.kept_open(incoming.sender)
         self._journal_duplicate(known, reply.name.lower())
         if not self.final:
-            self._midway.ask_again(known)
+            self._hub.ask_again(known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
             count_copy(context, tx, known.answer)
             return post_or_reply(context, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
-            failed = None if self.final else self._midway.given_up(known, plan)
+            failed = None if self.final else self._hub.given_up(known, plan)
             if failed is not None:
                 return failed
             answer = self._acknowledge(owed, plan)
@@ -525,22 +544,17 @@ class Arriving(Storing):
         """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
         message, and sends nobody away that would not come back (RM-7)."""
         done = self.final or not owed.owed
-        return NOTHING if done else self._midway.until_forwarded(stored, plan)
+        return NOTHING if done else self._hub.until_forwarded(stored, plan)
 
     def _late_copy(
-        self,
-        gone: Removed,
-        facts: MessageFacts,
-        channel: ReceivingChannel | None,
-        owed: AckOwed,
-        plan: SyncPlan,
+        self, gone: Removed, channel: ReceivingChannel | None, owed: AckOwed, plan: SyncPlan
     ) -> Answer:
         """A copy of what retention removed: handed over to nobody, and acknowledged anew
         because the first answer's bytes are gone with it."""
-        incoming = self._incoming(gone.sender or "", facts, channel, self.resolution.terms)
+        incoming = self._incoming(gone.sender or "", channel, self.resolution.terms)
         # One that was closed unanswered stays unanswered.
         ours = gone.state != IncomingState.CLOSED and self._acks_at_once()
-        stored = self._stored(incoming, facts, None)
+        stored = self._stored(incoming, None)
         reply = answer_duplicate(
             self.resolution.terms, answered=False, responded=False, owed=owed.owed and ours
         )
@@ -553,24 +567,23 @@ class Arriving(Storing):
 
     def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
         note = duplicate_note(known, answer, self.source.transport)
-        self._write(note, known, digest=known.incoming.digest)
+        self._write(note, known, known.incoming.digest)
 
     # --- a refusal ---
 
-    def _refused(
-        self, sender: str, facts: MessageFacts, judgement: Rejection, plan: SyncPlan
-    ) -> Answer:
+    def _refused(self, sender: str, judgement: Rejection, plan: SyncPlan) -> Answer:
         context, tx, error = self.context, self.tx, judgement.error
         answer = answer_error(context, self.message, self.agreement, (error,), plan)
         terms = judgement.terms or self.resolution.terms
-        incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
+        incoming = self._incoming(sender, judgement.channel, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.REFUSED
         )
-        stored = self._stored(incoming, facts, answer)
+        stored = self._stored(incoming, answer)
         note = refused_note(stored, error, self.resolution.channel)
-        self._write(note, stored, digest=facts.digest, size=facts.size)
+        self._write(note, stored, self.facts.digest, self.facts.size)
         follow(context, tx, judgement.channel, judgement.effects)
-        self._release(judgement.channel, judgement.deliver)
+        if judgement.channel is not None:
+            release(context, tx, judgement.channel.key, judgement.deliver)
         kept = judgement.remembered and tx.incoming(sender, incoming.message_id) is None
         if kept and not (self.final and is_gathered(tx, sender, incoming.message_id)):
             tx.add_incoming(stored)

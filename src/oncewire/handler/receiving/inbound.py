@@ -180,7 +180,7 @@ class Intake:
             return self._finish()
 
     def _finish(self) -> tuple[StoredParcel, Reading, Parcel]:
-        intact = self._stated is None or self._stated == _written(self._made())
+        intact = self._stated is None or self._stated == base64.b64encode(self._made()).decode()
         received: Received | None = None
         if self._reader is not None and intact:
             try:
@@ -238,10 +238,6 @@ class Intake:
             file.abandon()
         if name is not None:
             self._spool.give_back(name)
-
-
-def _written(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()
 
 
 T = TypeVar("T")
@@ -348,7 +344,7 @@ class _Streaming:
     def __init__(
         self, context: HandlerContext, delivery: Delivery, expects: Expects | None
     ) -> None:
-        self._node = context
+        self._context = context
         self._delivery = delivery
         self._expects = expects
         content_type, headers = _told(delivery)
@@ -359,7 +355,7 @@ class _Streaming:
 
     async def take(self, pieces: list[bytes], rest: AsyncIterator[bytes]) -> Inbound:
         """Read on, a batch at a time, until the end or a refusal."""
-        context, intake = self._node, self._intake
+        context, intake = self._context, self._intake
         try:
             await self._do(intake.begin)
             await self._feed(pieces)
@@ -430,26 +426,26 @@ class _Streaming:
         self._unwritten = following
 
     async def _do(self, work: Callable[[], T]) -> T:
-        spool = self._node.store.spool
+        spool = self._context.store.spool
 
         def measured() -> tuple[T, float]:
             began = spool.worked()
             done = work()
             return done, spool.worked() - began
 
-        (done, seconds), _ = await self._node.state.reading_room.do(measured)
+        (done, seconds), _ = await self._context.state.reading_room.do(measured)
         self._delivery.allowance.spend(seconds)
         return done
 
 
-# Heard: what came back on a connection of ours, and what it says.
+# ReadReply: what came back on a connection of ours, and what it says.
 #
 # Whoever answers us may say as much as whoever sends us something, and is trusted no more. So what
 # is long is read beside the event loop here too, under the same deadline.
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReadReply:
     """A reply that was read: its messages, or why there are none."""
 
     parcel: Parcel
@@ -462,25 +458,25 @@ class Heard:
         return self.found
 
 
-Reply: TypeAlias = Parcel | Heard
+Reply: TypeAlias = Parcel | ReadReply
 """What came back; a long one is read already."""
 
 
-def heard(reply: Reply, limits: Limits, templates: EnvelopeTemplates) -> Heard:
+def heard(reply: Reply, limits: Limits, templates: EnvelopeTemplates) -> ReadReply:
     """A reply and what it says: a message, or several in one body (SYNC-8)."""
-    if isinstance(reply, Heard):
+    if isinstance(reply, ReadReply):
         return reply
     try:
         if not is_intact(reply):
             raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-        return Heard(reply, read_all(reply, limits, templates=templates))
+        return ReadReply(reply, read_all(reply, limits, templates=templates))
     except ReadFault as fault:
         # The frames it passed hold what came; nobody needs them.
         fault.__traceback__ = fault.__context__ = None
-        return Heard(reply, fault)
+        return ReadReply(reply, fault)
 
 
-async def hear(context: HandlerContext, outcome: AttemptOutcome) -> Heard | None:
+async def hear(context: HandlerContext, outcome: AttemptOutcome) -> ReadReply | None:
     """What came back with an attempt, if it has a body."""
     reply = outcome.reply
     if reply is None or not reply.body:
@@ -494,4 +490,4 @@ async def hear(context: HandlerContext, outcome: AttemptOutcome) -> Heard | None
         )
         return (await reading)[0]
     except TooLong as problem:
-        return Heard(parcel, ReadFault((MimeProblem(problem.problem),)))
+        return ReadReply(parcel, ReadFault((MimeProblem(problem.problem),)))

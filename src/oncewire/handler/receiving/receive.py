@@ -6,6 +6,7 @@ cause, and harms nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -38,7 +39,7 @@ from oncewire.handler.hub.passing import (
 )
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import (
-    Original,
+    AcceptedTerms,
     Standing,
     copied,
     is_known,
@@ -78,7 +79,7 @@ from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Refused
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.store.records import Removed, StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.dialect import named_by
 from oncewire.wire.parcel import Parcel, Received
@@ -130,10 +131,17 @@ def receive_message(
     """Take one message that could be read."""
     message = received.message
     kept = stored or stored_parcel(received.parcel)
+    message_id, stored_now = message.header.message_id, _is_for_application(message)
     # Where we are the ones who called, it is known who is there.
-    before = None if source.transport == REPLY else standing(context, tx, message)
+    replied_here = source.transport == REPLY
+    known: Sequence[StoredIncoming] = ()
+    gone: Sequence[Removed] = ()
+    if stored_now or not replied_here:
+        known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    before = None if replied_here else standing(context, tx, message, known, gone)
     asked = asked_here(tx, message) if is_answer(message) else None
-    original = copied(context, tx, message) if _is_for_application(message) else None
+    new = stored_now and not known and not gone
+    original = copied(context, tx, message) if stored_now and not new else None
     try:
         if asked is not None and (asked.passed_on or is_from_beyond(context, tx, received, asked)):
             # Whomever it names: it answers what came through here (HOP-7).
@@ -170,7 +178,7 @@ def receive_message(
     else:
         taken = Arriving(
             context, tx, received, kept, message, resolution, source,
-            under_original=original is not None and original.repeats_pass,
+            under_original=original is not None and original.repeats_pass, new=new,
         ).take()  # fmt: skip
     return _of_partner(context, tx, received.message, before, taken)
 
@@ -184,7 +192,9 @@ def _of_partner(
 ) -> Answer:
     if before is None:
         return taken
-    after = standing(context, tx, message)
+    message_id = message.header.message_id
+    known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    after = standing(context, tx, message, known, gone)
     return replace(taken, partner_is_there=is_news(before, after))
 
 
@@ -193,8 +203,8 @@ def _placed(
     tx: Transaction,
     received: Received,
     source: Source,
-    original: Original | None,
-) -> tuple[Original | None, Placed]:
+    original: AcceptedTerms | None,
+) -> tuple[AcceptedTerms | None, Placed]:
     """The message under today's agreement, or under that of the original it is a copy of.
 
     A copy that may be a message of its own is one where today's agreement takes it. Where that
@@ -266,7 +276,10 @@ def _take_for_others(
     check_say(context, tx, message, spoken_of(message), resolution.agreement, ahead)
     if is_authentic(context, resolution.agreement, source, received):
         signals.settle_passing(context, tx, message, resolution, kept)
-    if asked is not None and _ends_here(message):
+    acks = message.acknowledgments
+    if asked is not None and acks and all(ack.actor is Actor.NEXT_MSH for ack in acks):
+        # Only the hop is acknowledged, to the hub that made it: of all intermediaries the
+        # initiator hears the first one (HOP-12).
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
         # A copy goes the way of the first one: nobody here has what was passed on.
@@ -275,13 +288,6 @@ def _take_for_others(
     resume_stranded_hops(context, tx, str(message.header.to_party))
     arriving = Arriving(context, tx, received, kept, message, resolution, source, False, ahead)
     return arriving.take()
-
-
-def _ends_here(message: Message) -> bool:
-    """Whether only the hop is acknowledged, to the hub that made it: of all intermediaries the
-    initiator hears the first one (HOP-12)."""
-    acks = message.acknowledgments
-    return bool(acks) and all(acknowledgment.actor is Actor.NEXT_MSH for acknowledgment in acks)
 
 
 def _refuse(
@@ -414,19 +420,13 @@ def repost_answers(context: HandlerContext, tx: Transaction) -> None:
     owed = tx.answers_owed(REPOSTED, context.state.repost_after or 0)
     context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None
     for stored in owed:
+        sender, message_id = stored.incoming.sender, stored.incoming.message_id
         try:
-            _repost(context, tx, stored)
+            agreement = agreement_of_hop(context, tx, stored)
+            answer = tx.answer(sender, message_id)
+            if agreement is not None and answer is not None:
+                check_kept(answer.parcel, message_id)
+                post_signal(context, agreement, answer, sender=sender, message_id=message_id)
         except StoreDamaged as problem:
             # Its sender will ask for it again; then it is acknowledged anew.
-            call_operator(context, tx, problem, stored.incoming.message_id)
-
-
-def _repost(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> None:
-    incoming = stored.incoming
-    agreement = agreement_of_hop(context, tx, stored)
-    answer = tx.answer(incoming.sender, incoming.message_id)
-    if agreement is not None and answer is not None:
-        check_kept(answer.parcel, incoming.message_id)
-        post_signal(
-            context, agreement, answer, sender=incoming.sender, message_id=incoming.message_id
-        )
+            call_operator(context, tx, problem, message_id)

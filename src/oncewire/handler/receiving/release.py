@@ -115,13 +115,9 @@ def give_up_gaps(context: HandlerContext) -> None:
 
 
 def _give_up_if_late(context: HandlerContext, stored: StoredIncoming, tx: Transaction) -> None:
-    terms = context.terms_of(tx, stored.incoming.terms_id)
-    if context.now() >= hold_deadline(stored.incoming.received_at, terms):
-        _give_up_before(context, tx, stored)
-
-
-def _give_up_before(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> None:
-    incoming = stored.incoming
+    incoming, terms = stored.incoming, context.terms_of(tx, stored.incoming.terms_id)
+    if context.now() < hold_deadline(incoming.received_at, terms):
+        return
     if incoming.channel is None or incoming.number is None:
         return
     channel = tx.receiving_channel(incoming.channel)
@@ -131,7 +127,7 @@ def _give_up_before(context: HandlerContext, tx: Transaction, stored: StoredInco
     if channel is None or not waits:
         # Released together with an earlier one of this look.
         return
-    freed = give_up_gap(channel, incoming.number, context.terms_of(tx, incoming.terms_id))
+    freed = give_up_gap(channel, incoming.number, terms)
     follow(context, tx, freed.channel, freed.effects)
     release(context, tx, incoming.channel, freed.deliver)
 
@@ -145,17 +141,12 @@ def follow(
     """Save a stream's new state and record what the step noted."""
     if channel is not None:
         tx.save_receiving_channel(channel)
-    _write_notes(context, tx, effects)
-    for effect in effects:
-        if isinstance(effect, Raise):
-            open_incident(context, tx, effect)
-
-
-def _write_notes(context: HandlerContext, tx: Transaction, effects: tuple[Effect, ...]) -> None:
-    """Journal what a receiving step noted."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
     if notes:
         context.write(tx, notes)
+    for effect in effects:
+        if isinstance(effect, Raise):
+            open_incident(context, tx, effect)
 
 
 # Poison: a message that cannot be read any more, or that the application refuses.

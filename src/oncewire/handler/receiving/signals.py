@@ -41,7 +41,6 @@ from oncewire.message.signals import (
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
 from oncewire.protocol.sender import (
-    SenderStep,
     ack_arrived,
     error_arrived,
     is_id_taken,
@@ -73,31 +72,27 @@ def receive_signal(
     acknowledgement (ACK-9)."""
     kind = message.kind
     if kind is MessageKind.PING:
-        return _pong(context, message, resolution, source)
+        envelope = envelope_for(context, signal_route(resolution.agreement, MessageKind.PONG))
+        pong = answers.pong_for(message, envelope)
+        return _send_signal(context, pong, message, resolution, source)
     if kind is MessageKind.STATUS_REQUEST:
         return _status(context, tx, message, resolution, source)
     if kind is MessageKind.STATUS_RESPONSE:
         _learn_status(context, tx, message, resolution)
         return NOTHING
     if kind is MessageKind.PONG:
-        _ponged(context, tx, message, resolution.agreement)
+        ping_id = message.header.ref_to_message_id or ""
+        if ping_id in context.state.pings:
+            context.state.pings.remove(ping_id)
+            context.state.actions.append(Ponged(ping_id))
+        elif not ping_id.startswith(PROBE_MARK):
+            unasked = "nobody here waits for it"
+            claim = Claim.of(message, resolution.agreement, "ValueNotRecognized", unasked)
+            ignore(context, tx, claim, ping_id or None)
         return NOTHING
     settle_references(context, tx, message, resolution, kept)
     receive_errors(context, tx, message, resolution.agreement)
     return NOTHING
-
-
-def _ponged(
-    context: HandlerContext, tx: Transaction, message: Message, agreement: Agreement
-) -> None:
-    ping_id = message.header.ref_to_message_id or ""
-    if ping_id in context.state.pings:
-        context.state.pings.remove(ping_id)
-        context.state.actions.append(Ponged(ping_id))
-    elif not ping_id.startswith(PROBE_MARK):
-        unasked = "nobody here waits for it"
-        claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
-        ignore(context, tx, claim, ping_id or None)
 
 
 def settle_references(
@@ -360,7 +355,10 @@ def receive_errors(
                 error_id=error_id,
                 by=peer_label(agreement),
             )
-        if _is_warning(step):
+        if any(
+            isinstance(effect, Note) and isinstance(effect.what, notes.Warned)
+            for effect in step.effects
+        ):
             context.state.actions.append(Warned(reference, error.code, error.description))
         perform(context, tx, stored, channel, step, terms)
 
@@ -379,13 +377,6 @@ def _is_repeat(
     return any(row.kind == notes.Kind.REJECTED and row.ref_to == heard for row in rows)
 
 
-def _is_warning(step: SenderStep) -> bool:
-    return any(
-        isinstance(effect, Note) and isinstance(effect.what, notes.Warned)
-        for effect in step.effects
-    )
-
-
 def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
     """The errors with those that end the message in one: it ends once, for all its reasons."""
     fatal = [
@@ -400,13 +391,6 @@ def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
     others = "; ".join(f"{error.code}: {error.description}" for error in fatal if error is not lead)
     whole = replace(lead, description=f"{lead.description}; {others}"[:1024])
     return (*(error for error in errors if error not in fatal), whole)
-
-
-def _pong(
-    context: HandlerContext, message: Message, resolution: Resolution, source: Source
-) -> Answer:
-    envelope = envelope_for(context, signal_route(resolution.agreement, MessageKind.PONG))
-    return _send_signal(context, answers.pong_for(message, envelope), message, resolution, source)
 
 
 def _status(
@@ -517,31 +501,15 @@ def is_for_us(message_id: str, kind: MessageKind) -> bool:
 def take_it(
     context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
 ) -> None:
-    """Take a message that is for the handler itself."""
+    """Take a message that is for the handler itself, a failure notice or a trial, at once."""
     if message.kind is MessageKind.ERROR:
-        _receive_report(context, tx, message, stored)
-    else:
-        _consume(context, tx, message, stored)
-
-
-def _receive_report(
-    context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
-) -> None:
-    """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
-    # The one it was accepted under: where that is gone, another that leads to the same hub says
-    # nothing of whom the message was sent to.
-    agreement = context.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(
-        context, tx, stored
-    )
-    if agreement is not None:
-        receive_errors(context, tx, message, agreement)
-    _consume(context, tx, message, stored)
-
-
-def _consume(
-    context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
-) -> None:
-    """What is for the handler itself, a failure notice or a trial, is taken by it at once."""
+        # A reliable failure notice (ERR-5..9). It is read under the agreement that it was accepted
+        # under: where that is gone, another that leads to the same hub says nothing of whom the
+        # message was sent to.
+        agreement = context.agreement_kept(tx, stored.agreement_id)
+        agreement = agreement or agreement_of_hop(context, tx, stored)
+        if agreement is not None:
+            receive_errors(context, tx, message, agreement)
     now = context.now()
     done = stored.incoming.handed_over(now).confirmed(now)
     tx.save_incoming(done)

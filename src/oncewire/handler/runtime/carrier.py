@@ -112,7 +112,7 @@ class Carrier:
             self._spool.use(name)
 
     def let_go(self, parcel: StoredParcel) -> None:
-        """It has left."""
+        """Release the files of a parcel that has left."""
         for name in parcel.spooled:
             self._spool.let_go(name)
 
@@ -163,7 +163,7 @@ class Carrier:
                     await ahead.end()
 
     def _note(self, message_id: str, count: int) -> None:
-        """So many more bytes of a message leave."""
+        """Count bytes of a message that leave."""
         if message_id in self.transfers:
             sent, size = self.transfers[message_id]
             self.transfers[message_id] = sent + count, size

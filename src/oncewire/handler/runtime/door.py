@@ -25,8 +25,8 @@ from oncewire.wire.parcel import Received
 
 # Connections: requests that wait at a hub for what the next hop says (SYNC-11).
 #
-# They live as long as the process: when it dies they break, and whoever waits on the other end
-# knows it. What they wait for is stored, or can be asked for again.
+# They end with the process, and the peer sees that they break. What they wait for is stored, or
+# can be asked for again.
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +56,7 @@ class Connections:
         return connection
 
     def close(self, connection: Connection) -> bool:
-        """It waits no more; False: it did not wait any more."""
+        """Stop waiting on a connection; False: it waited no more."""
         key = (connection.awaited.sender, connection.awaited.message_id)
         waiting = self._open.get(key, [])
         if connection not in waiting:
@@ -341,7 +341,7 @@ class Door:
         self._replying.setdefault(connection.key, []).append(connection)
 
     def _forget(self, connection: _Connection) -> None:
-        """It waits no more."""
+        """Stop waiting on a connection."""
         key, connection.key = connection.key, None
         if key is None:
             return

@@ -2,8 +2,7 @@
 
 A verb runs one transition. Nothing it decides leaves the process before `commit` returns:
 replies, posts and notices are collected and given out by the commit, or thrown away with
-it. Whoever drives the engine (the asyncio shell, the simulator) calls verbs, then commit,
-then performs the actions.
+it. The commit loop or the simulator calls verbs, then commit, then performs the actions.
 """
 
 from __future__ import annotations
@@ -38,15 +37,22 @@ from oncewire.handler.hub.next_hop import abandon_stranded, resume_stranded, res
 from oncewire.handler.hub.passing import nothing_more, relay
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.handler.receiving import gathering, release
+from oncewire.handler.receiving.awaiting import (
+    close_if_alone,
+    left_alone,
+    overdue,
+    reply_to,
+    take_up_waiting,
+)
 from oncewire.handler.receiving.inbound import Expected, Reply, expected
-from oncewire.handler.receiving.joined import (
+from oncewire.handler.receiving.joining import (
+    Joined,
     JoinPlan,
     finish_join,
     give_up_incomplete,
     plan_join,
     refuse_join,
 )
-from oncewire.handler.receiving.joining import Joined
 from oncewire.handler.receiving.receive import (
     receive,
     receive_aside,
@@ -55,16 +61,6 @@ from oncewire.handler.receiving.receive import (
     repost_answers,
 )
 from oncewire.handler.receiving.release import give_up_gaps
-from oncewire.handler.receiving.reply import (
-    acknowledge_next,
-    close_if_alone,
-    left_alone,
-    overdue,
-    reply_to,
-    respond,
-    send,
-    take_up_waiting,
-)
 from oncewire.handler.runtime import operate, retention
 from oncewire.handler.runtime.failures import left_untold, tell_failures
 from oncewire.handler.runtime.operate import close_what_is_over
@@ -73,7 +69,8 @@ from oncewire.handler.sending import answer as unaddressed
 from oncewire.handler.sending import parts, transmit
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.asking import ask_for_unknown, ask_status, ping
-from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
+from oncewire.handler.sending.respond import acknowledge_next, respond, send
+from oncewire.handler.sending.submit import agreement_called
 from oncewire.handler.sending.transmit import (
     Transmission,
     admit_waiting,
@@ -82,6 +79,7 @@ from oncewire.handler.sending.transmit import (
     set_aside,
 )
 from oncewire.handler.spool_reading import Reading
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve
@@ -311,18 +309,13 @@ class Engine:
             # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
             with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
                 ask_status(context, tx, message_id)
-        self._retain()
-
-    def _retain(self) -> None:
-        """Clear away what nobody needs any more, when it is time for that."""
-        context = self.context
-        due = context.state.refusals.due_at
+        due = state.refusals.due_at
         if due is not None and context.now() >= due:
             with context.transition() as tx:
-                context.state.refusals.write(tx, context.now())
-        if context.now() >= context.state.clean_due_at:
+                state.refusals.write(tx, context.now())
+        if context.now() >= state.clean_due_at:
             retention.clean_spool(context)
-        if not context.in_doubt and context.now() >= context.state.sweep_due_at:
+        if not context.in_doubt and context.now() >= state.sweep_due_at:
             with context.transition() as tx:
                 retention.sweep(context, tx)
 
@@ -366,7 +359,7 @@ class Engine:
         return [given.taken for given in self._hand_over(limit, lease, room, one_by_one)]
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
-        """The same for an application that looks at nothing but where a message stands."""
+        """Like `hand_over`, but returns stored records without payloads."""
         return [given.stored for given in self._hand_over(limit, lease)]
 
     def _hand_over(

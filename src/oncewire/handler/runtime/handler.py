@@ -21,7 +21,6 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import (
     Action,
-    Decided,
     Join,
     Notice,
     Ponged,
@@ -44,7 +43,9 @@ from oncewire.handler.runtime.carrier import Carrier
 from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Supervisor
 from oncewire.handler.runtime.door import Door, Relaying
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.joining import (
+from oncewire.handler.runtime.offers import HandOver, Telling
+from oncewire.handler.runtime.operate import find_outgoing
+from oncewire.handler.runtime.upkeep import (
     PROBE_EVERY,
     QUIET,
     Joining,
@@ -53,12 +54,10 @@ from oncewire.handler.runtime.joining import (
     Probing,
     try_spool,
 )
-from oncewire.handler.runtime.offers import HandOver, Telling
-from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.handing_in import handed_in, is_ready
-from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission, set_aside
 from oncewire.handler.state import IN_FLIGHT_MAX
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.message.signals import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
@@ -344,32 +343,23 @@ class Handler:
             for future in self._asking.pop(asked, ()):
                 if not future.done():
                     future.set_result(action.response)
-        elif isinstance(action, Notice):
-            self._notify(action)
-        elif isinstance(action, Refused | Warned):
-            self._pass_on(action)
+        elif isinstance(action, Notice | Refused | Warned):
+            self._tell(action)
         elif isinstance(action, Join):
             self._spawn(self._joining.join(action))
-        elif isinstance(action, Ready | Decided):
-            self._look_again(action)
-
-    def _look_again(self, news: Ready | Decided) -> None:
-        """Something changed for what waits for the application."""
-        if isinstance(news, Ready):
+        elif isinstance(action, Ready):
             self._ready.set()
         elif self._hand_over is not None:
-            self._hand_over.end(news)
+            self._hand_over.end(action)
 
-    def _notify(self, notice: Notice) -> None:
-        logger.warning(
-            "a message failed",
-            extra={"message_id": notice.message_id, "outcome": notice.outcome.value},
-        )
-        if self._telling is not None:
-            self._telling.due.set()
-
-    def _pass_on(self, said: Refused | Warned) -> None:
-        """What a partner said of a message, and nobody is owed."""
+    def _tell(self, said: Notice | Refused | Warned) -> None:
+        """Log what became of a message, and let the application hear of it."""
+        if isinstance(said, Notice):
+            failed = {"message_id": said.message_id, "outcome": said.outcome.value}
+            logger.warning("a message failed", extra=failed)
+            if self._telling is not None:
+                self._telling.due.set()
+            return
         if isinstance(said, Warned):
             logger.warning("a partner warns about a message", extra=asdict(said))
             return

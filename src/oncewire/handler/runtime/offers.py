@@ -18,7 +18,7 @@ from oncewire.handler.actions import Decided, Notice, Refused
 from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.runtime.commit_loop import CommitLoop
 from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
 

@@ -1,4 +1,4 @@
-"""Retain: messages that nobody needs any more go, with their files; vain answers end.
+"""Retention: messages that are not needed any more go, with their files; vain answers end.
 
 What may go is the store's to say (`Transaction.sweep`). When is decided here: a minute after the
 start and then every hour, a batch in each turn, so that a handler that was away for long neither

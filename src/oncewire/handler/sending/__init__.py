@@ -1,6 +1,7 @@
 """A message that goes out: `submit` checks and stores it, `seal` makes its bytes, `transmit` sends
 what is due and takes in what came of it.
 
-`answer` and `asking` make the signals of this handler. A document that is too large for one message
-is cut up by `splitting`; `parts` sends its parts, and `outgoing_document` is its row in the store.
+`respond` answers requests; `answer` and `asking` make the signals of this handler. A document
+that is too large for one message is cut up by `splitting`; `parts` sends its parts, and
+`outgoing_document` is its row in the store.
 """

@@ -281,22 +281,19 @@ def post_or_reply(
         return Answer(200, answer.parcel)
     incoming = stored.incoming
     sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
-    for own_way in _apart(context, answer):
-        post_signal(context, agreement, own_way, sender=sender, message_id=message_id)
+    parts = [answer]
+    if is_bundle(answer):
+        # Two replies share a body only on the connection that waits for both (C30).
+        bundled = codec.unbundle(whole_parcel(context, answer.parcel), context.limits)
+        parts = [replace(answer, parcel=stored_parcel(part)) for part in bundled]
+    for part in parts:
+        post_signal(context, agreement, part, sender=sender, message_id=message_id)
     return NOTHING
 
 
 def is_bundle(answer: StoredAnswer) -> bool:
     """Whether an answer is two messages in one body, an acknowledgement and a response (C30)."""
     return answer.parcel.content_type.startswith(codec.BUNDLE_TYPE)
-
-
-def _apart(context: HandlerContext, answer: StoredAnswer) -> list[StoredAnswer]:
-    """Two replies share a body only on the connection that waits for both (C30)."""
-    if not is_bundle(answer):
-        return [answer]
-    parts = codec.unbundle(whole_parcel(context, answer.parcel), context.limits)
-    return [structs.replace(answer, parcel=stored_parcel(part)) for part in parts]
 
 
 def signal_ways(

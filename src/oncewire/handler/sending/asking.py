@@ -10,7 +10,7 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import read_stored
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sending.answer import envelope_for, post_signal, signal_route, signal_ways
-from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.parts import document_of, parts_sent
 from oncewire.handler.sending.seal import seal, unpack_draft
 from oncewire.message.envelope import Message, MessageKind
@@ -57,7 +57,7 @@ def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> Non
         )
     if in_parts:
         # Its receiver keeps it under its SplitId, which is the MessageId that we gave it.
-        draft = unpack_draft(Original.read(parcel, message_id).draft)
+        draft = unpack_draft(OutgoingDocument.read(parcel, message_id).draft)
         asked = codec.read(draft, context.limits).message
     else:
         asked = read_stored(context.store.spool, parcel, context.limits).message

@@ -25,8 +25,9 @@ from oncewire.handler.sending.splitting import (
     needs_parts,
     write_contents,
 )
-from oncewire.handler.sending.submit import Submission, agreement_called, route_to_send
+from oncewire.handler.sending.submit import agreement_called, route_to_send
 from oncewire.handler.spool_reading import LONG_PIECE
+from oncewire.handler.submission import Submission
 from oncewire.message.payload import DistantPayload, Payload
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.limits import DEFAULT_LIMITS
@@ -75,7 +76,7 @@ class HandedIn:
             raise
 
     def let_go(self) -> None:
-        """It is over, one way or the other."""
+        """Release the spool files: to the stored messages, or for removal."""
         files, self.files = self.files, []
         for name in files:
             if self.kept:
@@ -147,7 +148,7 @@ class HandedIn:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """So many bytes, or all there are: a pipe gives them as they come."""
+    """Read `size` bytes, or all there are: a pipe gives them as they come."""
     pieces: list[bytes] = []
     while size > 0 and (piece := file.read(min(size, LONG_PIECE))):
         if not isinstance(piece, bytes):

@@ -1,4 +1,4 @@
-"""Original: a document of ours as the store keeps it while its parts are sent.
+"""OutgoingDocument: a document of ours as the store keeps it while its parts are sent.
 
 Its row has no bytes that travel. They are the header that all its parts share, as a draft, and the
 files of its payloads in the spool, already compressed where that is agreed: a part is a few bytes
@@ -62,7 +62,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class OutgoingDocument:
     """A document as it was handed in."""
 
     draft: bytes
@@ -81,7 +81,7 @@ class Original:
         return tuple(content.length for content in self.travelling)
 
     def stored(self) -> StoredParcel:
-        """As the store keeps it."""
+        """The parcel that the store keeps for it."""
         headers = tuple((_HEADER, json.dumps(asdict(content))) for content in self.contents)
         if self.fragment_action is not None:
             headers = ((_ACTION, self.fragment_action), *headers)
@@ -89,7 +89,7 @@ class Original:
         return StoredParcel(CONTENT_TYPE, headers, (self.draft, *files))
 
     @classmethod
-    def read(cls, parcel: StoredParcel | None, message_id: str) -> Original:
+    def read(cls, parcel: StoredParcel | None, message_id: str) -> OutgoingDocument:
         """What the store kept. StoreDamaged where that is not what was written."""
         try:
             if parcel is None or parcel.content_type != CONTENT_TYPE:
@@ -227,7 +227,7 @@ def enter_index(
     message_id, parcel = stored.outgoing.message_id, tx.outgoing_parcel(stored.outgoing.message_id)
     outgoing = stored.outgoing
     if parcel is None or parcel.content_type == CONTENT_TYPE:
-        original = Original.read(parcel, message_id)
+        original = OutgoingDocument.read(parcel, message_id)
         if original.fragment_action is None:
             return
         message = codec.read(unpack_draft(original.draft)).message
@@ -256,7 +256,9 @@ def _inline(content: Content) -> Payload:
     )
 
 
-def _manifest(original: Original, document: SplitDocument, terms: Terms) -> tuple[Reference, ...]:
+def _manifest(
+    original: OutgoingDocument, document: SplitDocument, terms: Terms
+) -> tuple[Reference, ...]:
     """A reference for each payload that is here, and for each fragment of the others, in order."""
     limit, number = part_size(terms, base64=True), 0
     found: list[Reference] = []

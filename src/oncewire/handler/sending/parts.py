@@ -19,7 +19,7 @@ from oncewire.handler.perform import begin, journal_submitted, load_channel, per
 from oncewire.handler.route import stamped, stamps_at_entry, with_number
 from oncewire.handler.sending.outgoing_document import (
     Content,
-    Original,
+    OutgoingDocument,
     as_fragment,
     enter_index,
     has_parts,
@@ -32,7 +32,6 @@ from oncewire.handler.sending.seal import route_of, sealed, sequence_of, unpack_
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
-from oncewire.message.instant import Instant
 from oncewire.message.payload import Compression, Payload, Reference, Stretch
 from oncewire.protocol.documents import (
     DocumentState,
@@ -138,15 +137,19 @@ def enter_next(
             remedy=f"restore the store from a backup, or `oncewire abandon {message_id}`",
         )
     number = document.released + 1
-    original = Original.read(tx.outgoing_parcel(message_id), message_id)
+    original = OutgoingDocument.read(tx.outgoing_parcel(message_id), message_id)
     mid = original.fragment_action is not None
     part = nth_part(original.sizes, part_size(terms, base64=mid), number)
     composed, place = _compose(context, stored, original, document, part)
     route = route_of(context, stored, terms, composed)
-    composed, stamped = _stamped(composed, channel, terms, context.now())
+    entering = channel
+    if channel is not None and stamps_at_entry(terms):
+        # The stamps of a hop rise in the order in which its messages enter, whatever waited.
+        entering, stamp = channel.stamp(context.now())
+        composed = stamped(composed, stamp)
     fresh = _row(context, stored, composed, number)
     journal_submitted(context, tx, fresh, composed.header)
-    entered = enter_window(fresh.outgoing, stamped, terms, context.now())
+    entered = enter_window(fresh.outgoing, entering, terms, context.now())
     sequence = sequence_of(entered.outgoing, terms)
     if sequence is not None:
         composed = with_number(composed, sequence, terms)
@@ -163,7 +166,7 @@ def enter_next(
 def _compose(
     context: HandlerContext,
     stored: StoredOutgoing,
-    original: Original,
+    original: OutgoingDocument,
     document: SplitDocument,
     part: Part,
 ) -> tuple[Message, SpoolSlice]:
@@ -223,16 +226,6 @@ def _told(content: Content, part: Part) -> tuple[tuple[str, str], ...]:
         (RANGE, f"bytes {part.offset}-{last}/{content.length}"),
         (WHOLE_DIGEST, f"sha-256=:{base64.b64encode(digest).decode()}:"),
     )
-
-
-def _stamped(
-    message: Message, channel: SendingChannel | None, terms: Terms, now: Instant
-) -> tuple[Message, SendingChannel | None]:
-    """The stamps of a hop rise in the order in which its messages enter, whatever was waiting."""
-    if channel is None or not stamps_at_entry(terms):
-        return message, channel
-    channel, stamp = channel.stamp(now)
-    return stamped(message, stamp), channel
 
 
 def _row(

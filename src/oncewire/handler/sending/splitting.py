@@ -15,7 +15,7 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_submitted
 from oncewire.handler.route import Route
-from oncewire.handler.sending.outgoing_document import Content, Original
+from oncewire.handler.sending.outgoing_document import Content, OutgoingDocument
 from oncewire.handler.sending.seal import draft_of
 from oncewire.journal.identity import document_digest
 from oncewire.message.envelope import Message
@@ -194,7 +194,7 @@ def write_contents(
             ratio = Bounds.of(context.limits, terms).limits.compression_ratio
             content = _content(spool, payload, encoding if large else None, ratio)
             contents += [replace(content, inline=mid and not large)]
-        original = Original(b"", tuple(contents), form.fragment_action if mid else None)
+        original = OutgoingDocument(b"", tuple(contents), form.fragment_action if mid else None)
         size = sum(payload.size for payload in payloads)
         check_to_send(context.limits, terms, size, _count_parts(original, terms))
     except BaseException:
@@ -204,7 +204,7 @@ def write_contents(
     return tuple(contents)
 
 
-def _count_parts(original: Original, terms: Terms) -> int:
+def _count_parts(original: OutgoingDocument, terms: Terms) -> int:
     """Into how many messages it is cut."""
     mid = original.fragment_action is not None
     needed = fragments_needed if mid else parts_needed
@@ -256,7 +256,7 @@ def store_document(
     bare = structs.replace(message, payloads=(), manifest=())
     draft, _ = draft_of(bare, route.form)
     mid = route.form.parts is PartsForm.MID
-    original = Original(draft, contents, route.form.fragment_action if mid else None)
+    original = OutgoingDocument(draft, contents, route.form.fragment_action if mid else None)
     total = _count_parts(original, terms)
     key = route.channel_of(header.conversation_id)
     terms_id = context.keep_terms(tx, terms)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement, Requested
+from oncewire.agreement.agreement import Agreement, Requested, receiver_name, sender_name
 from oncewire.agreement.resolve import binding_to_send, endpoint_type
 from oncewire.agreement.rules import Remembered, sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
@@ -17,7 +15,7 @@ from oncewire.handler.context import BODY_MAX, HandlerContext
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
 from oncewire.handler.perform import begin, journal_submitted
 from oncewire.handler.route import Route, addresses_for, route_under, with_number
-from oncewire.handler.sending.outgoing_document import Original, is_whole
+from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.handler.sending.splitting import (
     check_splittable,
@@ -25,22 +23,20 @@ from oncewire.handler.sending.splitting import (
     put_into_spool,
     store_document,
 )
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import (
-    TRIAL_MARK,
     TRIAL_SERVICE,
     AckRequest,
     DeliverySemantics,
     Header,
     SequenceNumber,
     SyncReplyMode,
-    is_named_rightly,
     is_trial,
 )
-from oncewire.message.ids import Service, check_id
-from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
-from oncewire.message.payload import Payload, Reference, check_payloads
+from oncewire.message.instant import SECOND, Duration, Instant, format_instant
+from oncewire.message.payload import Reference
 from oncewire.message.signals import Acknowledgment, AckRequested, Actor, Error, ErrorList
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
@@ -108,76 +104,6 @@ def check_sizes(submission: Submission, route: Route) -> bool:
             "on TLS instead of security.encrypt",
         )
     return False
-
-
-LIFETIME_MAX: Duration = 100 * 366 * DAY
-"""A message that may take longer may take for ever: it needs no TimeToLive."""
-
-
-class Submission(Struct, frozen=True):
-    """What an application hands in: documents, and under which agreement and for what.
-
-    `cpa_id`: the agreement, as `oncewire agreement show` names it.
-    `service`, `action`: what the partner is to do with it.
-    `payloads`: the documents; none are needed, the action may say it all.
-    `conversation_id`: of the conversation that it belongs to; a new one is made for None.
-    `message_id`: given by an application that may repeat a submission after a crash.
-    `ref_to_message_id`: the message that it responds to.
-    `time_to_live`: in microseconds from now; as agreed for None.
-    `best_effort`: without repeats and acknowledgements, although the agreement has them.
-    """
-
-    cpa_id: str
-    service: Service
-    action: str
-    payloads: tuple[Payload, ...] = ()
-    conversation_id: str | None = None
-    message_id: str | None = None
-    ref_to_message_id: str | None = None
-    time_to_live: Duration | None = None
-    best_effort: bool = False
-
-    def __post_init__(self) -> None:
-        """Everything that comes from outside is a Submission once, so it is checked here."""
-        check_id(self.cpa_id, "cpa_id")
-        if not isinstance(self.service, Service):
-            raise _is_no("service", "Service", self.service, "give an oncewire Service")
-        check_id(self.action, "action")
-        for name in ("conversation_id", "message_id", "ref_to_message_id"):
-            if (value := getattr(self, name)) is not None:
-                check_id(value, name)
-        lifetime = self.time_to_live
-        # bool is a subclass of int; reject it.
-        whole = type(lifetime) is int and 0 < lifetime <= LIFETIME_MAX
-        if lifetime is not None and not whole:
-            remedy = f"give whole microseconds, from 1 to {LIFETIME_MAX}, or none"
-            raise _is_no("time_to_live", "lifetime", lifetime, remedy)
-        if not isinstance(self.best_effort, bool):
-            raise _is_no("best_effort", "bool", self.best_effort, "say True or False")
-        if not is_named_rightly(self.message_id or "", self.service):
-            raise InvalidValue(
-                f"service {TRIAL_SERVICE} and MessageIds with {TRIAL_MARK} are for trials",
-                remedy="`oncewire partner test` makes them",
-            )
-        check_payloads(self.payloads)
-
-
-def _is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
-    return InvalidValue(f"{name} is no {kind}: {repr(value)[:32]}", remedy=remedy)
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The store has it: from now on it is sent, or somebody is told.
-
-    `message_id`: by which `wait`, `ask` and `oncewire why` know it.
-    `conversation_id`: for further messages that belong to it.
-    `repeated`: the same id was submitted before with the same content; nothing new happened.
-    """
-
-    message_id: str
-    conversation_id: str
-    repeated: bool = False
 
 
 def submit(
@@ -299,7 +225,7 @@ def _digest_warned(
     """The identity of the message with the warnings that ride on the first one."""
     parcel = tx.outgoing_parcel(known.outgoing.message_id)
     if is_whole(known):
-        whole = unpack_draft(Original.read(parcel, known.outgoing.message_id).draft)
+        whole = unpack_draft(OutgoingDocument.read(parcel, known.outgoing.message_id).draft)
     elif parcel is not None:
         whole = whole_parcel(context, parcel)
     else:
@@ -378,14 +304,17 @@ def _compose(
     return codec.as_stated(message)
 
 
-def facts_of(message: Message) -> MessageFacts:
-    """What listings and queries show of a message."""
+def facts_of(
+    message: Message, sender: str | None = None, receiver: str | None = None
+) -> MessageFacts:
+    """What listings and queries show of a message; `sender`, `receiver`: what the agreement calls
+    its parties, if not as the header does."""
     header, split = message.header, message.header.split
     return MessageFacts(
         cpa_id=header.cpa_id,
         conversation_id=header.conversation_id,
-        from_party=str(header.from_party),
-        to_party=str(header.to_party),
+        from_party=str(header.from_party) if sender is None else sender,
+        to_party=str(header.to_party) if receiver is None else receiver,
         service="" if header.service is None else str(header.service),
         action=header.action or "",
         timestamp=header.timestamp,
@@ -396,6 +325,21 @@ def facts_of(message: Message) -> MessageFacts:
         split_id=split.split_id if split else None,
         split_number=split.number if split else None,
         split_total=split.total if split else None,
+    )
+
+
+def facts_under(
+    message: Message, agreement: Agreement, ahead: Agreement | None = None
+) -> MessageFacts:
+    """What listings show of a message that came in, its parties by the names the agreement has.
+
+    `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
+    """
+    receiver = agreement.own if ahead is None else ahead.partner
+    return facts_of(
+        message,
+        sender_name(agreement, message.header.from_party),
+        receiver_name(receiver, message.header.to_party),
     )
 
 

@@ -12,11 +12,11 @@ from oncewire.handler.actions import Action, Join, Notice, Post, PostAnswer, Pos
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.door import Connection, Connections
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.joining import join_at_once
+from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.network import Clock, Network, NodeWorld
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.predicates.sender import untold

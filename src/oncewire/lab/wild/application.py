@@ -14,7 +14,7 @@ from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.offers import REFUSALS_MAX
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.lab.wild.papers import SERVICE, cpa_id_of
 from oncewire.lab.wild.plan import BUYER, Ending, Mood, Order, Reply, Whim
 from oncewire.message import Payload, Service

@@ -25,7 +25,7 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.joining import PROBE_EVERY, join_at_once
+from oncewire.handler.runtime.upkeep import PROBE_EVERY, join_at_once
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.network import Clock, NodeWorld
@@ -278,7 +278,7 @@ class Machine:
             self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
 
     def _probe(self, engine: Engine) -> None:
-        """Try what was left, as `runtime.joining.Probing` does."""
+        """Try what was left, as `runtime.upkeep.Probing` does."""
         if self.engine is not engine or not self.up:
             return
         self._probing = None

@@ -1,7 +1,8 @@
-"""Joining: documents whose parts are all stored are put together, while everything else goes on.
+"""Upkeep: what a handler does beside its turns. It joins documents whose parts are all stored,
+probes transports that messages have left, and closes the incidents of outages that are over.
 
-One at a time: what takes long is the disk, and two documents at once take longer than one after the
-other.
+Documents are joined one at a time: the disk is what takes long, and two at once take longer than
+one after the other.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def join_at_once(engine: Engine, wanted: Join) -> None:
 
 
 class Joining:
-    """The same beside a running handler, in a thread."""
+    """Joins documents beside a running handler, in a thread."""
 
     def __init__(self, loop: CommitLoop) -> None:
         self._loop = loop

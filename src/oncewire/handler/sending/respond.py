@@ -1,10 +1,10 @@
-"""Reply: what answers a request when the application has spoken, or has not in time.
+"""Respond: what an application sends, and the answer of a request when it has spoken.
 
-Two commits. The first stores the request, and its connection waits. The application is asked
-outside any transaction. The second stores its response with the acknowledgement in it, and only
-then the reply is written: bytes that the store has, so every copy of the request gets the same.
+The answer of a request is an acknowledgment, the application's response, or both: in one header,
+one after the other in one body, or each on its own, as `ack.bundling` and `sync.bundle` say. It is
+stored before a byte of it is written, so every copy of the request gets the same bytes.
 
-Where no connection waits, an acknowledgement may still wait a little for a response to ride on.
+Where no connection waits, an acknowledgment may still wait a little for a response to ride on.
 """
 
 from __future__ import annotations
@@ -18,17 +18,13 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.agreement.rules import takes_best_effort, weigh
-from oncewire.errors import EbxmlError, StoreDamaged
+from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Post, PostReply
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import FOR_EVER, withhold
 from oncewire.handler.encryption import read_stored
 from oncewire.handler.perform import open_incident
-from oncewire.handler.receiving.gathering import awaits_join
-from oncewire.handler.receiving.release import follow
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sending.answer import (
-    NOTHING,
     Answer,
     Awaited,
     acknowledge,
@@ -40,25 +36,22 @@ from oncewire.handler.sending.answer import (
     write_answer,
 )
 from oncewire.handler.sending.seal import sealed, whole_parcel
-from oncewire.handler.sending.submit import Accepted, Submission, agreement_called, submit
+from oncewire.handler.sending.submit import agreement_called, submit
+from oncewire.handler.submission import Accepted, Submission
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.signals import Acknowledgment, Error
-from oncewire.protocol.effects import Note, Raise
-from oncewire.protocol.notes import Refused
-from oncewire.protocol.receiver import AckOwed, ack_owed, close_number, ride_patience
+from oncewire.protocol.effects import Raise
+from oncewire.protocol.receiver import AckOwed, ack_owed, ride_patience
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import (
-    TIMEOUT_MESSAGE,
     SyncPlan,
     answerable_after_restart,
     awaits_response,
     concatenates,
     holds_connection,
     ignored_wish,
-    late_warning,
     patience,
-    timeout_error,
 )
 from oncewire.protocol.terms import AckBundling, Terms
 from oncewire.store.contract import Transaction
@@ -66,10 +59,8 @@ from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing,
 from oncewire.wire import codec
 from oncewire.wire.parcel import Received
 
-# Request: a stored message that waits for its answer, read again when the answer is there.
-#
-# Its answer is an acknowledgement, the application's response, or both: in one header, one after
-# the other in one body, or each on its own, as `ack.bundling` and `sync.bundle` say.
+_UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+_AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +206,6 @@ class Request:
         return StoredAnswer(ack.answer_id, MessageKind.NORMAL, together)
 
 
-_UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
-_GONE = "the connection that waited for its response is gone"
-_AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
-
-
 @dataclass(frozen=True, slots=True)
 class Patience:
     """What waits for the application when a message arrives: nothing, unless it says so."""
@@ -266,7 +252,7 @@ def is_awaited(context: HandlerContext, tx: Transaction, stored: StoredIncoming)
     return awaits_response(context.terms_of(tx, stored.incoming.terms_id))
 
 
-def _ack_waits(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
+def ack_waits(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether the acknowledgement of a message still waits for a response to ride on."""
     if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
         return False
@@ -312,41 +298,33 @@ def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgo
     return [kept for kept in responses if kept.outgoing.may_be_repeated]
 
 
-def reply_to(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer | None:
-    """The reply as the store has it; None: there is none yet."""
-    stored = tx.incoming(awaited.sender, awaited.message_id)
-    if stored is None:
-        return NOTHING
-    if is_awaited(context, tx, stored) or awaits_join(tx, stored):
-        return None
-    return NOTHING if stored.answer is None else Answer(200, stored.answer.parcel)
-
-
 def _pending(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> Request | None:
     """A message that still waits for its answer."""
-    if is_awaited(context, tx, stored) or _ack_waits(context, tx, stored):
+    if is_awaited(context, tx, stored) or ack_waits(context, tx, stored):
         return Request.read(context, tx, stored)
     return None
 
 
 def send(context: HandlerContext, tx: Transaction, submission: Submission) -> Accepted:
-    """Take a document from an application.
+    """Take a document from an application, which may be the response to a request.
 
-    One that comes for its messages answers them by what it sends; one that is called by what
-    it returns, so whatever else it sends meanwhile is no answer.
+    An application that takes its messages itself responds by what it sends. One that is called
+    responds by what it returns, so what else it sends meanwhile is no response.
     """
     reference = submission.ref_to_message_id
-    for stored in tx.incoming_by_id(reference) if reference is not None else ():
+    if reference is None:
+        return submit(context, tx, submission)
+    for stored in tx.incoming_by_id(reference):
         request = None if context.application_called else _pending(context, tx, stored)
         if request is not None and request.is_answered_by(submission) and _may_answer(request):
             accepted, post = _answer(request, submission)
             _let_go(request, post)
             return accepted
-    return _send_apart(context, tx, submission)
+    return _send_unawaited(context, tx, submission)
 
 
-def _send_apart(context: HandlerContext, tx: Transaction, submission: Submission) -> Accepted:
-    """Send a document that answers nobody who waits; it may still have to warn him."""
+def _send_unawaited(context: HandlerContext, tx: Transaction, submission: Submission) -> Accepted:
+    """Send a message that is not an awaited reply; attach warnings if it answers a request."""
     reference = submission.ref_to_message_id
     for stored in tx.incoming_by_id(reference) if reference is not None else ():
         terms = context.terms_of(tx, stored.incoming.terms_id)
@@ -364,15 +342,15 @@ def respond(
     stored: StoredIncoming,
     responses: Sequence[Submission],
 ) -> None:
-    """Store what the application answered; where somebody waits, what refers to the request
-    is the reply.
+    """Store what the application returned; where the request waits for its answer, the response
+    that refers to it is that answer.
 
     `stored` is the request as it was before its confirmation.
     """
     request = _pending(context, tx, stored)
     if request is None:
         for response in responses:
-            _send_apart(context, tx, response)
+            _send_unawaited(context, tx, response)
         return
     reply = next(
         (submission for submission in responses if request.is_answered_by(submission)), None
@@ -427,7 +405,10 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
         reply = replace(reply, best_effort=True)
     riding, warnings = request.riding(reply), request.warnings
     accepted = submit(context, tx, reply, riding or (), warnings)
-    leaves = not accepted.repeated and _is_leaving(context, accepted.message_id)
+    # Its first attempt, if that leaves after this commit.
+    posts = [post for post in context.state.actions if isinstance(post, Post)]
+    post = next((post for post in posts if post.message_id == accepted.message_id), None)
+    leaves = post is not None and not accepted.repeated
     parcel = tx.outgoing_parcel(accepted.message_id) if leaves else None
     rides, owed = riding is not None, request.owed.owed
     together = owed and request.synchronous and concatenates(terms)
@@ -444,123 +425,19 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
     else:
         answer = StoredAnswer(accepted.message_id, MessageKind.NORMAL, parcel)
         request.save(answer, acknowledges=rides, warnings=warnings)
-    return accepted, _take_back(context, accepted.message_id) if request.synchronous else None
+    if post is None or not request.synchronous:
+        return accepted, None
+    # It leaves on the connection that waits, or on its own if none waits any more.
+    context.state.actions.remove(post)
+    return accepted, post
 
 
 def acknowledge_next(context: HandlerContext, tx: Transaction) -> None:
     """An acknowledgement that found no response to ride on in time leaves by itself."""
     _, sender, message_id = heapq.heappop(context.state.acks_waiting)
     stored = tx.incoming(sender, message_id)
-    if stored is None or not _ack_waits(context, tx, stored):
+    if stored is None or not ack_waits(context, tx, stored):
         return
     request = Request.read(context, tx, stored)
     if request is not None:
         request.save_ack()
-
-
-def _is_leaving(context: HandlerContext, message_id: str) -> bool:
-    """Whether its first attempt is among what is to be done after this commit."""
-    return any(
-        isinstance(action, Post) and action.message_id == message_id
-        for action in context.state.actions
-    )
-
-
-def _take_back(context: HandlerContext, message_id: str) -> Post | None:
-    """The attempt that was about to leave on a connection of its own; None: it waits for a
-    place in its window, and leaves on its own when it has one."""
-    for post in context.state.actions:
-        if isinstance(post, Post) and post.message_id == message_id:
-            context.state.actions.remove(post)
-            return post
-    return None
-
-
-def overdue(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer:
-    """The application did not answer in time (SYNC-17).
-
-    Where the request may be repeated it is stored for good: it is acknowledged with a warning,
-    and the response follows on its own. Where it may not, its initiator has nothing left to
-    wait for: what was not handed over yet never will be (SYNC-18).
-    """
-    known = reply_to(context, tx, awaited)
-    stored = tx.incoming(awaited.sender, awaited.message_id)
-    if stored is not None and awaits_join(tx, stored):
-        # The next copy of it finds its answer.
-        return NOTHING
-    request = None if stored is None else Request.read(context, tx, stored)
-    if known is not None or request is None:
-        return known or NOTHING
-    if answerable_after_restart(request.terms):
-        if request.owed.owed:
-            request.save_ack(late_warning())
-            return reply_to(context, tx, awaited) or NOTHING
-    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:
-        _close(context, tx, request.stored, TIMEOUT_MESSAGE)
-    errors = (timeout_error(), *request.warnings)
-    report = answer_error(context, request.message, request.agreement, errors, request.plan)
-    return NOTHING if report is None else Answer(200, report.parcel)
-
-
-def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
-    """Close a request that only its connection could answer when no connection waits for it:
-    its initiator has given up, and must not hear of it from somebody else (SYNC-18)."""
-    incoming = stored.incoming
-    if (incoming.sender, incoming.message_id) in context.state.replying:
-        return False
-    if not is_awaited(context, tx, stored):
-        return False
-    if answerable_after_restart(context.terms_of(tx, incoming.terms_id)):
-        return False
-    _close(context, tx, stored, _GONE)
-    return True
-
-
-def left_alone(context: HandlerContext, tx: Transaction, awaited: Awaited) -> None:
-    """A connection has gone before its response; what the application is called with now it
-    may still take."""
-    stored = tx.incoming(awaited.sender, awaited.message_id)
-    if stored is not None and stored.incoming.state is not IncomingState.HANDED_OVER:
-        close_if_alone(context, tx, stored)
-
-
-def take_up_waiting(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
-    """After a restart the connections are gone, and what only they could answer is over;
-    acknowledgements that waited for a response have waited long enough."""
-    for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
-        try:
-            terms = context.terms_of(tx, stored.incoming.terms_id)
-        except StoreDamaged as problem:
-            withhold(context, tx, stored, problem)
-            continue
-        if is_awaited(context, tx, stored) and not answerable_after_restart(terms):
-            _close(context, tx, stored, _GONE)
-        elif _ack_waits(context, tx, stored):
-            incoming = stored.incoming
-            heapq.heappush(
-                context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id)
-            )
-
-
-def _close(context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: str) -> None:
-    """Never hand a request over, and settle its number, so that its stream goes on."""
-    incoming = stored.incoming.closed()
-    tx.save_incoming(incoming)
-    note = Note(
-        Refused("DeliveryFailure", "Warning", problem=problem),
-        incoming.message_id,
-        stored.facts.ref_to,
-        incoming.channel,
-    )
-    context.write(
-        tx,
-        [note],
-        terms_id=incoming.terms_id,
-        peer=stored.peer,
-        digest=incoming.digest,
-        size=stored.facts.size,
-    )
-    channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
-    if channel is not None:
-        settled, effects = close_number(stored.incoming, channel)
-        follow(context, tx, settled, effects)
