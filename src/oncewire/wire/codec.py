@@ -23,7 +23,7 @@ from oncewire.message.form import Form, Validation
 from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
-from oncewire.wire.ebms2 import reader as ebms2
+from oncewire.wire.ebms2 import writer as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import writer as mime_writer
 from oncewire.wire.mime.multipart import (

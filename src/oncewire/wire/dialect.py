@@ -14,6 +14,7 @@ from oncewire.message.form import Form
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name
 from oncewire.wire.ebms2 import reader as ebms2
+from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.ebms2.blocks import ENVELOPE, SOAP12
 from oncewire.wire.mime.multipart import parameters
 from oncewire.wire.refusal import Findings
@@ -26,7 +27,7 @@ READERS: dict[Dialect, ReadDialect] = {
     Dialect.RM_078: rm078.read,
 }
 WRITERS: dict[Dialect, Callable[[Message, Form], bytes]] = {
-    Dialect.EBMS2: ebms2.write,
+    Dialect.EBMS2: ebms2_writer.write,
     Dialect.MS_09X: ms09x.write,
     Dialect.RM_078: rm078.write,
 }

@@ -23,13 +23,10 @@ from oncewire.message import (
     StatusRequest,
     StatusResponse,
 )
-from oncewire.message.form import Form
-from oncewire.message.quick import variant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import header as signals
 from oncewire.wire.ebms2 import writer as ebms2_rules
-from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.ebms2.blocks import find_repeated
 from oncewire.wire.ebms2.header import MD, MH, UNNAMED, MessageHeaderReading
 from oncewire.wire.refusal import Findings
@@ -285,9 +282,6 @@ class Ebms2Reading(MessageHeaderReading):
         return foreign
 
 
-# The dialect `ebms2`: OASIS ebMS 2.0, read and written.
-
-
 def read(
     root: Element, envelope: bytes, charset: str | None, payloads: tuple[Payload, ...] = ()
 ) -> Findings:
@@ -295,20 +289,3 @@ def read(
     reading = Ebms2Reading(root, envelope, charset)
     reading.read(payloads)
     return reading
-
-
-def as_stated(message: Message) -> Message:
-    """The message with the semantics that its AckRequested and DuplicateElimination state."""
-    header = message.header
-    # What is signed, stored and compared must be what a reader of these bytes will find (§6.6).
-    stated = ebms2_rules.semantics(
-        message.ack_requested, duplicate_elimination=header.duplicate_elimination
-    )
-    if stated is header.semantics:
-        return message
-    return variant(message, header=variant(header, semantics=stated))
-
-
-def write(message: Message, form: Form) -> bytes:
-    """The envelope's bytes."""
-    return ebms2_writer.write(message, form)

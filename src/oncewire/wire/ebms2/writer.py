@@ -36,6 +36,7 @@ from oncewire.message import (
 from oncewire.message.form import Extension, Form
 from oncewire.message.ids import is_uri
 from oncewire.message.payload import Stretch
+from oncewire.message.quick import variant
 from oncewire.message.signals import CODE_CONTEXT
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.xml.source import (
@@ -65,6 +66,16 @@ def semantics(
     if duplicate_elimination and Actor.TO_PARTY_MSH in actors:
         return DeliverySemantics.ONCE_AND_ONLY_ONCE
     return None
+
+
+def as_stated(message: Message) -> Message:
+    """The message with the semantics that its AckRequested and DuplicateElimination state."""
+    header = message.header
+    # What is signed, stored and compared must be what a reader of these bytes will find (§6.6).
+    stated = semantics(message.ack_requested, duplicate_elimination=header.duplicate_elimination)
+    if stated is header.semantics:
+        return message
+    return variant(message, header=variant(header, semantics=stated))
 
 
 def broken(message: Message) -> Iterator[EbxmlError]:
@@ -226,7 +237,6 @@ def write(message: Message, form: Form) -> bytes:
     # In the order of the schema.
     parts = [
         opening,
-        _message_data(header),
         "<eb:DuplicateElimination/>" if duplicate_elimination else "",
     ]
     if header.descriptions:
@@ -253,7 +263,7 @@ def write(message: Message, form: Form) -> bytes:
 
 
 def _opening(header: Header) -> str:
-    """The envelope up to the Action of its MessageHeader."""
+    """The envelope up to the MessageData of its MessageHeader."""
     service = header.service
     if service is None or header.action is None:
         raise InvalidValue("an ebMS 2.0 message names no Service or no Action", remedy="name both")
@@ -263,12 +273,25 @@ def _opening(header: Header) -> str:
             f"Service {service.value!r} has no type and is not a URI",
             remedy="give Service a type or a URI",
         )
+    ref_to = (
+        f"<eb:RefToMessageId>{identifier(header.ref_to_message_id)}</eb:RefToMessageId>"
+        if header.ref_to_message_id
+        else ""
+    )
+    expiry = (
+        f"<eb:TimeToLive>{written_moment(header.time_to_live)}</eb:TimeToLive>"
+        if header.time_to_live is not None
+        else ""
+    )
     return (
         f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
         f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
         f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
         f"<eb:Service{optional_attribute('eb:type', service.type)}>{identifier(service.value)}"
         f"</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
+        f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
+        f"<eb:Timestamp>{written_moment(header.timestamp)}</eb:Timestamp>"
+        f"{ref_to}{expiry}</eb:MessageData>"
     )
 
 
@@ -327,24 +350,6 @@ def _party(name: str, party: Party) -> str:
         )
     role = f"<eb:Role>{identifier(party.role)}</eb:Role>" if party.role else ""
     return f"<eb:{name}>{ids}{role}</eb:{name}>"
-
-
-def _message_data(header: Header) -> str:
-    ref_to = (
-        f"<eb:RefToMessageId>{identifier(header.ref_to_message_id)}</eb:RefToMessageId>"
-        if header.ref_to_message_id
-        else ""
-    )
-    expiry = (
-        f"<eb:TimeToLive>{written_moment(header.time_to_live)}</eb:TimeToLive>"
-        if header.time_to_live is not None
-        else ""
-    )
-    return (
-        f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
-        f"<eb:Timestamp>{written_moment(header.timestamp)}</eb:Timestamp>"
-        f"{ref_to}{expiry}</eb:MessageData>"
-    )
 
 
 def _descriptions(descriptions: Iterable[tuple[str, str]]) -> str:
