@@ -21,7 +21,6 @@ from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import header
-from oncewire.wire.dialect import WRITERS
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import writer as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
@@ -261,7 +260,7 @@ def write_envelope(message: Message, form: Form) -> bytes:
             f"the message is {message.dialect.value}, the agreement says {form.dialect.value}",
             remedy="build the message for the agreed dialect",
         )
-    return WRITERS[form.dialect](referring(message), form)
+    return header.WRITERS[form.dialect](referring(message), form)
 
 
 def pack(

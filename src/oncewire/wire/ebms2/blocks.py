@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from dataclasses import replace
 
 from lxml import etree
@@ -16,6 +18,7 @@ from oncewire.message import (
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
+    SignedDigest,
 )
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Stretch
@@ -530,3 +533,27 @@ def place_of(element: Element) -> str:
             break
         names.append(local_name(parent))
     return "//" + "/".join(reversed(names))
+
+
+def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
+    """One ds:Reference of a signed acknowledgement, with its own bytes."""
+    method = value = ""
+    for child in children(element):
+        if child.tag == DS_DIGEST_METHOD:
+            method = child.get("Algorithm") or ""
+        elif child.tag == DS_DIGEST_VALUE:
+            # Line ends are part of how base64 is written, not of the value.
+            value = "".join((child.text or "").split())
+    try:
+        digest = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        findings.fault(
+            Inconsistent(
+                "a DigestValue of the acknowledgement is not base64",
+                location="//Header/Acknowledgment/Reference/DigestValue",
+                remedy="copy the ds:Reference of the message acknowledged",
+            )
+        )
+        return None
+    # The bytes go along, transforms included: the digest is of octets that only they describe.
+    return SignedDigest(element.get("URI") or "", method, digest, written)

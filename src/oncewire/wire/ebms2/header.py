@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
 from dataclasses import replace
 
@@ -420,30 +418,6 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
     except InvalidValue as problem:
         findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/Role")
         return None
-
-
-def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
-    """One ds:Reference of a signed acknowledgement, with its own bytes."""
-    method = value = ""
-    for child in children(element):
-        if child.tag == n.DS_DIGEST_METHOD:
-            method = child.get("Algorithm") or ""
-        elif child.tag == n.DS_DIGEST_VALUE:
-            # Line ends are part of how base64 is written, not of the value.
-            value = "".join((child.text or "").split())
-    try:
-        digest = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        findings.fault(
-            Inconsistent(
-                "a DigestValue of the acknowledgement is not base64",
-                location="//Header/Acknowledgment/Reference/DigestValue",
-                remedy="copy the ds:Reference of the message acknowledged",
-            )
-        )
-        return None
-    # The bytes go along, transforms included: the digest is of octets that only they describe.
-    return SignedDigest(element.get("URI") or "", method, digest, written)
 
 
 def error_list(element: Element, findings: Findings) -> ErrorList | None:

@@ -275,7 +275,7 @@ class Ebms2Reading(MessageHeaderReading):
                 kept = tuple(next(written) for _ in others)
                 self.manifest[number] = blocks.with_foreign(self.manifest[number], kept)
         for number, element in self.digests:
-            digest = signals.signed_digest(element, next(written), self)
+            digest = n.signed_digest(element, next(written), self)
             if digest is not None:
                 known = self.acknowledgments[number]
                 self.acknowledgments[number] = signals.with_digest(known, digest)
