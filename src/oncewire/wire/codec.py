@@ -222,7 +222,7 @@ def write_stream(
     signer: Signer | None = None,
     mail: bool = False,
 ) -> StreamParcel:
-    """The same with payloads read from `sources` (by Content-ID) when their turn comes."""
+    """The message as `write` makes it, with payloads read from `sources` by Content-ID."""
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
@@ -290,7 +290,7 @@ def pack_stream(
     boundary: str | None = None,
     mail: bool = False,
 ) -> StreamParcel:
-    """The same with payloads read from `sources`."""
+    """The parcel as `pack` makes it, with payloads read from `sources`."""
     headers = _headers(message, form, mail=mail)
     if _is_bare(message, mail=mail):
         return StreamParcel(_EBMS2_ROOT, headers, iter((envelope,)), len(envelope))
@@ -394,7 +394,7 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
     return headers
 
 
-# Glance: which messages a body seems to name, before anybody reads it.
+# Which messages a body seems to name, before it is read.
 #
 # It is a guess, for whoever wants to have things at hand when the body is read. Nothing is
 # believed of it, and where it is wrong nothing but time is lost.

@@ -151,8 +151,8 @@ def read_tree(
     validation: Validation,
     payloads: tuple[Payload, ...] = (),
 ) -> HeaderReading:
-    """The same from a tree, which must be that of the envelope's bytes."""
-    # lxml makes an element anew, and its name, each time somebody comes by; while one is held it
+    """The message as `read` finds it, from the tree of the envelope's bytes."""
+    # lxml makes an element anew, and its name, each time it is visited; while one is held it
     # stays. Three walks pass here: to tell the dialect, to find what is repeated, to read.
     held = [*root.iter()]
     try:
@@ -165,7 +165,7 @@ def read_tree(
     if problems and validation is Validation.ENFORCE:
         reading.faults.insert(0, schema.broken(problems))
     if reading.faults or reading.message is None:
-        # A Fault is an envelope too: news for whoever sent the request, not a message to answer.
+        # A Fault is an envelope too: it answers our request, and is no message to answer.
         fault = fault_of(root) if dialect is Dialect.EBMS2 else None
         if fault is not None:
             refused = SoapFault("Client", f"this is a SOAP Fault: {fault.string[:256]}")

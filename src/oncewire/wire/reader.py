@@ -40,7 +40,7 @@ from oncewire.wire.templates.envelope import EnvelopeTemplates
 # payload of any size goes through.
 
 BOUNDARY_MAX = 256
-"""RFC 2046 allows 70 characters; a few senders write more, nobody writes hundreds."""
+"""Characters of a boundary. RFC 2046 allows 70; a few senders write more."""
 # Spaces after a boundary, which gateways add (RFC 2046 §5.1.1); bounded, so that a line without end
 # keeps nobody waiting.
 _PADDING_MAX = 256
@@ -615,7 +615,7 @@ class Reader:
     def _is_referenced(self, headers: PartHeaders) -> bool:
         if self._received is None or not headers.content_id:
             return False
-        # A container that nobody names is only packaging.
+        # A container that the Manifest does not name is only packaging.
         return any(
             reference.content_id == headers.content_id
             for reference in self._received.message.manifest
@@ -653,7 +653,7 @@ class Reader:
         if not content_id:
             content_id = f"part-{len(self._content_ids) + 1}"
             self._notes.append(f"a part without Content-ID is called {content_id}")
-        # Which of the two is meant by the manifest, and by the signature, nobody could say.
+        # Which of the two the Manifest and the signature mean cannot be known.
         if content_id in self._content_ids:
             raise MimeProblem(
                 f"two parts have the Content-ID {content_id[:64]!r}",
@@ -711,7 +711,7 @@ class Reader:
 
     def _complete(self) -> Received:
         received = self._received
-        # Nothing of the message is known, so nobody can be answered: a MIME error (§2.1.6).
+        # Nothing of the message is known, so no answer can be addressed: a MIME error (§2.1.6).
         if received is None:
             raise MimeProblem(
                 f"no part is the root: none has the Content-ID {self._start[:64]!r}"

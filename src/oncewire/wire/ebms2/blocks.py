@@ -42,7 +42,7 @@ RMX = "urn:oncewire:ext:1"
 RMX_ERRORS = "urn:oncewire:ext:1:errors"
 
 VERSION = "2.0"
-# SOAP's own word for whoever comes next (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
+# SOAP's own word for the next handler (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
 # way.
 ACTOR_NEXT = "http://schemas.xmlsoap.org/soap/actor/next"
 # What handlers say to each other; an application never sees this Service (§3.1.4).
@@ -102,7 +102,7 @@ DUPLICATE_ELIMINATION = _eb("DuplicateElimination")
 DESCRIPTION = _eb("Description")
 SEQUENCE_NUMBER = _eb("SequenceNumber")
 
-# The schema qualifies attributes too: a bare `version` is somebody else's.
+# The schema qualifies attributes too: a bare `version` is not ebMS 2.0's.
 A_ID = _eb("id")
 A_TYPE = _eb("type")
 A_VERSION = _eb("version")
@@ -144,7 +144,7 @@ MIN_RETRY_SECS = f"{{{RMX}}}MinRetrySecs"
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
 _STATUSES = {status.value: status for status in SequenceStatus}
-# Blocks with another actor are for somebody else on the way.
+# Blocks with another actor are for another handler on the way.
 _OURS = frozenset({None, "", ACTOR_NEXT, *_ACTORS})
 
 
@@ -205,7 +205,7 @@ def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
     check_version(element, location, findings)
     actor = actor_of(element, location, findings)
     signed = element.get(A_SIGNED)
-    # Required by §6.3.1.2; whoever forgets it has no use for a signed answer.
+    # Required by §6.3.1.2; a sender that forgets it has no use for a signed answer.
     if signed is None:
         findings.note("AckRequested does not say whether it wants a signature")
         signed = "false"

@@ -75,7 +75,7 @@ class Ebms2Reading(MessageHeaderReading):
                     self.read_message_header(block)
             elif not self._block(tag, block):
                 unknown.append(block)
-        # Without it nobody can be addressed, so there is no ErrorList to send: a SOAP Fault (§4.2).
+        # Without it no ErrorList can be addressed: the answer is a SOAP Fault (§4.2).
         if message_header is None:
             self.fault(
                 SoapFault(

@@ -215,7 +215,7 @@ _OPEN = (
 _SYNC_REPLY = (
     f'<eb:SyncReply SOAP:mustUnderstand="1" eb:version="2.0" SOAP:actor="{n.ACTOR_NEXT}"/>'
 )
-# On every header block of ours (§2.3.9): whoever does not know one must refuse, not guess.
+# On every header block of ours (§2.3.9): a handler that does not know one must refuse it.
 _BLOCK = 'SOAP:mustUnderstand="1" eb:version="2.0"'
 _OWN = frozenset({"", n.EB, n.RMX})
 # What xsd:ID and xsd:language accept; the schema is enforced by some partners.
@@ -485,7 +485,7 @@ def hop_sequence(sequence: SequenceNumber) -> str:
 
 def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
     """rmx:RoutingHeader: one hop of the audit trail."""
-    # As in 0.9x (C25): whoever is asked about a lost message must be found by it.
+    # As in 0.9x (C25): it names the handler to ask about a lost message.
     if hop.sender_uri is None or hop.receiver_uri is None:
         raise InvalidValue(
             "a RoutingHeader of ebMS 2.0 names its ends by URI", remedy="give both URIs"

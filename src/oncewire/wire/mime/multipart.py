@@ -24,7 +24,7 @@ from oncewire.message.ids import check_id
 # A type and parameters in plain quotes, as nearly everybody writes them, without their values.
 _PLAIN = re.compile(r'[\w./+-]+(?:; ?[\w-]+="")+', re.ASCII)
 _PARAMETER = re.compile(r'; ?([\w-]+)=""', re.ASCII)
-# Longer ones are looked at each time, so that nobody fills memory with them.
+# Longer ones are not cached, so that they fill no memory.
 _SHAPE_MAX = 256
 
 
@@ -215,7 +215,7 @@ def _only(before: str | None, value: str, name: str) -> str:
 # Content-Transfer-Encoding, undone and done piece by piece.
 
 
-# Three words for bytes as they are (RFC 2045 §6.2); none is a promise that anybody checks.
+# Three words for bytes as they are (RFC 2045 §6.2); none is a promise that is checked.
 IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 # A line of quoted-printable is at most 76 characters; far longer ones are cut anywhere safe.
 _LINE_HELD = 4096
@@ -316,7 +316,7 @@ class Base64:
             # What is wrong with it depends on the pieces in which it came; that it is wrong
             # does not.
             raise _damaged("base64 is damaged") from None
-        # Padding ends the data (RFC 2045 §6.8): what follows was joined on by somebody.
+        # Padding ends the data (RFC 2045 §6.8): what follows was joined on.
         self._closed = text.endswith(b"=")
         return data
 

@@ -70,7 +70,7 @@ def content_type(frame: Packaging, boundary: str) -> str:
 
 def check_boundary(boundary: str, payloads: tuple[Payload, ...], envelope: bytes) -> None:
     """Refuse a boundary that occurs in what it separates."""
-    # RFC 2046 §5.1.1, without the space that it allows inside: nobody needs one.
+    # RFC 2046 §5.1.1, without the space that it allows inside.
     if _BOUNDARY.fullmatch(boundary) is None:
         raise InvalidValue(
             f"{boundary[:80]!r} cannot be a MIME boundary",
@@ -169,7 +169,7 @@ def _part_headers(payload: Payload, *, base64: bool) -> bytes:
             continue
         lines += f"{name}: {value}\n"
         count += 1
-    # A line end in a value would begin a header, or a content, that nobody wrote.
+    # A line end in a value would begin another header, or the content.
     if lines.count("\n") != count or "\r" in lines:
         raise InvalidValue(
             "a MIME header of a payload contains a line end",

@@ -42,7 +42,7 @@ def unsigned(envelope: bytes, canonicalization: str) -> Unsigned:
     """What a signature of the envelope depends on."""
     root = references.parse(envelope)
     frame = wrapping.frame_of(root)
-    # The first signature is read as the From Party's (§4.1.1): a second of ours would be nobody's.
+    # The first signature is read as the From Party's (§4.1.1), so a second one would not count.
     if frame.header.find(f"{{{DS}}}Signature") is not None:
         raise SecurityFailure("the envelope is signed already")
     # The context is taken before the tree is taken apart for its digest.
