@@ -305,15 +305,15 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 366,
-    "lines": 98_500,
-    "code_lines": 70_300,
-    "import_depth": 38,
+    "modules": 362,
+    "lines": 97_900,
+    "code_lines": 69_880,
+    "import_depth": 35,
     "circles_loaded": 0,
     "circles_named": 3,
-    "import_share": 10.6,
-    "once_share": 23.5,
-    "under_60_lines": 4,
+    "import_share": 10.5,
+    "once_share": 23.1,
+    "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
 
@@ -322,7 +322,7 @@ def test_the_house_does_not_grow() -> None:
     figures = house_figures.figures_of(SOURCE_ROOT)
     reached = {name: getattr(figures, name) for name in BOUNDS}
     assert {name: max(value, BOUNDS[name]) for name, value in reached.items()} == BOUNDS
-    assert figures.docstring_share >= 68.6
+    assert figures.docstring_share >= 69.0
 
 
 def test_figures_are_counted() -> None:
