@@ -358,10 +358,10 @@ def _parties(
         receiver = _end(hop.receiver_id, hop.receiver_uri, dialect)
         if sender is not None and receiver is not None:
             return receiver, sender
-    own = _sound(facts.to_party)
+    own, peer = _sound(facts.to_party, facts.from_party)
     if envelope.own is not None and (own is None or as_hop is Actor.NEXT_MSH):
         own = envelope.own
-    peer = _sound(facts.from_party) or envelope.peer
+    peer = peer or envelope.peer
     if own is None or peer is None:
         raise InvalidValue(
             "the parties of the message to answer are not known",
@@ -370,22 +370,25 @@ def _parties(
     return own, peer
 
 
-def _sound(party: Party | None) -> Party | None:
-    """The party by those of its ids that an answer may repeat: URIs, and one of each type."""
-    if party is None:
-        return None
-    if len(party.ids) == 1 and party.ids[0].type:
-        return party
-    ids: list[PartyId] = []
-    # Whoever wrote them may have written a thousand: each is looked at once.
-    types: set[str] = set()
-    for party_id in party.ids:
-        if party_id.type not in types and (party_id.type or is_uri(party_id.value)):
-            ids.append(party_id)
-            types.update(filter(None, (party_id.type,)))
-    if len(ids) == len(party.ids):
-        return party
-    return Party(tuple(ids), party.role) if ids else None
+def _sound(*parties: Party | None) -> list[Party | None]:
+    """The parties by those of their ids that an answer may repeat: URIs, and one of each type."""
+    found: list[Party | None] = []
+    for party in parties:
+        if party is None or (len(party.ids) == 1 and party.ids[0].type):
+            found.append(party)
+            continue
+        ids: list[PartyId] = []
+        # Its sender may have written a thousand: each is looked at once.
+        types: set[str] = set()
+        for party_id in party.ids:
+            if party_id.type not in types and (party_id.type or is_uri(party_id.value)):
+                ids.append(party_id)
+                types.update(filter(None, (party_id.type,)))
+        if len(ids) == len(party.ids):
+            found.append(party)
+        else:
+            found.append(Party(tuple(ids), party.role) if ids else None)
+    return found
 
 
 # The same hop is made by message after message.

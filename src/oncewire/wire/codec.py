@@ -21,9 +21,8 @@ from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import header
-from oncewire.wire.dialect import WRITERS
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
-from oncewire.wire.ebms2 import reader as ebms2
+from oncewire.wire.ebms2 import writer as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import writer as mime_writer
 from oncewire.wire.mime.multipart import (
@@ -219,7 +218,7 @@ def write_stream(
     signer: Signer | None = None,
     mail: bool = False,
 ) -> StreamParcel:
-    """The same with payloads read from `sources` (by Content-ID) when their turn comes."""
+    """The message as `write` makes it, with payloads read from `sources` by Content-ID."""
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
@@ -257,7 +256,7 @@ def write_envelope(message: Message, form: Form) -> bytes:
             f"the message is {message.dialect.value}, the agreement says {form.dialect.value}",
             remedy="build the message for the agreed dialect",
         )
-    return WRITERS[form.dialect](referring(message), form)
+    return header.WRITERS[form.dialect](referring(message), form)
 
 
 def pack(
@@ -287,7 +286,7 @@ def pack_stream(
     boundary: str | None = None,
     mail: bool = False,
 ) -> StreamParcel:
-    """The same with payloads read from `sources`."""
+    """The parcel as `pack` makes it, with payloads read from `sources`."""
     headers = _headers(message, form, mail=mail)
     if _is_bare(message, mail=mail):
         return StreamParcel(_EBMS2_ROOT, headers, iter((envelope,)), len(envelope))
@@ -391,7 +390,7 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
     return headers
 
 
-# Glance: which messages a body seems to name, before anybody reads it.
+# Which messages a body seems to name, before it is read.
 #
 # It is a guess, for whoever wants to have things at hand when the body is read. Nothing is
 # believed of it, and where it is wrong nothing but time is lost.

@@ -1,19 +1,101 @@
-"""A header's bytes to a Message: limits, tree, dialect, fields, schema, in that order."""
+"""A header's bytes to a Message: limits, tree, dialect, fields, schema, in that order.
+
+Which dialect a header is written in is told by its content alone
+(docs/decisions.md#drafts-on-the-wire).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from msgspec import Struct
 
-from oncewire.errors import EbxmlError, SoapFault
+from oncewire.errors import EbxmlError, OtherXml, SoapFault
 from oncewire.message import Dialect, Message, Payload
-from oncewire.message.form import Validation
+from oncewire.message.form import Form, Validation
 from oncewire.message.ids import ID_LENGTH_MAX
-from oncewire.wire import dialect as dialects
 from oncewire.wire import schema
+from oncewire.wire.drafts import ms09x, rm078
+from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name
+from oncewire.wire.ebms2 import reader as ebms2
+from oncewire.wire.ebms2 import writer as ebms2_writer
+from oncewire.wire.ebms2.blocks import ENVELOPE, SOAP12
 from oncewire.wire.limits import Limits, beyond
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.mime.multipart import parameters
+from oncewire.wire.refusal import Findings, PartialHeader, ReadFault
 from oncewire.wire.soap import fault_of
-from oncewire.wire.xml.tree import Element, parse
+from oncewire.wire.xml.tree import Element, children, local_name, namespace, parse
+
+ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
+READERS: dict[Dialect, ReadDialect] = {
+    Dialect.EBMS2: ebms2.read,
+    Dialect.MS_09X: ms09x.read,
+    Dialect.RM_078: rm078.read,
+}
+WRITERS: dict[Dialect, Callable[[Message, Form], bytes]] = {
+    Dialect.EBMS2: ebms2_writer.write,
+    Dialect.MS_09X: ms09x.write,
+    Dialect.RM_078: rm078.write,
+}
+
+
+def detect(root: Element) -> Dialect:
+    """The dialect of a header, or the fault of a document that is none."""
+    if root.tag == ENVELOPE:
+        return Dialect.EBMS2
+    name = local_name(root)
+    # SOAP 1.1 §4.1.2: another namespace is another version, and is answered so.
+    if name == "Envelope":
+        version = "1.2" if namespace(root) == SOAP12 else "unknown"
+        raise SoapFault(
+            "VersionMismatch",
+            f"the envelope is SOAP {version}, not SOAP 1.1",
+            remedy="ebMS 2.0 uses SOAP 1.1",
+        )
+    if name.lower() != "ebxmlheader":
+        raise OtherXml(
+            f"<{name[:64]}> is neither a SOAP Envelope nor an ebXMLHeader",
+            location="header",
+            remedy="send an ebXML message",
+        )
+    if _is_rm078(root):
+        return Dialect.RM_078
+    return Dialect.MS_09X
+
+
+def named_by(content_type: str, envelope: bytes) -> Dialect | None:
+    """The draft that a body claims to be which could not be read: by the media type of its
+    packaging, else by the first words of its header. None: neither says so."""
+    try:
+        media_type, said = parameters(content_type)
+    except EbxmlError:
+        media_type, said = "", {}
+    if DRAFT_TYPE in (media_type, said.get("type", "").lower()):
+        return Dialect.RM_078 if said.get("version") == RM_VERSION else Dialect.MS_09X
+    start = envelope[:_START].lower()
+    if b"ebxmlheader" not in start:
+        return None
+    return Dialect.RM_078 if b"messagetype" in start else Dialect.MS_09X
+
+
+_START = 1024
+
+# Words that 0.9x dropped: TPA became CPA (C18), MessageType a Service and an Action (C8).
+_ONLY_RM078 = frozenset({"messagetype", "tpainfo", "tpaid"})
+
+
+def _is_rm078(root: Element) -> bool:
+    for key in root.keys():  # noqa: SIM118
+        if lower_name(str(key)) == "messagetype":
+            return True
+    for child in children(root):
+        name = lower_name(child.tag)
+        if name in _ONLY_RM078:
+            return True
+        if name == "header":
+            return not _ONLY_RM078.isdisjoint([lower_name(inner.tag) for inner in children(child)])
+    return False
 
 
 class HeaderReading(Struct, frozen=True, gc=False):
@@ -67,21 +149,21 @@ def read_tree(
     validation: Validation,
     payloads: tuple[Payload, ...] = (),
 ) -> HeaderReading:
-    """The same from a tree, which must be that of the envelope's bytes."""
-    # lxml makes an element anew, and its name, each time somebody comes by; while one is held it
+    """The message as `read` finds it, from the tree of the envelope's bytes."""
+    # lxml makes an element anew, and its name, each time it is visited; while one is held it
     # stays. Three walks pass here: to tell the dialect, to find what is repeated, to read.
     held = [*root.iter()]
     try:
-        dialect = dialects.detect(root)
+        dialect = detect(root)
     except (EbxmlError, SoapFault) as error:
         raise ReadFault((error,), envelope=envelope) from None
-    reading = dialects.READERS[dialect](root, envelope, charset, payloads)
+    reading = READERS[dialect](root, envelope, charset, payloads)
     # After the fields, so that the refusal of an invalid header can say which message it was.
     problems = () if validation is Validation.OFF else schema.problems(root, dialect)
     if problems and validation is Validation.ENFORCE:
         reading.faults.insert(0, schema.broken(problems))
     if reading.faults or reading.message is None:
-        # A Fault is an envelope too: news for whoever sent the request, not a message to answer.
+        # A Fault is an envelope too: it answers our request, and is no message to answer.
         fault = fault_of(root) if dialect is Dialect.EBMS2 else None
         if fault is not None:
             refused = SoapFault("Client", f"this is a SOAP Fault: {fault.string[:256]}")

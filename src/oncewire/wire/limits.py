@@ -49,7 +49,7 @@ class Limits:
     # multipart/mixed of multipart/related with a nested multipart/mixed is the deepest
     # shape any dialect has.
     nesting: int = 3
-    # Per part: mail gateways add a dozen lines, nobody adds 64.
+    # Per part: mail gateways add a dozen lines, never 64.
     part_header_lines: int = 64
     part_header_bytes: int = 16_384
     # What may stand before the first boundary; mail clients write one sentence there.

@@ -7,6 +7,7 @@ up the agreement, apply its limits and choose where the payloads go.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
@@ -19,14 +20,15 @@ from oncewire.message.form import Validation
 from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime.multipart import (
+    IDENTITY,
     Decoder,
     PartHeaders,
     bare_id,
     decoder,
     header_lines,
-    is_identity,
     parameters,
     resolve_references,
+    usual_parameters,
 )
 from oncewire.wire.parcel import Parcel, PartPlace, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
@@ -39,7 +41,7 @@ from oncewire.wire.templates.envelope import EnvelopeTemplates
 # payload of any size goes through.
 
 BOUNDARY_MAX = 256
-"""RFC 2046 allows 70 characters; a few senders write more, nobody writes hundreds."""
+"""Characters of a boundary. RFC 2046 allows 70; a few senders write more."""
 # Spaces after a boundary, which gateways add (RFC 2046 §5.1.1); bounded, so that a line without end
 # keeps nobody waiting.
 _PADDING_MAX = 256
@@ -133,6 +135,23 @@ class _State(Enum):
     HEADERS = 2
     BODY = 3
     EPILOGUE = 4
+
+
+# The two headers that every part has, in the usual order, and nothing that needs a second look.
+# Only their names are of any capitals: to look at the values so too takes longer.
+_USUAL = re.compile(
+    rb"(?i:Content-ID): <([!-;=?-~]{1,255})>\r\n(?i:Content-Type): ([!-~](?:[ -~]*[!-~])?)"
+)
+
+
+def usual_headers(block: bytes) -> PartHeaders | None:
+    """What a block of the usual two headers says; None for any other block."""
+    match = _USUAL.fullmatch(block)
+    if match is None:
+        return None
+    content_type = match[2].decode()
+    media_type, params = usual_parameters(content_type)
+    return PartHeaders(media_type, content_type, params, match[1].decode(), "binary", None, ())
 
 
 class MultipartReader:
@@ -276,7 +295,7 @@ class MultipartReader:
         if not self._lines:
             # Nearly every part has the same two headers.
             blank = buffer.find(b"\r\n\r\n", 0, self._limits.part_header_bytes)
-            usual = PartHeaders.usual(buffer[:blank]) if blank >= 0 else None
+            usual = usual_headers(buffer[:blank]) if blank >= 0 else None
             if usual is not None:
                 self._start_part(usual, blank + 3)
                 return True
@@ -332,7 +351,7 @@ class MultipartReader:
             raise beyond("the message has too many parts", "parts", self._limits.parts, mime=True)
         # A multipart with an encoding of its own is against RFC 2045 §6.4, but decoding it first
         # costs nothing.
-        plain = is_identity(headers.transfer_encoding)
+        plain = headers.transfer_encoding in IDENTITY
         self._decoder = None if plain else decoder(headers.transfer_encoding)
         self._state = _State.BODY
         self._part_begin = self._at + self._skip
@@ -471,14 +490,14 @@ class Reader:
         self.work = Work()
         media_type, params = parameters(content_type)
         # With or without brackets: NHS Spine leaves them out (docs/decisions.md#real-partners).
-        self._start = bare_id(params.get("start"))
+        self._start = bare_id(params["start"]) if "start" in params else ""
         try:
             if media_type.startswith("multipart/"):
                 boundary = params.get("boundary", "")
                 self._multipart = MultipartReader(boundary, self, limits, work=self.work)
                 return
             encoding = (self._parcel.header("content-transfer-encoding") or "").strip().lower()
-            self._decoder = None if is_identity(encoding) else decoder(encoding)
+            self._decoder = None if encoding in IDENTITY else decoder(encoding)
         except MimeProblem as error:
             raise self.refuse(error) from None
         # §2.1.3.2; the XML declaration wins over it where they differ.
@@ -597,7 +616,7 @@ class Reader:
     def _is_referenced(self, headers: PartHeaders) -> bool:
         if self._received is None or not headers.content_id:
             return False
-        # A container that nobody names is only packaging.
+        # A container that the Manifest does not name is only packaging.
         return any(
             reference.content_id == headers.content_id
             for reference in self._received.message.manifest
@@ -635,7 +654,7 @@ class Reader:
         if not content_id:
             content_id = f"part-{len(self._content_ids) + 1}"
             self._notes.append(f"a part without Content-ID is called {content_id}")
-        # Which of the two is meant by the manifest, and by the signature, nobody could say.
+        # Which of the two the Manifest and the signature mean cannot be known.
         if content_id in self._content_ids:
             raise MimeProblem(
                 f"two parts have the Content-ID {content_id[:64]!r}",
@@ -693,7 +712,7 @@ class Reader:
 
     def _complete(self) -> Received:
         received = self._received
-        # Nothing of the message is known, so nobody can be answered: a MIME error (§2.1.6).
+        # Nothing of the message is known, so no answer can be addressed: a MIME error (§2.1.6).
         if received is None:
             raise MimeProblem(
                 f"no part is the root: none has the Content-ID {self._start[:64]!r}"

@@ -176,7 +176,7 @@ class Findings:
         self.faults.append(kind(problem.problem, location=location, remedy=problem.remedy))
 
     def twice(self, name: str, location: str) -> None:
-        """Something stands more often than it may. Which of them is meant nobody can say."""
+        """An element stands more often than it may, so that it is unknown which one is meant."""
         location = location[:256]
         # Said once, however often it stands there, and however often that is found.
         told = {getattr(fault, "location", "") for fault in self.faults}

@@ -25,7 +25,7 @@ from oncewire.wire.ebms2.blocks import DS, EB, SOAP, STRUCTURE, XLINK, XML
 from oncewire.wire.xml.tree import Element, children
 
 PROBLEMS_MAX = 20
-"""More than these help nobody: the first breach usually causes the rest."""
+"""Breaches that are reported: the first usually causes the rest."""
 
 # §9.1.1, §4.2.3.2.4 and §7.3.
 _ENUMERATIONS = {

@@ -21,7 +21,7 @@ def read_verified(
     templates: EnvelopeTemplates | None = None,
     owner: str = "",
 ) -> Received:
-    """The same message with only what was signed, and the hop blocks nobody signs.
+    """The received message with only what was signed, and the hop blocks, which are not.
 
     Parts that no reference covers are left out, and not refused: the standard has a reference
     for each part that needs signing (§4.1.3) and lets others be there, and gateways of mail do
@@ -58,7 +58,7 @@ def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
     """The parts that the signature covers, in its order."""
     parts = {bare_content_id(part.content_id): part for part in message.payloads}
     return tuple(
-        # Whoever turns on a Content-Encoding changes what the application gets, and no digest shows
+        # A Content-Encoding that is added changes what the application gets, and no digest shows
         # it.
         structs.replace(
             parts[reference.content_id],
@@ -77,7 +77,7 @@ def _name_only(part: Payload) -> tuple[tuple[str, str], ...]:
 def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
     """The acknowledgements that the signature stands behind.
 
-    One that is addressed to the next hop lies outside of it (§4.1.3), so anybody on the way can
+    One that is addressed to the next hop lies outside of it (§4.1.3), so any hop can
     put one in. It counts for the message that the signed header refers to and for no other, and
     the signed header says whose it is.
     """

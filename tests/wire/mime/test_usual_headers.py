@@ -7,6 +7,7 @@ import pytest
 from oncewire.errors import MimeProblem
 from oncewire.wire.mime import multipart
 from oncewire.wire.mime.multipart import PartHeaders, header_lines, parameters
+from oncewire.wire.reader import usual_headers
 
 CASES = 3_000
 _PIECES = [
@@ -41,7 +42,7 @@ def test_the_usual_two_headers() -> None:
     chance, short = random.Random(8), 0
     for _ in range(CASES):
         lines = [chance.choice(_LINES) for _ in range(chance.randrange(1, 4))]
-        found = PartHeaders.usual(b"\r\n".join(lines))
+        found = usual_headers(b"\r\n".join(lines))
         if found is not None:
             short += 1
             assert found == PartHeaders.of(header_lines(lines)), lines
@@ -50,6 +51,6 @@ def test_the_usual_two_headers() -> None:
 
 def test_a_name_that_is_too_long_is_left_to_the_long_way() -> None:
     lines = [b"Content-ID: <" + b"x" * 256 + b">", b"Content-Type: a/b"]
-    assert PartHeaders.usual(b"\r\n".join(lines)) is None
+    assert usual_headers(b"\r\n".join(lines)) is None
     with pytest.raises(MimeProblem):
         PartHeaders.of(header_lines(lines))

@@ -295,8 +295,8 @@ def test_the_cache_is_bounded() -> None:
             cache.keep(owner, f"{owner}{number}", kept[f"{owner}{number}"])
             assert len(cache) <= 5
     # Each has its last ones, but for the owner who came first.
-    assert [key for key in kept if cache.find(key)] == ["b7", "b8", "c6", "c7", "c8"]
-    assert cache.find("c8") == (kept["c8"],)
+    assert [key for key in kept if key in cache.by_key] == ["b7", "b8", "c6", "c7", "c8"]
+    assert cache.by_key["c8"] == (kept["c8"],)
 
 
 # --- signing -------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ from oncewire.protocol.notes import Refused
 from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming, StoredParcel
 from oncewire.wire import codec
-from oncewire.wire.dialect import named_by
+from oncewire.wire.header import named_by
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 

@@ -113,7 +113,7 @@ SEMANTICS = {
 ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
 METHODS = {word.value.lower(): word for word in ReliableMessagingMethod}
 STATUSES = {word.value.lower(): word for word in SequenceStatus}
-# The second in every spelling of the drafts; the last is a slip that somebody may copy (C10).
+# The second in every spelling of the drafts; the last is a slip that a sender may copy (C10).
 ACK_TYPES = {
     "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,
     "intermediateack": AcknowledgmentType.INTERMEDIATE_ACK,
@@ -664,7 +664,7 @@ def write_error_list(errors: ErrorList | None) -> str:
         + "/>"
         for error in errors.errors
     )
-    # One for the whole list, so the longest: whoever waits less is turned away again.
+    # One for the whole list, so the longest: a sender that waits less is turned away again.
     pauses = [e.min_retry_secs for e in errors.errors if e.min_retry_secs is not None]
     pause = f"<MinRetrySecs>{max(pauses)}</MinRetrySecs>" if pauses else ""
     return (

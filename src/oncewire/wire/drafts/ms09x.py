@@ -184,7 +184,7 @@ def _sync(header: Header) -> str:
                 remedy="put the agreed mode into sync_reply",
             )
         return ""
-    # No word for it: whoever wants none leaves the element out.
+    # No word for it: a sender that wants none leaves the element out.
     if header.sync_reply is SyncReplyMode.NONE:
         return ""
     word = n.SYNC_WORDS.get(header.sync_reply)

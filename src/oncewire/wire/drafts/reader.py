@@ -32,7 +32,7 @@ from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts.blocks import DraftElement
-from oncewire.wire.ebms2.header import signed_digest
+from oncewire.wire.ebms2.blocks import signed_digest
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.source import exact_bytes, read_moment
 from oncewire.wire.xml.tree import Element, whole_number

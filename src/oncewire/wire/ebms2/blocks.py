@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+
 from lxml import etree
 from msgspec.structs import replace
 
@@ -15,6 +18,7 @@ from oncewire.message import (
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
+    SignedDigest,
 )
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Stretch
@@ -38,7 +42,7 @@ RMX = "urn:oncewire:ext:1"
 RMX_ERRORS = "urn:oncewire:ext:1:errors"
 
 VERSION = "2.0"
-# SOAP's own word for whoever comes next (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
+# SOAP's own word for the next handler (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
 # way.
 ACTOR_NEXT = "http://schemas.xmlsoap.org/soap/actor/next"
 # What handlers say to each other; an application never sees this Service (§3.1.4).
@@ -98,7 +102,7 @@ DUPLICATE_ELIMINATION = _eb("DuplicateElimination")
 DESCRIPTION = _eb("Description")
 SEQUENCE_NUMBER = _eb("SequenceNumber")
 
-# The schema qualifies attributes too: a bare `version` is somebody else's.
+# The schema qualifies attributes too: a bare `version` is not ebMS 2.0's.
 A_ID = _eb("id")
 A_TYPE = _eb("type")
 A_VERSION = _eb("version")
@@ -140,7 +144,7 @@ MIN_RETRY_SECS = f"{{{RMX}}}MinRetrySecs"
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
 _STATUSES = {status.value: status for status in SequenceStatus}
-# Blocks with another actor are for somebody else on the way.
+# Blocks with another actor are for another handler on the way.
 _OURS = frozenset({None, "", ACTOR_NEXT, *_ACTORS})
 
 
@@ -201,7 +205,7 @@ def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
     check_version(element, location, findings)
     actor = actor_of(element, location, findings)
     signed = element.get(A_SIGNED)
-    # Required by §6.3.1.2; whoever forgets it has no use for a signed answer.
+    # Required by §6.3.1.2; a sender that forgets it has no use for a signed answer.
     if signed is None:
         findings.note("AckRequested does not say whether it wants a signature")
         signed = "false"
@@ -529,3 +533,27 @@ def place_of(element: Element) -> str:
             break
         names.append(local_name(parent))
     return "//" + "/".join(reversed(names))
+
+
+def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
+    """One ds:Reference of a signed acknowledgement, with its own bytes."""
+    method = value = ""
+    for child in children(element):
+        if child.tag == DS_DIGEST_METHOD:
+            method = child.get("Algorithm") or ""
+        elif child.tag == DS_DIGEST_VALUE:
+            # Line ends are part of how base64 is written, not of the value.
+            value = "".join((child.text or "").split())
+    try:
+        digest = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        findings.fault(
+            Inconsistent(
+                "a DigestValue of the acknowledgement is not base64",
+                location="//Header/Acknowledgment/Reference/DigestValue",
+                remedy="copy the ds:Reference of the message acknowledged",
+            )
+        )
+        return None
+    # The bytes go along, transforms included: the digest is of octets that only they describe.
+    return SignedDigest(element.get("URI") or "", method, digest, written)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
 
 from msgspec.structs import replace
@@ -67,7 +65,7 @@ def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) ->
 @functools.lru_cache(maxsize=1024)
 def _sound_service(value: str, kind: str | None) -> Service | None:
     """A service without anything wrong, or None."""
-    # Without a type nobody could tell whose vocabulary the name is from (§3.1.4.1).
+    # Without a type it is unknown whose vocabulary the name is from (§3.1.4.1).
     if kind is None and not is_uri(value):
         return None
     return Service(value, kind)
@@ -231,7 +229,7 @@ class MessageHeaderReading(Findings):
                     remedy="name the party once per type",
                 )
             )
-        # It stays, faulty or not: an error has to be addressed to somebody.
+        # It stays, faulty or not: an error message is addressed to it.
         ids.append(party_id)
 
     def _message_data(self, element: Element) -> None:
@@ -240,7 +238,7 @@ class MessageHeaderReading(Findings):
             if tag == n.MESSAGE_ID:
                 self.message_id = self._text(child, _MESSAGE_ID)
             elif tag == n.TIMESTAMP:
-                # UTC by §3.1.6.2; from whoever writes another zone it is converted.
+                # UTC by §3.1.6.2; another zone is converted.
                 self.timestamp = blocks.instant(child, _TIMESTAMP, self)
             elif tag == n.REF_TO_MESSAGE_ID:
                 value = self._text(child, _REF_TO)
@@ -423,30 +421,6 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
         return None
 
 
-def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
-    """One ds:Reference of a signed acknowledgement, with its own bytes."""
-    method = value = ""
-    for child in children(element):
-        if child.tag == n.DS_DIGEST_METHOD:
-            method = child.get("Algorithm") or ""
-        elif child.tag == n.DS_DIGEST_VALUE:
-            # Line ends are part of how base64 is written, not of the value.
-            value = "".join((child.text or "").split())
-    try:
-        digest = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        findings.fault(
-            Inconsistent(
-                "a DigestValue of the acknowledgement is not base64",
-                location="//Header/Acknowledgment/Reference/DigestValue",
-                remedy="copy the ds:Reference of the message acknowledged",
-            )
-        )
-        return None
-    # The bytes go along, transforms included: the digest is of octets that only they describe.
-    return SignedDigest(element.get("URI") or "", method, digest, written)
-
-
 def error_list(element: Element, findings: Findings) -> ErrorList | None:
     """ErrorList (§4.2.3)."""
     location = "//Header/ErrorList"
@@ -467,7 +441,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
         return None
     reported = ErrorList(tuple(errors))
     highest = element.get(n.A_HIGHEST_SEVERITY)
-    # The errors themselves decide: whoever sums them up wrongly must not turn a failure into a
+    # The errors themselves decide: a wrong highestSeverity must not turn a failure into a
     # warning (§4.2.3.1).
     if highest != reported.highest_severity.value:
         findings.note(

@@ -7,8 +7,6 @@ XPath does. A fault never stops it: see `refusal`. Rules between elements are in
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from oncewire.errors import EbxmlError, Inconsistent, SoapFault
 from oncewire.message import (
     Acknowledgment,
@@ -25,12 +23,10 @@ from oncewire.message import (
     StatusRequest,
     StatusResponse,
 )
-from oncewire.message.form import Form
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import header as signals
 from oncewire.wire.ebms2 import writer as ebms2_rules
-from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.ebms2.blocks import find_repeated
 from oncewire.wire.ebms2.header import MD, MH, UNNAMED, MessageHeaderReading
 from oncewire.wire.refusal import Findings
@@ -79,7 +75,7 @@ class Ebms2Reading(MessageHeaderReading):
                     self.read_message_header(block)
             elif not self._block(tag, block):
                 unknown.append(block)
-        # Without it nobody can be addressed, so there is no ErrorList to send: a SOAP Fault (§4.2).
+        # Without it no ErrorList can be addressed: the answer is a SOAP Fault (§4.2).
         if message_header is None:
             self.fault(
                 SoapFault(
@@ -279,14 +275,11 @@ class Ebms2Reading(MessageHeaderReading):
                 kept = tuple(next(written) for _ in others)
                 self.manifest[number] = blocks.with_foreign(self.manifest[number], kept)
         for number, element in self.digests:
-            digest = signals.signed_digest(element, next(written), self)
+            digest = n.signed_digest(element, next(written), self)
             if digest is not None:
                 known = self.acknowledgments[number]
                 self.acknowledgments[number] = signals.with_digest(known, digest)
         return foreign
-
-
-# The dialect `ebms2`: OASIS ebMS 2.0, read and written.
 
 
 def read(
@@ -296,20 +289,3 @@ def read(
     reading = Ebms2Reading(root, envelope, charset)
     reading.read(payloads)
     return reading
-
-
-def as_stated(message: Message) -> Message:
-    """The message with the semantics that its AckRequested and DuplicateElimination state."""
-    header = message.header
-    # What is signed, stored and compared must be what a reader of these bytes will find (§6.6).
-    stated = ebms2_rules.semantics(
-        message.ack_requested, duplicate_elimination=header.duplicate_elimination
-    )
-    if stated is header.semantics:
-        return message
-    return replace(message, header=replace(header, semantics=stated))
-
-
-def write(message: Message, form: Form) -> bytes:
-    """The envelope's bytes."""
-    return ebms2_writer.write(message, form)

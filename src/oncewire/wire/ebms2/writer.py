@@ -12,6 +12,8 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, TransientError
 from oncewire.message import (
     Acknowledgment,
@@ -65,6 +67,16 @@ def semantics(
     if duplicate_elimination and Actor.TO_PARTY_MSH in actors:
         return DeliverySemantics.ONCE_AND_ONLY_ONCE
     return None
+
+
+def as_stated(message: Message) -> Message:
+    """The message with the semantics that its AckRequested and DuplicateElimination state."""
+    header = message.header
+    # What is signed, stored and compared must be what a reader of these bytes will find (§6.6).
+    stated = semantics(message.ack_requested, duplicate_elimination=header.duplicate_elimination)
+    if stated is header.semantics:
+        return message
+    return replace(message, header=replace(header, semantics=stated))
 
 
 def broken(message: Message) -> Iterator[EbxmlError]:
@@ -204,7 +216,7 @@ _OPEN = (
 _SYNC_REPLY = (
     f'<eb:SyncReply SOAP:mustUnderstand="1" eb:version="2.0" SOAP:actor="{n.ACTOR_NEXT}"/>'
 )
-# On every header block of ours (§2.3.9): whoever does not know one must refuse, not guess.
+# On every header block of ours (§2.3.9): a handler that does not know one must refuse it.
 _BLOCK = 'SOAP:mustUnderstand="1" eb:version="2.0"'
 _OWN = frozenset({"", n.EB, n.RMX})
 # What xsd:ID and xsd:language accept; the schema is enforced by some partners.
@@ -226,7 +238,6 @@ def write(message: Message, form: Form) -> bytes:
     # In the order of the schema.
     parts = [
         opening,
-        _message_data(header),
         "<eb:DuplicateElimination/>" if duplicate_elimination else "",
     ]
     if header.descriptions:
@@ -253,7 +264,7 @@ def write(message: Message, form: Form) -> bytes:
 
 
 def _opening(header: Header) -> str:
-    """The envelope up to the Action of its MessageHeader."""
+    """The envelope up to the MessageData of its MessageHeader."""
     service = header.service
     if service is None or header.action is None:
         raise InvalidValue("an ebMS 2.0 message names no Service or no Action", remedy="name both")
@@ -263,12 +274,25 @@ def _opening(header: Header) -> str:
             f"Service {service.value!r} has no type and is not a URI",
             remedy="give Service a type or a URI",
         )
+    ref_to = (
+        f"<eb:RefToMessageId>{identifier(header.ref_to_message_id)}</eb:RefToMessageId>"
+        if header.ref_to_message_id
+        else ""
+    )
+    expiry = (
+        f"<eb:TimeToLive>{written_moment(header.time_to_live)}</eb:TimeToLive>"
+        if header.time_to_live is not None
+        else ""
+    )
     return (
         f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
         f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
         f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
         f"<eb:Service{optional_attribute('eb:type', service.type)}>{identifier(service.value)}"
         f"</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
+        f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
+        f"<eb:Timestamp>{written_moment(header.timestamp)}</eb:Timestamp>"
+        f"{ref_to}{expiry}</eb:MessageData>"
     )
 
 
@@ -327,24 +351,6 @@ def _party(name: str, party: Party) -> str:
         )
     role = f"<eb:Role>{identifier(party.role)}</eb:Role>" if party.role else ""
     return f"<eb:{name}>{ids}{role}</eb:{name}>"
-
-
-def _message_data(header: Header) -> str:
-    ref_to = (
-        f"<eb:RefToMessageId>{identifier(header.ref_to_message_id)}</eb:RefToMessageId>"
-        if header.ref_to_message_id
-        else ""
-    )
-    expiry = (
-        f"<eb:TimeToLive>{written_moment(header.time_to_live)}</eb:TimeToLive>"
-        if header.time_to_live is not None
-        else ""
-    )
-    return (
-        f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
-        f"<eb:Timestamp>{written_moment(header.timestamp)}</eb:Timestamp>"
-        f"{ref_to}{expiry}</eb:MessageData>"
-    )
 
 
 def _descriptions(descriptions: Iterable[tuple[str, str]]) -> str:
@@ -480,7 +486,7 @@ def hop_sequence(sequence: SequenceNumber) -> str:
 
 def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
     """rmx:RoutingHeader: one hop of the audit trail."""
-    # As in 0.9x (C25): whoever is asked about a lost message must be found by it.
+    # As in 0.9x (C25): it names the handler to ask about a lost message.
     if hop.sender_uri is None or hop.receiver_uri is None:
         raise InvalidValue(
             "a RoutingHeader of ebMS 2.0 names its ends by URI", remedy="give both URIs"

@@ -114,7 +114,7 @@ def _parcel(headers: list[tuple[str, str]], body: bytes) -> Parcel:
             content_type = value
         else:
             others.append((name, value))
-    # Whoever saved only the body of a POST has lost its Content-Type.
+    # A saved body of a POST has lost its Content-Type.
     return Parcel(content_type or "text/xml", body, tuple(others))
 
 

@@ -1,6 +1,6 @@
 """A recorded exchange beside ours: what another handler answered, and what we would have.
 
-For whoever wants to switch: `oncewire replay` runs this over an archive. Ids and times differ
+`oncewire replay` runs this over the archive of another handler. Ids and times differ
 by nature and are not compared; everything an answer says is.
 """
 

@@ -38,7 +38,7 @@ def describe_bytes(
 ) -> Values:
     """Everything a file of any known kind says, or the fault it would be answered with.
 
-    `signature_state` is the verdict of somebody who knows the agreement's certificates.
+    `signature_state` is the verdict by the agreement's certificates.
     """
     try:
         capture = open_capture(data, limits)
@@ -55,7 +55,7 @@ def describe(
     validation: Validation = Validation.REPORT,
     signature_state: str | None = None,
 ) -> Values:
-    """The same for an opened capture; several messages in one body are listed."""
+    """Everything an opened capture says; several messages in one body are listed."""
     try:
         if capture.kind is CaptureKind.XML:
             # A bare header: its payloads were never in this file.
@@ -83,7 +83,7 @@ def describe_received(received: Received, signature_state: str | None = None) ->
 
 
 def signature_of(received: Received) -> str:
-    """How a signature looks to somebody without certificates of the agreement.
+    """How a signature looks without the certificates of the agreement.
 
     `none`; `present` where parts are missing to judge; `intact` when every digest and the
     value fit the certificate the message itself shows; `broken` when one does not.

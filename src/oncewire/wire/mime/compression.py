@@ -16,7 +16,7 @@ ENCODINGS = ("gzip", "deflate", *((_ZSTD,) if find_spec("zstandard") else ()))
 # zlib's numbers for the two: gzip with its frame, deflate with zlib's, as HTTP means it.
 _WINDOW = {"gzip": 31, "deflate": 15}
 _PIECE = 65_536
-# Below this the ratio says little: a header of zeros compresses well and harms nobody.
+# Below this the ratio says little: a header of zeros compresses well and is harmless.
 _HARMLESS = 1_048_576
 # Of a zstd frame: the memory that undoing it may ask for, as RFC 8878 recommends to support.
 _ZSTD_MEMORY = 8 * 1024 * 1024
@@ -106,7 +106,7 @@ class _Zlib:
                 raise _damaged(str(error)) from None
             pending = self._machine.unconsumed_tail
             yield piece
-            # Bytes behind the end are nobody's content; another reader might take them for a second
+            # Bytes behind the end are no content; another reader might take them for a second
             # member.
             if self._machine.unused_data:
                 raise _damaged("there are bytes after its end")

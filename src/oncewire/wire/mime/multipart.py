@@ -24,7 +24,7 @@ from oncewire.message.ids import check_id
 # A type and parameters in plain quotes, as nearly everybody writes them, without their values.
 _PLAIN = re.compile(r'[\w./+-]+(?:; ?[\w-]+="")+', re.ASCII)
 _PARAMETER = re.compile(r'; ?([\w-]+)=""', re.ASCII)
-# Longer ones are looked at each time, so that nobody fills memory with them.
+# Longer ones are not cached, so that they fill no memory.
 _SHAPE_MAX = 256
 
 
@@ -148,13 +148,6 @@ def _broken(problem: str) -> MimeProblem:
     )
 
 
-# The two headers that every part has, in the usual order, and nothing that needs a second look.
-# Only their names are of any capitals: to look at the values so too takes longer.
-_USUAL = re.compile(
-    rb"(?i:Content-ID): <([!-;=?-~]{1,255})>\r\n(?i:Content-Type): ([!-~](?:[ -~]*[!-~])?)"
-)
-
-
 class PartHeaders(NamedTuple):
     """What the headers of one part say."""
 
@@ -165,16 +158,6 @@ class PartHeaders(NamedTuple):
     transfer_encoding: str
     content_encoding: str | None
     others: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def usual(cls, block: bytes) -> PartHeaders | None:
-        """What a block of the usual two headers says; None for any other block."""
-        match = _USUAL.fullmatch(block)
-        if match is None:
-            return None
-        content_type = match[2].decode()
-        media_type, params = usual_parameters(content_type)
-        return cls(media_type, content_type, params, match[1].decode(), "binary", None, ())
 
     @classmethod
     def of(cls, headers: list[tuple[str, str]]) -> PartHeaders:
@@ -232,8 +215,8 @@ def _only(before: str | None, value: str, name: str) -> str:
 # Content-Transfer-Encoding, undone and done piece by piece.
 
 
-# Three words for bytes as they are (RFC 2045 §6.2); none is a promise that anybody checks.
-_IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
+# Three words for bytes as they are (RFC 2045 §6.2); none is a promise that is checked.
+IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 # A line of quoted-printable is at most 76 characters; far longer ones are cut anywhere safe.
 _LINE_HELD = 4096
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
@@ -333,7 +316,7 @@ class Base64:
             # What is wrong with it depends on the pieces in which it came; that it is wrong
             # does not.
             raise _damaged("base64 is damaged") from None
-        # Padding ends the data (RFC 2045 §6.8): what follows was joined on by somebody.
+        # Padding ends the data (RFC 2045 §6.8): what follows was joined on.
         self._closed = text.endswith(b"=")
         return data
 
@@ -367,7 +350,7 @@ class QuotedPrintable:
 
 def decoder(encoding: str) -> Decoder:
     """The decoder of a Content-Transfer-Encoding."""
-    if encoding in _IDENTITY:
+    if encoding in IDENTITY:
         return Identity()
     if encoding == "base64":
         return Base64()
@@ -393,7 +376,7 @@ def decoded(encoding: str, data: bytes, *, lenient: bool = False) -> bytes:
 
 def is_identity(encoding: str) -> bool:
     """Whether the bytes travel as they are."""
-    return encoding in _IDENTITY
+    return encoding in IDENTITY
 
 
 def _damaged(problem: str) -> MimeProblem:
@@ -449,7 +432,7 @@ def resolve_references(message: Message, content_ids: list[str], notes: list[str
             # §3.2.2 leaves other schemes open; the application may resolve them (NHS uses mid:).
             notes.append(f"the reference {reference.href[:128]!r} lies outside this message")
             continue
-        found = part_of(wanted, content_ids)
+        found = wanted if wanted in content_ids else part_of(wanted, content_ids)
         if found is None:
             raise MimeProblem(
                 f"the Manifest names {reference.href[:128]!r}, but no part has that Content-ID",

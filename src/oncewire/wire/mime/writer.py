@@ -7,6 +7,7 @@ base64, and a payload that says so of itself.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -19,6 +20,7 @@ from oncewire.wire.mime.multipart import BASE64_LINE, BUNDLE_TYPE, base64_lines,
 from oncewire.wire.parcel import Parcel
 
 _READ = 65_536
+_BOUNDARY = re.compile(r"[A-Za-z0-9'()+_,./:=?-]{1,70}")
 
 TRANSFER = ("Content-Transfer-Encoding", "base64")
 """What a payload has among its headers that is to travel as base64."""
@@ -67,8 +69,8 @@ def content_type(frame: Packaging, boundary: str) -> str:
 
 def check_boundary(boundary: str, payloads: tuple[Payload, ...], envelope: bytes) -> None:
     """Refuse a boundary that occurs in what it separates."""
-    # RFC 2046 §5.1.1, without the space that it allows inside: nobody needs one.
-    if not boundary or len(boundary) > 70 or not _is_token(boundary):
+    # RFC 2046 §5.1.1, without the space that it allows inside.
+    if _BOUNDARY.fullmatch(boundary) is None:
         raise InvalidValue(
             f"{boundary[:80]!r} cannot be a MIME boundary",
             remedy="use up to 70 letters, digits or any of '()+_,-./:=?",
@@ -82,18 +84,14 @@ def check_boundary(boundary: str, payloads: tuple[Payload, ...], envelope: bytes
         )
 
 
-def _is_token(boundary: str) -> bool:
-    return all(char.isalnum() or char in "'()+_,-./:=?" for char in boundary) and (
-        boundary.isascii()
-    )
-
-
 def laid_out(
     envelope: bytes, payloads: tuple[Payload, ...], frame: Packaging, boundary: str
 ) -> Iterator[bytes | Payload]:
     """The body in order; where the content of a payload belongs stands the payload itself."""
     mark = f"--{boundary}\r\n".encode()
-    yield mark + _root_headers(frame)
+    encoding = "Content-Transfer-Encoding: base64\r\n" if frame.base64 else ""
+    root = f"Content-ID: <{frame.root_id}>\r\nContent-Type: {frame.root_type}\r\n{encoding}\r\n"
+    yield mark + root.encode()
     # The last line end is the boundary's (RFC 2046 §5.1.1).
     yield base64_lines(envelope)[:-2] if frame.base64 else envelope
     nested = frame.nest_payloads and len(payloads) > 1
@@ -137,7 +135,7 @@ def body_size(
     envelope: bytes, payloads: tuple[Payload, ...], frame: Packaging, boundary: str
 ) -> int:
     """The size of the body that `pieces` makes, from the payloads' sizes alone."""
-    empty = tuple(_hollow(payload) for payload in payloads)
+    empty = tuple(replace(each, size=0, data=b"", spooled=None) for each in payloads)
     size = sum(len(piece) for piece in pieces(envelope, empty, {}, frame, boundary))
     for payload in payloads:
         coded = _is_coded(payload, frame)
@@ -158,26 +156,6 @@ def _is_coded(payload: Payload, frame: Packaging) -> bool:
     return frame.base64 or TRANSFER in payload.mime_headers
 
 
-def _hollow(payload: Payload) -> Payload:
-    return Payload(
-        payload.content_id,
-        payload.media_type,
-        0,
-        payload.digest,
-        b"",
-        None,
-        payload.content_encoding,
-        payload.mime_headers,
-    )
-
-
-def _root_headers(frame: Packaging) -> bytes:
-    encoding = "Content-Transfer-Encoding: base64\r\n" if frame.base64 else ""
-    return (
-        f"Content-ID: <{frame.root_id}>\r\nContent-Type: {frame.root_type}\r\n{encoding}\r\n"
-    ).encode()
-
-
 def _part_headers(payload: Payload, *, base64: bool) -> bytes:
     # The Content-ID is what the manifest and the signature refer to (RFC 2392).
     lines = f"Content-ID: <{payload.content_id}>\nContent-Type: {payload.media_type}\n"
@@ -190,7 +168,7 @@ def _part_headers(payload: Payload, *, base64: bool) -> bytes:
             continue
         lines += f"{name}: {value}\n"
         count += 1
-    # A line end in a value would begin a header, or a content, that nobody wrote.
+    # A line end in a value would begin another header, or the content.
     if lines.count("\n") != count or "\r" in lines:
         raise InvalidValue(
             "a MIME header of a payload contains a line end",

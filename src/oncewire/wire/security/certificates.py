@@ -27,7 +27,7 @@ _DS = "{http://www.w3.org/2000/09/xmldsig#}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = 24 * 60 * 60 * 1_000_000
-# A KeyInfo names one certificate or a short chain; more is somebody wasting our time.
+# A KeyInfo names one certificate or a short chain; more only costs time.
 _MAX_KEY_INFO = 16
 
 

@@ -290,7 +290,7 @@ class Decryption:
         self._path.append(name)
         if len(self._path) > _MAX_DEPTH:
             raise SecurityFailure("the encrypted part is nested too deeply")
-        # An unencrypted part where the agreement asks for encryption is no favour: anybody can
+        # An unencrypted part where the agreement asks for encryption is refused: any hop can
         # write one.
         if len(self._path) == 1:
             if name != f"{XENC} EncryptedData":

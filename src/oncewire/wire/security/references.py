@@ -320,7 +320,7 @@ def bare_content_id(value: str) -> str:
 def read_references(parent: etree._Element) -> tuple[SignedReference, ...]:
     """Every ds:Reference of a SignedInfo, exactly as the standard has them or refused."""
     found = parent.findall(f"{{{DS}}}Reference")
-    # Each costs a digest, before anybody is known to have signed.
+    # Each costs a digest, before the signer is known.
     if len(found) > MAX_REFERENCES:
         raise SecurityFailure(f"{len(found)} signed references, more than {MAX_REFERENCES}")
     return tuple(read_reference(element) for element in found)

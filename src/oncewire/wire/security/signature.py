@@ -1,7 +1,7 @@
 """Whether a received message is what its partner signed, and the tree from which to read it.
 
 `verify` hands back what was signed as a tree of its own, parsed from the very octets whose digest
-was checked: whoever reads that tree cannot read anything the signature does not cover, whatever
+was checked: a reader of that tree cannot read anything the signature does not cover, whatever
 else the received bytes hold. The hop blocks, which the standard leaves unsigned, come beside it.
 
 Certificates and the instant arrive as arguments; no clock is read and nothing is fetched.
@@ -46,7 +46,7 @@ class Signature:
     def envelope_reference(self) -> SignedReference:
         """What is signed of the envelope itself."""
         # Two references to the envelope could leave out different things; which one was read from
-        # would be anybody's guess.
+        # would be a guess.
         found = [reference for reference in self.references if reference.uri == ""]
         if len(found) != 1:
             raise SecurityFailure(f"the signature covers the envelope {len(found)} times, not once")
@@ -111,8 +111,8 @@ class Covered:
     references: tuple[SignedReference, ...]
     # The signed octets: no comment, no signature, nothing addressed to a hop.
     octets: bytes
-    # The same with the hop blocks back in the header, for a reader of whole envelopes. Such a
-    # reader must treat those blocks as anybody's word; the checks have made sure that no block of
+    # The signed octets with the hop blocks back in the header, for a reader of whole envelopes.
+    # Such a reader must treat those blocks as unsigned; the checks have made sure that no block of
     # the sender can be among them.
     readable: bytes
     # Names of header blocks that the standard leaves unsigned, because every hop may write them
@@ -141,7 +141,7 @@ def verify_signature(
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
     signature = read_signature(frame.header)
-    # Cheap checks first: nobody knows yet who sent this, and keys and digests cost.
+    # Cheap checks first: the sender is not known yet, and keys and digests cost.
     check_policy(signature, policy)
     covering = signature.envelope_reference
     wrapping.check_blocks(root, frame)

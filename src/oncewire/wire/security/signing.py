@@ -42,7 +42,7 @@ def unsigned(envelope: bytes, canonicalization: str) -> Unsigned:
     """What a signature of the envelope depends on."""
     root = references.parse(envelope)
     frame = wrapping.frame_of(root)
-    # The first signature is read as the From Party's (§4.1.1): a second of ours would be nobody's.
+    # The first signature is read as the From Party's (§4.1.1), so a second one would not count.
     if frame.header.find(f"{{{DS}}}Signature") is not None:
         raise SecurityFailure("the envelope is signed already")
     # The context is taken before the tree is taken apart for its digest.
@@ -168,11 +168,22 @@ def sign(
     method = choice.canonicalization
     given = unsigned_of(envelope, method)
     signed = _references(given, parts, choice.digest, method)
-    signed_info = _signed_info_xml(signed, choice)
+    canonical = algorithms.CANONICAL_URIS[method]
+    signed_info = (
+        "<ds:SignedInfo>"
+        f'<ds:CanonicalizationMethod Algorithm="{canonical}"/>'
+        f'<ds:SignatureMethod Algorithm="{algorithms.SIGNATURE_URIS[choice.signature]}"/>'
+        f"{''.join(references.reference_xml(reference) for reference in signed)}"
+        "</ds:SignedInfo>"
+    )
+    opened = f'<ds:Signature xmlns:ds="{DS}">{signed_info}'
     # Canonicalised as its verifier will see it, in the header with all that is in force there.
-    octets = octets_of(_in_context(signed_info, given.context), method)
-    value = algorithms.sign_octets(key, choice.signature, octets)
-    signature = _signature_xml(signed_info, value, certificate)
+    octets = octets_of(f"<r {given.context}>{opened}</ds:Signature></r>".encode(), method)
+    value = base64.b64encode(algorithms.sign_octets(key, choice.signature, octets)).decode("ascii")
+    signature = (
+        f"{opened}<ds:SignatureValue>{value}</ds:SignatureValue>"
+        f"{_key_info_xml(certificate)}</ds:Signature>"
+    ).encode()
     at = given.insert_at
     return Signed(envelope[:at] + signature + envelope[at:], signed)
 
@@ -225,25 +236,6 @@ def _digest_of(part: PartDigests, name: str) -> bytes:
     return found
 
 
-def _signed_info_xml(signed: Sequence[SignedReference], choice: SigningChoice) -> str:
-    canonical = algorithms.CANONICAL_URIS[choice.canonicalization]
-    return (
-        "<ds:SignedInfo>"
-        f'<ds:CanonicalizationMethod Algorithm="{canonical}"/>'
-        f'<ds:SignatureMethod Algorithm="{algorithms.SIGNATURE_URIS[choice.signature]}"/>'
-        f"{''.join(references.reference_xml(reference) for reference in signed)}"
-        "</ds:SignedInfo>"
-    )
-
-
-def _signature_xml(signed_info: str, value: bytes, certificate: x509.Certificate) -> bytes:
-    return (
-        f'<ds:Signature xmlns:ds="{DS}">{signed_info}'
-        f"<ds:SignatureValue>{base64.b64encode(value).decode('ascii')}</ds:SignatureValue>"
-        f"{_key_info_xml(certificate)}</ds:Signature>"
-    ).encode()
-
-
 @functools.lru_cache(maxsize=64)
 def _key_info_xml(certificate: x509.Certificate) -> str:
     encoded = base64.b64encode(certificates.der_of(certificate)).decode("ascii")
@@ -251,7 +243,3 @@ def _key_info_xml(certificate: x509.Certificate) -> str:
         f"<ds:KeyInfo><ds:X509Data><ds:X509Certificate>{encoded}</ds:X509Certificate>"
         "</ds:X509Data></ds:KeyInfo>"
     )
-
-
-def _in_context(signed_info: str, context: str) -> bytes:
-    return f'<r {context}><ds:Signature xmlns:ds="{DS}">{signed_info}</ds:Signature></r>'.encode()

@@ -170,7 +170,7 @@ def is_enveloped(media_type: str) -> bool:
 def envelop(
     content: bytes, media_type: str, recipient: x509.Certificate, file_name: str = ""
 ) -> bytes:
-    """The part as DER, closed for the recipient. Its name is inside, so nobody else reads it."""
+    """The part as DER, encrypted for the recipient, and its name with it."""
     if not isinstance(recipient.public_key(), rsa.RSAPublicKey):
         raise SecurityFailure(
             "the recipient's certificate has no RSA key to encrypt for",

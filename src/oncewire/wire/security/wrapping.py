@@ -172,7 +172,7 @@ def check_blocks(root: etree._Element, frame: ShapedDocument) -> None:
 
 
 def _check_ids(root: etree._Element) -> None:
-    """One look at each attribute: nobody knows yet who wrote them, nor how many."""
+    """One look at each attribute: a stranger may have written them, and many."""
     given: set[str] = set()
     for element in root.iter(etree.Element):
         for name, value in element.items():

@@ -353,11 +353,12 @@ class EnvelopeTemplates:
         payloads: tuple[Payload, ...] = (),
     ) -> HeaderReading | None:
         """What the full reader says of the envelope; None where it must be asked."""
-        templates = self._cache.find((_parties_of(envelope), charset, validation))
+        templates = self._cache.by_key.get((_parties_of(envelope), charset, validation), ())
         for template in templates:
             reading = template.read(envelope, limits, payloads)
             if reading is not None:
-                self._cache.hit(template)
+                self._cache.hits += 1
+                template.used = self._cache.hits
                 return reading
         return None
 

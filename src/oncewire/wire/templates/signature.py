@@ -286,10 +286,11 @@ class SignatureTemplates:
         document = slotted(envelope)
         key = owner, document.key
         verified: Verified | None = None
-        for template in self._checked.find(key):
+        for template in self._checked.by_key.get(key, ()):
             verified = template.verify(document.slots, parts, trust, now, policy)
             if verified is not None:
-                self._checked.hit(template)
+                self._checked.hits += 1
+                template.used = self._checked.hits
                 break
         if verified is None:
             verified = signature.verify_signature(envelope, parts, trust, now, policy)
@@ -330,7 +331,7 @@ class SignatureTemplates:
     def _unsigned(self, envelope: bytes, method: str) -> Unsigned:
         document = slotted(envelope)
         key = method, document.key
-        for template in self._made.find(key):
+        for template in self._made.by_key.get(key, ()):
             return template.filled(envelope, document.slots)
         first = signing.unsigned(envelope, method)
         if self._made.is_due(method):
@@ -342,7 +343,7 @@ class SignatureTemplates:
     def _info_octets(self, info: bytes, method: str) -> bytes:
         document = slotted(info)
         key = method, document.key
-        for template in self._infos.find(key):
+        for template in self._infos.by_key.get(key, ()):
             return template.octets.filled(document.slots)
         if self._infos.is_due(method):
             made = octets_template(document, lambda other: signing.info_octets(other, method))

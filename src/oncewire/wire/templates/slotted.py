@@ -192,8 +192,9 @@ class TemplateCache(Generic[T]):
         self, most: int = TEMPLATES_MAX, of_one: int = OWNER_MAX, *, enabled: bool = True
     ) -> None:
         self._most, self._of_one, self._enabled = most, of_one, enabled
-        # Tuples are exchanged whole, so that another thread sees the one or the other.
-        self._by_key: dict[Hashable, tuple[T, ...]] = {}
+        # By the key of their documents. Tuples are exchanged whole, so that another thread sees
+        # the one or the other.
+        self.by_key: dict[Hashable, tuple[T, ...]] = {}
         self._owned: dict[str, dict[T, Hashable]] = {}
         # How many documents of each owner came that no template fits.
         self._offered: dict[str, int] = {}
@@ -201,15 +202,6 @@ class TemplateCache(Generic[T]):
 
     def __len__(self) -> int:
         return sum(map(len, self._owned.values()))
-
-    def find(self, key: Hashable) -> tuple[T, ...]:
-        """The templates of documents with that key."""
-        return self._by_key.get(key, ())
-
-    def hit(self, template: T) -> None:
-        """Note that a template was of use."""
-        self.hits += 1
-        template.used = self.hits
 
     def is_due(self, owner: str) -> bool:
         """Whether to make a template of an owner's document that none fits.
@@ -230,7 +222,7 @@ class TemplateCache(Generic[T]):
             self._forget(everyone)
         template.used = self.hits
         self._owned.setdefault(owner, {})[template] = key
-        self._by_key[key] = (*self.find(key), template)
+        self.by_key[key] = (*self.by_key.get(key, ()), template)
 
     def _forget(self, templates: list[tuple[T, str]]) -> None:
         """Forget the one of them that was used longest ago."""
@@ -238,6 +230,6 @@ class TemplateCache(Generic[T]):
         key = self._owned[owner].pop(template)
         if not self._owned[owner]:
             del self._owned[owner]
-        left = tuple(other for other in self._by_key.pop(key) if other is not template)
+        left = tuple(other for other in self.by_key.pop(key) if other is not template)
         if left:
-            self._by_key[key] = left
+            self.by_key[key] = left

@@ -62,8 +62,14 @@ def _escaped(value: str, table: dict[int, str]) -> str:
     return value.translate(table)
 
 
+# Nearly every id: ASCII without markup, and without a space before or behind it.
+_PLAIN_ID = re.compile(r"[!-%'-;=?-~](?:[ -%'-;=?-~]*[!-%'-;=?-~])?\Z")
+
+
 def identifier(value: str) -> str:
     """An id as element content; readers drop outer spaces, so it must have none."""
+    if _PLAIN_ID.match(value):
+        return value
     if value[0] in " \t" or value[-1] in " \t":
         raise InvalidValue(
             f"{value[:64]!r} begins or ends with a space",
