@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from oncewire.handler.actions import Source
-from oncewire.lab.wild.draw import draw
-from oncewire.lab.wild.world import World
+from oncewire.lab.simulation.draw import draw
+from oncewire.lab.simulation.world import World
 from oncewire.message import Dialect
 from oncewire.wire import codec
 from oncewire.wire.templates.envelope import EnvelopeTemplates
