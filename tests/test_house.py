@@ -99,7 +99,7 @@ def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
         ("oncewire.handler.sending.submit", "from oncewire.store import sqlite"),
         ("oncewire.handler.sending.submit", "import oncewire.transport"),
         ("oncewire.handler.sending.submit", "from oncewire.entry.party.settings import Settings"),
-        ("oncewire.pipeline.jobs", "from oncewire.lab.wild import world"),
+        ("oncewire.pipeline.jobs", "from oncewire.lab.simulation import world"),
         ("oncewire.entry.cli.main", "from oncewire.lab.cli import demo"),
         ("oncewire.pipeline.jobs", "from oncewire.agreement import resolve"),
         ("oncewire.pipeline.jobs", "import importlib\nimportlib.import_module('oncewire.store')"),

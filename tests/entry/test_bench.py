@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from oncewire.entry.cli.main import build
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import RECORD, open_store, store_path
-from oncewire.lab.bench import growth
+from oncewire.lab.bench import growth, peers
 from oncewire.lab.bench.delay import Delay
 from oncewire.lab.bench.exchange import open_sides
 from oncewire.lab.bench.figures import (
@@ -28,7 +28,6 @@ from oncewire.lab.bench.figures import (
     save,
 )
 from oncewire.lab.bench.parties import RECEIVER, SENDER, add_agreements, make_pair
-from oncewire.lab.bench.peers import as2, nats, rabbitmq
 
 SMALL = ("--seconds", "0.05", "--repeats", "1", "--no-peers", "--json")
 FIGURE = {"what", "rate", "limit", "ratio", "spread"}
@@ -141,10 +140,10 @@ def test_more_in_flight_than_can_be_is_refused() -> None:
     assert "1 to 256" in found.output
 
 
-@pytest.mark.parametrize("peer", [as2, nats, rabbitmq])
-def test_a_peer_that_is_not_installed_is_said_so(peer: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(peer, "find_spec", lambda _: None)
-    assert peer.missing().startswith("not installed: `make bench-setup`")
+@pytest.mark.parametrize("product", ["as2", "nats", "rabbitmq"])
+def test_a_peer_that_is_not_installed_is_said_so(product: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda _: None)
+    assert peers.missing(product).startswith("not installed: `make bench-setup`")
 
 
 def test_the_default_is_what_init_and_partner_add_make() -> None:
@@ -168,8 +167,8 @@ def test_a_ratio_is_taken_within_each_repeat() -> None:
 
 def test_the_history_is_short_and_its_picture_has_everybody(tmp_path: Path) -> None:
     figure = Figure("a < b & c", (10.0,), (20.0,))
-    peers = (PeerFigure("nats", (5.0,)), PeerFigure("rabbitmq", remark="not installed"))
-    outcome = Outcome("exchange", "messages", "limit", (figure,), figure, peers)
+    others = (PeerFigure("nats", (5.0,)), PeerFigure("rabbitmq", remark="not installed"))
+    outcome = Outcome("exchange", "messages", "limit", (figure,), figure, others)
     for _ in range(HISTORY_MAX + 3):
         save(tmp_path, [outcome], now=0)
     lines = [json.loads(line) for line in (tmp_path / HISTORY).read_text().splitlines()]

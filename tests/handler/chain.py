@@ -13,7 +13,7 @@ from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.network import CPA_ID, Options, agreements_of, names
+from oncewire.lab.simulation.options import Options
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
@@ -21,6 +21,7 @@ from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import TestWorld
+from tests.simulation.given import CPA_ID, agreements_of, names
 
 AT_WEB = Source("http", can_answer=True)
 

@@ -14,7 +14,7 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
-from oncewire.lab.simulation.network import CPA_ID, Options, agreements_of, names
+from oncewire.lab.simulation.options import Options
 from oncewire.message import Payload, Service
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
@@ -26,6 +26,7 @@ from oncewire.transport.contract import (
     Reply,
 )
 from oncewire.transport.http.client import outcome_of
+from tests.simulation.given import CPA_ID, agreements_of, names
 
 
 @dataclass

@@ -22,7 +22,6 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import Keys
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.submission import Submission
-from oncewire.lab.simulation.network import agreements_of
 from oncewire.message import Payload, Service
 from oncewire.message.form import Security
 from oncewire.protocol.states import OutgoingState
@@ -36,6 +35,7 @@ from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
+from tests.simulation.given import agreements_of
 from tests.wire.security.keys import Identity, alpha, mallory
 
 RSA_1_5 = "http://www.w3.org/2001/04/xmlenc#rsa-1_5"

@@ -6,7 +6,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.lab.simulation.network import Options
+from oncewire.lab.simulation.options import Options
 from oncewire.message import MessageKind
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import IncomingState, OutgoingState

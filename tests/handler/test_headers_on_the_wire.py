@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from oncewire.handler.actions import Source
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM
 from tests.handler.wiretap import Crossing, Tapped, find, names
+from tests.simulation.given import world_of
 
 FOREIGN = b'<x:Note xmlns:x="urn:somebody:else" level="7"><x:Text>keep me</x:Text></x:Note>'
 
@@ -117,15 +118,15 @@ def test_a_foreign_element_is_taken_without_knowing_it() -> None:
 
 @pytest.mark.requirement("HDR-7", "RM-9")
 def test_a_hub_passes_a_foreign_element_on_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(Options(messages=1, hops=2, **CALM), seed=1)  # type: ignore[arg-type]
-    hub, seller = simulation.actor("hub1"), simulation.actor("seller")
-    arrive = hub.arrive
+    simulation = world_of(Options(messages=1, hops=2, **CALM), seed=1)  # type: ignore[arg-type]
+    hub, seller = simulation.machine("hub1"), simulation.machine("seller")
+    arrive = hub.door.arrive
 
-    def slipped_in(parcel: Parcel, respond: Callable[[Answer], None]) -> None:
+    def slipped_in(parcel: Parcel, source: Source, respond: Callable[[Answer], None]) -> None:
         business = b"<MessageId>order-0@buyer" in parcel.body
-        arrive(_with_foreign(parcel) if business else parcel, respond)
+        arrive(_with_foreign(parcel) if business else parcel, source, respond)
 
-    monkeypatch.setattr(hub, "arrive", slipped_in)
+    monkeypatch.setattr(hub.door, "arrive", slipped_in)
     assert simulation.run().delivered == 1
     with seller.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-0@buyer")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.handler.actions import Source
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.submission import Submission
-from oncewire.lab.simulation.actor import Actor
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options
 from oncewire.message import Error, Message, MessageKind, Payload, Service
 from oncewire.message.header import DeliverySemantics
 from oncewire.message.instant import DAY, HOUR
@@ -24,6 +23,7 @@ from tests.handler.hub.test_hub import CALM
 from tests.handler.serving import FAST, free_port, journal, order, serving
 from tests.handler.test_exchange import state_of
 from tests.handler.wiretap import Tapped
+from tests.simulation.given import world_of
 
 
 def stored_parcel(pair: Tapped, message_id: str = "order-1@alpha") -> Parcel:
@@ -35,7 +35,7 @@ def stored_parcel(pair: Tapped, message_id: str = "order-1@alpha") -> Parcel:
 
 @pytest.mark.requirement("RM-10")
 def test_one_id_names_a_message_on_its_whole_way() -> None:
-    simulation = Simulation(Options(messages=1, hops=3, **CALM), seed=1)  # type: ignore[arg-type]
+    simulation = world_of(Options(messages=1, hops=3, **CALM), seed=1)  # type: ignore[arg-type]
     assert simulation.run().delivered == 1
     rows = simulation.rows()
     for node in ("buyer", "hub1", "hub2", "seller"):
@@ -144,21 +144,21 @@ def test_a_repeated_best_effort_message_reaches_the_application_once(profile: st
     assert len(pair.to("beta")) == 2
 
 
-Arrive = Callable[[Parcel, Callable[[Answer], None]], None]
+Arrive = Callable[[Parcel, Source, Callable[[Answer], None]], None]
 
 
 @pytest.mark.requirement("HOP-11", "ACK-10", "ACK-12")
 def test_a_hub_acknowledges_as_one_end_of_its_hop(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(Options(messages=1, hops=2, **CALM), seed=1)  # type: ignore[arg-type]
-    buyer = simulation.actor("buyer")
+    simulation = world_of(Options(messages=1, hops=2, **CALM), seed=1)  # type: ignore[arg-type]
+    buyer = simulation.machine("buyer")
     heard: list[Message] = []
-    arrive = buyer.arrive
+    arrive = buyer.door.arrive
 
-    def tapped(parcel: Parcel, respond: Callable[[Answer], None]) -> None:
+    def tapped(parcel: Parcel, source: Source, respond: Callable[[Answer], None]) -> None:
         heard.append(codec.read(parcel).message)
-        arrive(parcel, respond)
+        arrive(parcel, source, respond)
 
-    monkeypatch.setattr(buyer, "arrive", tapped)
+    monkeypatch.setattr(buyer.door, "arrive", tapped)
     assert simulation.run().delivered == 1
     (ack,) = [one for one in heard if one.kind is MessageKind.ACKNOWLEDGMENT]
     header = ack.header
@@ -179,25 +179,26 @@ def notice(*, reaches: bool) -> tuple[Message, Message, Error]:
     The seller never answers; `reaches` says whether anything got as far as to it.
     """
     options = Options(messages=1, hops=2, retries=2, **CALM)  # type: ignore[arg-type]
-    simulation = Simulation(options, seed=1)
-    buyer, hub, seller = (simulation.actor(name) for name in ("buyer", "hub1", "seller"))
+    simulation = world_of(options, seed=1)
+    buyer, hub, seller = (simulation.machine(name) for name in ("buyer", "hub1", "seller"))
     if reaches:
-        seller.arrive = lambda parcel, respond: None  # type: ignore[method-assign]
+        seller.door.arrive = lambda parcel, source, respond: None  # type: ignore[method-assign]
     else:
         seller.up = False
     line: dict[str, list[Message]] = {"hub1": [], "buyer": []}
-    for actor in (hub, buyer):
+    for machine in (hub, buyer):
 
         def tapped(
             parcel: Parcel,
+            source: Source,
             respond: Callable[[Answer], None],
-            actor: Actor = actor,
-            arrive: Arrive = actor.arrive,
+            name: str = machine.name,
+            arrive: Arrive = machine.door.arrive,
         ) -> None:
-            line[actor.name].append(codec.read(parcel).message)
-            arrive(parcel, respond)
+            line[name].append(codec.read(parcel).message)
+            arrive(parcel, source, respond)
 
-        actor.arrive = tapped  # type: ignore[method-assign]
+        machine.door.arrive = tapped  # type: ignore[method-assign]
     simulation.run()
     told = next(one for one in line["buyer"] if one.kind is MessageKind.ERROR)
     assert told.error_list is not None

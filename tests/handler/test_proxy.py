@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.lab.simulation.network import agreements_of
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld
+from tests.simulation.given import agreements_of
 
 PROFILES = pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window", "rm-0.78"])
 MODES = pytest.mark.parametrize("mode", ["by_request", "transparent"])

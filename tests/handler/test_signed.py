@@ -15,7 +15,7 @@ from oncewire.handler.authentication import proves_receipt, references_sent
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.sending.seal import whole_parcel
-from oncewire.lab.simulation.network import Options, agreements_of
+from oncewire.lab.simulation.options import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
@@ -23,6 +23,7 @@ from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
+from tests.simulation.given import agreements_of
 from tests.wire.security.keys import alpha, issue, mallory
 
 

@@ -17,9 +17,8 @@ from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
-from oncewire.lab.simulation import run as run_module
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options, plan_of
+from oncewire.lab.simulation.world import World
 from oncewire.message import Party, Payload, Service
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.header import Header
@@ -271,15 +270,9 @@ def test_a_hubs_report_comes_too_late_after_the_to_partys_own_word(severity: Sev
 @pytest.mark.requirement("HOP-8", "HOP-9")
 @pytest.mark.parametrize(("profile", "flow"), [("ebms2", "unrestricted"), ("window", "window")])
 def test_hubs_that_give_up_early_take_nothing_back_that_the_seller_said(
-    profile: str, flow: str, monkeypatch: pytest.MonkeyPatch
+    profile: str, flow: str
 ) -> None:
     """The hub tries once, the buyer again and again: the seller's word overtakes the hub's."""
-    usual = run_module.agreements_of
-
-    def hasty(name: str, options: Options) -> object:
-        return usual(name, replace(options, retries=0) if name.startswith("hub") else options)
-
-    monkeypatch.setattr(run_module, "agreements_of", hasty)
     options = Options(
         messages=40,
         hops=2,
@@ -294,10 +287,12 @@ def test_hubs_that_give_up_early_take_nothing_back_that_the_seller_said(
         agreement='[delivery]\non_exhausted="fail_message"\n',
     )
     for seed in (5, 17, 18, 900_004):
-        simulation = Simulation(options, seed)
+        plan = plan_of(options, seed)
+        hasty = replace(plan.setting, hub_said=(("delivery.retries", 0),))
+        simulation = World(replace(plan, setting=hasty))
         result = simulation.run()
-        assert not result.violations, (result.replay, result.violations[:3])
-        rows = simulation.actor("buyer").journal()
+        assert not result.violations, (result.plan.command, result.violations[:3])
+        rows = simulation.machine("buyer").rows()
         final = {
             row.message_id
             for row in rows

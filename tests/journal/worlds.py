@@ -8,16 +8,16 @@ from functools import cache
 from typing import Any
 
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
-from oncewire.lab.wild.draw import draw
-from oncewire.lab.wild.world import World
+from oncewire.lab.simulation.draw import draw
+from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.world import World
 from tests.journal.scenarios import SCENARIOS
+from tests.simulation.given import world_of
 
 
 def _simulated(options: Options, seed: int) -> Callable[[], list[Row]]:
     def make() -> list[Row]:
-        simulation = Simulation(options, seed)
+        simulation = world_of(options, seed)
         simulation.run()
         return simulation.rows()
 

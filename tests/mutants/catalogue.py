@@ -493,8 +493,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_RECEIVER}:refuse",
         "if channel is None or sequence is None:\n    return Refused(error, channel)",
         "if True:\n    return Refused(error, channel)",
-        ("S4", "L1", "S7"),
-        SHORT_LIVED + PATIENT,
+        tests=("tests/protocol/test_duplication_window.py",),
     ),
     Mutant(
         "skip a number without a word",
@@ -572,7 +571,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "change the message on its way",
         "oncewire.handler.sending.seal:onward_parcel",
         "splice.next_hop(envelope, hop, route.form)",
-        "splice.next_hop(envelope, hop, route.form).replace(b'PlaceOrder', b'Cancel')",
+        "splice.next_hop(envelope, hop, route.form).replace(b'>Order<', b'>Cancel<')",
         ("S1", "S4", "S9"),
         HUB,
         "RM-9",

@@ -167,8 +167,8 @@ def found(put_back: PutBack, seeds: range = range(SEEDS)) -> str | None:
     from tests.mutants.run import Infect
 
     sys.meta_path.insert(0, Infect(put_back.mutant))
-    from oncewire.lab.wild.draw import draw
-    from oncewire.lab.wild.world import run
+    from oncewire.lab.simulation.draw import draw
+    from oncewire.lab.simulation.world import run
 
     for seed in seeds:
         for violation in run(draw(seed)).violations:

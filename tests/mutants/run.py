@@ -66,13 +66,12 @@ def caught(mutant: Mutant) -> str | None:
 
 def _caught_in_world(mutant: Mutant) -> str | None:
     """The promise that a simulated world saw broken."""
-    from oncewire.lab.simulation.network import Options
-    from oncewire.lab.simulation.run import simulate
+    from oncewire.lab.simulation.options import Options, plan_of
+    from oncewire.lab.simulation.world import run
 
     options = Options(**eval(f"dict({mutant.world})", {}))
     for seed in SEEDS:
-        result = simulate(options, seed)
-        for violation in result.violations:
+        for violation in run(plan_of(options, seed)).violations:
             if violation.predicate in mutant.caught_by:
                 return f"{violation.predicate} {violation.kind} (seed {seed})"
     return None

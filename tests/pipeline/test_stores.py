@@ -13,14 +13,14 @@ import pytest
 from pyspark.sql import functions as f
 
 from oncewire.errors import StoreProblem
-from oncewire.lab.simulation import actor
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation import machine
+from oncewire.lab.simulation.options import Options, faults_of
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.store.transition.work import UnitOfWork
 from tests.pipeline.published import read_ledger
+from tests.simulation.given import world_of
 
 pytestmark = pytest.mark.spark
 
@@ -76,13 +76,14 @@ def play(folder: Path, world: str, monkeypatch: pytest.MonkeyPatch) -> list[Path
     options, seed = WORLDS[world], SEEDS[world]
     print(f"oncewire simulate --seed {seed} {options.as_flags()}")
     monkeypatch.setattr(
-        actor, "MemoryStore", lambda node: DiskStore.open(folder / f"{node}.db", node=node)
+        machine, "MemoryStore", lambda node: DiskStore.open(folder / f"{node}.db", node=node)
     )
-    run = Simulation(options, seed)
+    run = world_of(options, seed)
     result = run.run()
     assert not result.violations
-    assert min(result.faults[name] for name in ("loss", "duplicate", "crash", "disk_full")) > 0
-    for one in run.actors:
+    faults = faults_of(result.happened)
+    assert min(faults[name] for name in ("loss", "duplicate", "crash", "disk_full")) > 0
+    for one in run.machines:
         one.store.close()
     return sorted(folder.glob("*.db"))
 

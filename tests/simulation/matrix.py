@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from oncewire.lab.wild.connection import Arrive, Turned
-from oncewire.lab.wild.papers import is_sound, papers_of
-from oncewire.lab.wild.plan import (
+from oncewire.lab.simulation.connection import Arrive, Turned
+from oncewire.lab.simulation.papers import is_sound, papers_of
+from oncewire.lab.simulation.plan import (
     BUYER,
     SELLER,
     Event,
@@ -23,7 +23,7 @@ from oncewire.lab.wild.plan import (
     Reply,
     Setting,
 )
-from oncewire.lab.wild.world import Result, World
+from oncewire.lab.simulation.world import Result, World
 from oncewire.message.instant import SECOND
 
 DIALECTS = ("rm-0.78", "ms-0.9x", "ebms2")

@@ -12,8 +12,9 @@ import pytest
 
 from oncewire.errors import AgreementProblem
 from oncewire.journal.check import check_journal
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options, plan_of
+from oncewire.lab.simulation.world import World
+from tests.simulation.given import world_of
 
 CALM = {
     "loss": 0.0,
@@ -69,16 +70,16 @@ def options(dialect: str, flow: str, hops: int, mode: str) -> Options:
     )
 
 
-def run(world: Options) -> Simulation:
+def run(world: Options) -> World:
     """All goes well, for everybody and for each node by itself."""
-    simulation = Simulation(world, seed=1)
+    simulation = world_of(world, seed=1)
     result = simulation.run()
-    assert simulation.calm
-    assert not result.violations, (result.replay, result.violations[:3])
+    assert simulation.plan.setting.calm
+    assert not result.violations, (result.plan.command, result.violations[:3])
     assert (result.delivered, result.notified) == (MESSAGES, 0)
-    for actor in simulation.actors:
-        alone = check_journal(actor.journal(), healed=True, calm=False)
-        assert alone.clean, (result.replay, actor.name, alone.violations[:3])
+    for machine in simulation.machines:
+        alone = check_journal(machine.rows(), healed=True, calm=False)
+        assert alone.clean, (result.plan.command, machine.name, alone.violations[:3])
     return simulation
 
 
@@ -90,7 +91,7 @@ def test_two_handlers(dialect: str, flow: str) -> None:
         run(world)
         return
     with pytest.raises(AgreementProblem, match="several messages may be under way at once"):
-        Simulation(world, seed=1)
+        world_of(world, seed=1)
 
 
 AGREED = [pair for pair in itertools.product(DIALECTS, FLOWS) if is_agreed(*pair)]
@@ -116,14 +117,14 @@ def test_three_hubs(dialect: str, flow: str, mode: str) -> None:
 
 
 def test_a_world_with_a_fault_is_not_calm() -> None:
-    simulation = Simulation(Options(messages=3, loss=0.5), seed=1)
-    simulation.run()
-    assert not simulation.calm
+    assert not Options(loss=0.5).calm
+    assert not plan_of(Options(**CALM | {"crash": 0.1}), 1).setting.calm  # type: ignore[arg-type]
+    assert plan_of(Options(**CALM), 1).setting.calm  # type: ignore[arg-type]
 
 
 def test_the_numbers_of_a_stream_are_used_up_by_forwarding() -> None:
     simulation = run(options("ms-0.9x, in order", "window", 2, "store_and_forward"))
-    rows = [row for row in simulation.actor("hub1").journal() if row.kind == "forwarded"]
+    rows = [row for row in simulation.machine("hub1").rows() if row.kind == "forwarded"]
     assert [row.sequence_number for row in rows] == list(range(MESSAGES))
     assert {row.channel for row in rows} == {"urn:sim:buyer>urn:sim:hub1"}
     assert {row.epoch for row in rows} == {1}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oncewire.journal.row import Row
-from oncewire.lab.wild.draw import draw
-from oncewire.lab.wild.judge import History
-from oncewire.lab.wild.world import World
+from oncewire.lab.simulation.draw import draw
+from oncewire.lab.simulation.judge import History
+from oncewire.lab.simulation.world import World
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
 from oncewire.handler.runtime import retention
 from oncewire.handler.sending import seal
 from oncewire.journal.check import check_journal
-from oncewire.lab.simulation.network import Network, Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.connection import Arrive, Links, Turned
+from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.world import World
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
+from tests.simulation.given import world_of
 
 KEPT: Duration = 2 * MINUTE
 WORLDS = {
@@ -40,14 +42,14 @@ WORLDS = {
         persist_duration=KEPT,
     ),
     "failing": Options(
-        messages=40,
+        messages=60,
         profile="ebms2",
         flow="unrestricted",
         retries=1,
         loss=0.5,
         abandon=0.5,
         crash=0.02,
-        persist_duration=KEPT,
+        persist_duration=MINUTE,
         agreement='[delivery]\non_exhausted = "fail_message"\n',
     ),
 }
@@ -66,31 +68,33 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 def late(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Of every third transfer the network brings a copy when everybody has forgotten it."""
     seen: Counter[str] = Counter()
-    carry = Network.carry
+    carry, chance = Links.carry, random.Random(1)
 
-    def haunted(self: Network, body: bytes, arrive: Callable[[bytes], None]) -> None:
-        carry(self, body, arrive)
-        if self.clock.happens(0.3):
+    def haunted(
+        self: Links, sender: str, receiver: str, body: bytes, arrive: Arrive, *more: Turned
+    ) -> None:
+        carry(self, sender, receiver, body, arrive, *more)
+        if chance.random() < 0.3:
 
             def haunt() -> None:
                 seen["late copies"] += 1
                 arrive(body)
 
-            self.clock.after(2 * KEPT + self.clock.chance.randrange(HOUR), haunt)
+            self.clock.after(2 * KEPT + chance.randrange(HOUR), haunt)
 
-    monkeypatch.setattr(Network, "carry", haunted)
+    monkeypatch.setattr(Links, "carry", haunted)
     return seen
 
 
-def left(simulation: Simulation) -> dict[str, int]:
+def left(simulation: World) -> dict[str, int]:
     """How many messages each node still has."""
     found = {}
-    for actor in simulation.actors:
-        with actor.store.reader() as reader:
-            found[actor.name] = sum(reader.counts().values())
+    for machine in simulation.machines:
+        with machine.store.reader() as reader:
+            found[machine.name] = sum(reader.counts().values())
             # Whatever is kept is whole.
             for name in reader.spooled():
-                actor.store.spool.open(name).close()
+                machine.store.spool.open(name).close()
     return found
 
 
@@ -99,13 +103,13 @@ def left(simulation: Simulation) -> dict[str, int]:
 def test_sweeps_amid_everything_break_no_promise(name: str, late: Counter[str]) -> None:
     swept = crashes = 0
     for seed in range(1, 6):
-        simulation = Simulation(WORLDS[name], seed)
+        simulation = world_of(WORLDS[name], seed)
         result = simulation.run()
         told = [violation.sentence for violation in result.violations[:3]]
         assert not told, (name, seed, told)
-        with simulation.actor("seller").store.reader() as reader:
+        with simulation.machine("seller").store.reader() as reader:
             swept += reader.last_removal() is not None
-        crashes += result.faults["crash"]
+        crashes += result.happened["crash"]
         # Hours later, with copies from the past all along, nothing has come back to life.
         end = simulation.clock.now + 3 * HOUR
         while simulation.clock.now < end and simulation.clock.step():
@@ -122,10 +126,10 @@ def test_sweeps_amid_everything_break_no_promise(name: str, late: Counter[str]) 
 
 
 def test_every_file_goes_in_the_end(late: Counter[str]) -> None:
-    simulation = Simulation(WORLDS["unnumbered"], 7)
+    simulation = world_of(WORLDS["unnumbered"], 7)
     assert not simulation.run().violations
     end = simulation.clock.now + 3 * HOUR
     while simulation.clock.now < end and simulation.clock.step():
         pass
-    assert [actor.store.spool._files for actor in simulation.actors] == [{}, {}]
+    assert [machine.store.spool._files for machine in simulation.machines] == [{}, {}]
     assert late["late copies"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import pytest
 
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import EXPECTED_FAULTS, Result, Simulation, simulate
+from oncewire.lab.simulation.options import Options, faults_of
+from oncewire.lab.simulation.world import Result
+from tests.simulation.given import simulate, world_of
 
 HUBS = Options(messages=200, hops=3, loss=0.3, duplicate=0.2, reorder=0.3, crash=0.01)
 STORM = Options(messages=50, loss=0.9, retries=200, reorder=0.3)
@@ -24,22 +26,24 @@ def run_many(options: Options, seeds: range) -> list[Result]:
 
 def judge(results: list[Result], options: Options) -> None:
     broken = [result for result in results if result.violations]
-    told = "\n".join(f"{result.replay}\n  {result.violations[0].sentence}" for result in broken[:5])
+    told = "\n".join(
+        f"{result.plan.command}\n  {result.violations[0].sentence}" for result in broken[:5]
+    )
     assert not broken, told
-    faults = {name: sum(one.faults[name] for one in results) for name in EXPECTED_FAULTS}
+    faults = faults_of(sum((one.happened for one in results), Counter()))
     print("faults injected:", faults)
     assert all(faults.values()), faults
     for result in results:
-        assert result.delivered + result.notified >= options.messages, result.replay
+        assert result.delivered + result.notified >= options.messages, result.plan.command
 
 
 def test_one_seed_replays_one_run_exactly() -> None:
     options = Options(messages=30, hops=2, crash=0.02, corrupt=0.05)
-    first, second = Simulation(options, 7), Simulation(options, 7)
+    first, second = world_of(options, 7), world_of(options, 7)
     first.run()
     second.run()
     assert first.rows() == second.rows()
-    other = Simulation(options, 8)
+    other = world_of(options, 8)
     other.run()
     assert other.rows() != first.rows()
 
@@ -49,7 +53,7 @@ def test_hubs_over_a_bad_network_with_crashes() -> None:
     """200 messages, 3 hops, 30 % loss, 20 % copies, 30 % late, crashes on every node."""
     results = [simulate(HUBS, seed) for seed in range(1, 7)]
     judge(results, HUBS)
-    steps = {name for result in results for name in result.faults if name.startswith("crash ")}
+    steps = {name for result in results for name in result.happened if name.startswith("crash ")}
     for step in ("submit", "receive", "outcome", "tick", "answer left", "take", "confirm"):
         assert {f"crash before {step}", f"crash after {step}"} <= steps, sorted(steps)
 
@@ -107,11 +111,11 @@ def test_profiles_keep_their_promises(name: str) -> None:
     for seed in range(1, 4):
         result = simulate(PROFILES[name], seed)
         told = [violation.sentence for violation in result.violations[:3]]
-        assert not told, (result.replay, told)
+        assert not told, (result.plan.command, told)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PROFILES)
 def test_profiles_keep_their_promises_at_length(name: str) -> None:
     broken = [one for one in run_many(PROFILES[name], range(4, 201)) if one.violations]
-    assert not broken, [(one.replay, one.violations[0].sentence) for one in broken[:5]]
+    assert not broken, [(one.plan.command, one.violations[0].sentence) for one in broken[:5]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.journal.row import Row
-from oncewire.lab.wild.judge import Standstills
+from oncewire.lab.simulation.judge import Standstills
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 

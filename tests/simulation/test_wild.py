@@ -9,11 +9,11 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from oncewire.lab.cli.simulate import run_seed
-from oncewire.lab.wild.coverage import Coverage, Tally, options_of, shrink
-from oncewire.lab.wild.draw import DIALECTS, FLOWS, draw
-from oncewire.lab.wild.papers import papers_of
-from oncewire.lab.wild.plan import VALUES, Held, Plan, held_by
-from oncewire.lab.wild.world import Result, World
+from oncewire.lab.simulation.coverage import Coverage, Tally, options_of, shrink
+from oncewire.lab.simulation.draw import DIALECTS, FLOWS, draw
+from oncewire.lab.simulation.papers import papers_of
+from oncewire.lab.simulation.plan import VALUES, Held, Plan, held_by
+from oncewire.lab.simulation.world import Result, World
 from oncewire.protocol.terms import Terms
 
 SAMPLE, BATCH = 200, 20
@@ -286,7 +286,7 @@ def test_nothing_that_is_left_can_be_taken_away(monkeypatch: pytest.MonkeyPatch)
         found = Result(tried, ())
         return Result(tried, _violations()) if breaks else found
 
-    monkeypatch.setattr("oncewire.lab.wild.coverage.run", run)
+    monkeypatch.setattr("oncewire.lab.simulation.coverage.run", run)
     small = shrink(plan, _violations())
     assert small.plan.events == guilty
     assert small.plan.orders == (plan.orders[1],)

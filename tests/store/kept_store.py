@@ -16,7 +16,7 @@ import apsw
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.submit import Submission
+from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR
 from oncewire.store.contract import Store

@@ -10,7 +10,7 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.main import build
 from oncewire.lab.cli.simulate import ONLY_WILD, WITH_WILD
-from oncewire.lab.wild.draw import draw
+from oncewire.lab.simulation.draw import draw
 from tests.entry.terminal import run, run_json
 from tests.parts import ROOT
 

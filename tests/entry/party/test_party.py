@@ -7,7 +7,7 @@ import pytest
 
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
-from oncewire.entry.party.agreements import agreements_of, load_all
+from oncewire.entry.party.agreements import load_all
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner, partner_file, with_values
@@ -146,7 +146,7 @@ def test_both_sides_end_with_agreements_that_fit(parties: Path, options: Partner
     ours = add_partner(acme, card_of(globex), options)
     theirs = add_partner(globex, card_of(acme), options)
     assert ours.cpa_id == theirs.cpa_id == (options.cpa_id or "acme-globex")
-    (mine,), (other,) = tuple(agreements_of(acme)), tuple(agreements_of(globex))
+    mine, other = (load_all(home)[0].agreement for home in (acme, globex))
     assert mine.own.party == other.partner.party
     assert mine.partner.party == other.own.party
     assert mine.sending.terms == other.receiving.terms
@@ -162,7 +162,7 @@ def test_both_sides_end_with_agreements_that_fit(parties: Path, options: Partner
 def test_the_default_agreement_is_reliable(parties: Path) -> None:
     acme = settings_of(parties / "acme")
     add_partner(acme, read_card(parties / "globex"), PartnerOptions())
-    (agreement,) = tuple(agreements_of(acme))
+    agreement = load_all(acme)[0].agreement
     terms = agreement.sending.terms
     assert terms.reliable
     assert terms.duplicate_elimination
@@ -269,7 +269,7 @@ def test_two_folders_talk_over_mutual_tls(tmp_path: Path) -> None:
         assert outcome.kind is OutcomeKind.SENT, outcome
         assert refused.kind is not OutcomeKind.SENT
         assert [taken.body for taken in receiver.taken] == [b"<a/>"]
-        (agreement,) = tuple(agreements_of(second))
+        agreement = load_all(second)[0].agreement
         shown = receiver.taken[0].peer.certificate
         assert shown is not None
         import hashlib

@@ -20,8 +20,7 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options
 from oncewire.message import Service
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND
 from oncewire.message.signals import Error
@@ -33,6 +32,7 @@ from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
+from tests.simulation.given import world_of
 
 FAILS = """[delivery]
 timeout = "PT1S"
@@ -342,7 +342,7 @@ def test_on_a_way_of_hubs_that_fails_no_notice_speaks_of_a_notice() -> None:
         corrupt=0.0,
         agreement='[delivery]\non_exhausted="fail_message"\n',
     )
-    simulation = Simulation(options, 900_000)
+    simulation = world_of(options, 900_000)
     result = simulation.run()
     submitted = [
         row

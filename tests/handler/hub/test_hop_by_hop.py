@@ -9,11 +9,12 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.network import Options, agreements_of
+from oncewire.lab.simulation.options import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
 from tests.handler.chain import Chain, options
+from tests.simulation.given import agreements_of
 
 ASKED = '[ack]\nhop_request = "Unsigned"\n'
 MODE = pytest.mark.parametrize("mode", ["store_and_forward", "by_request"])

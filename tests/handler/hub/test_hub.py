@@ -13,8 +13,8 @@ from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.sending.answer import envelope_for, signal_route
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
-from oncewire.lab.simulation.network import Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import MessageKind
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.signals import MessageStatus
@@ -22,6 +22,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
 from oncewire.wire import answers, codec
 from tests.handler.chain import Chain, options
+from tests.simulation.given import world_of
 
 CALM = {
     "loss": 0.0,
@@ -34,9 +35,9 @@ CALM = {
 }
 
 
-def calm(**more: object) -> Simulation:
+def calm(**more: object) -> World:
     """A world without faults."""
-    simulation = Simulation(Options(messages=5, **(CALM | more)), seed=1)  # type: ignore[arg-type]
+    simulation = world_of(Options(messages=5, **(CALM | more)), seed=1)  # type: ignore[arg-type]
     result = simulation.run()
     assert not result.violations, result.violations[:3]
     assert result.delivered == 5
@@ -46,7 +47,7 @@ def calm(**more: object) -> Simulation:
 @pytest.mark.requirement("HOP-2", "HOP-3", "OPS-3", "RM-9", "HDR-5")
 def test_every_hop_leaves_its_routing_header_and_nothing_else() -> None:
     simulation = calm(hops=3)
-    seller, buyer = simulation.actor("seller"), simulation.actor("buyer")
+    seller, buyer = simulation.machine("seller"), simulation.machine("buyer")
     with seller.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-0@buyer")
     with buyer.store.transition() as tx:
@@ -76,7 +77,7 @@ def test_only_the_first_intermediary_acknowledges_to_the_initiator() -> None:
     simulation = calm(hops=3)
     acknowledged = [
         row
-        for row in simulation.actor("buyer").journal()
+        for row in simulation.machine("buyer").rows()
         if row.kind == "acknowledged" and row.message_id == "order-0@buyer"
     ]
     assert len(acknowledged) == 1
@@ -110,7 +111,7 @@ def test_the_word_to_come_back_later_is_not_the_answer_that_is_owed() -> None:
 
 def test_a_hub_keeps_no_message_for_itself() -> None:
     simulation = calm(hops=2)
-    with simulation.actor("hub1").store.reader() as reader:
+    with simulation.machine("hub1").store.reader() as reader:
         counts = reader.counts()
     assert counts.get(f"in.{IncomingState.FORWARDED.value}") == 5
     assert not counts.get(f"in.{IncomingState.READY.value}")
@@ -123,10 +124,10 @@ EBMS2 = {"profile": "ebms2", "flow": "unrestricted", "hops": 2}
 @pytest.mark.requirement("HOP-5", "HOP-8")
 def test_the_to_partys_acknowledgement_settles_the_copies_of_the_hubs_it_passes() -> None:
     simulation = calm(**EBMS2)
-    with simulation.actor("hub1").store.reader() as reader:
+    with simulation.machine("hub1").store.reader() as reader:
         assert reader.counts().get("out.delivered") == 5
         assert not reader.incidents()
-    rows = simulation.actor("hub1").journal()
+    rows = simulation.machine("hub1").rows()
     assert sum(row.kind == "acknowledged" for row in rows) == 5
     assert not any(row.kind in ("failed", "notified") for row in rows)
 
@@ -138,19 +139,20 @@ def test_a_lost_acknowledgement_of_the_to_party_is_asked_for_through_the_hub() -
     options = Options(messages=30, **(CALM | EBMS2 | {"loss": 0.35, "retries": 60}))  # type: ignore[arg-type]
     again = 0
     for seed in range(1, 4):
-        simulation = Simulation(options, seed)
+        simulation = world_of(options, seed)
         result = simulation.run()
-        assert not result.violations, (result.replay, result.violations[:3])
-        acknowledged = {
+        assert not result.violations, (result.plan.command, result.violations[:3])
+        orders = {order.message_id for order in simulation.plan.orders}
+        acknowledged = orders & {
             row.message_id
-            for row in simulation.actor("buyer").journal()
+            for row in simulation.machine("buyer").rows()
             if row.kind == "acknowledged"
         }
-        assert len(acknowledged) == result.delivered == 30, result.replay
-        assert not any(row.kind == "failed" for row in simulation.rows()), result.replay
+        assert len(acknowledged) == result.delivered == 30, result.plan.command
+        assert not any(row.kind == "failed" for row in simulation.rows()), result.plan.command
         again += sum(
             row.kind == "passed_on" and (row.message_id or "").startswith("order-")
-            for row in simulation.actor("hub1").journal()
+            for row in simulation.machine("hub1").rows()
         )
     assert again > 0
 
@@ -169,7 +171,7 @@ def test_a_copy_of_what_is_still_under_way_is_not_sent_on_beside_it() -> None:
 
 def test_what_a_hub_only_passed_on_is_not_under_way_for_ever() -> None:
     simulation = calm(**EBMS2)
-    signals = [row for row in simulation.actor("hub1").journal() if row.kind == "passed_on"]
+    signals = [row for row in simulation.machine("hub1").rows() if row.kind == "passed_on"]
     assert signals
     for row in signals:
         outcome = fold_outcome([row])
@@ -252,11 +254,11 @@ def test_calm_worlds(profile: str, mode: HopMode, hubs: int, sync: str) -> None:
     """Every message arrives, its sender knows it, and nobody hears of anything else."""
     said = "" if sync == "none" else f'[sync]\nmode = "{sync}"\n'
     world = options(profile, hops=hubs + 1, hop_mode=mode.value, agreement=said, messages=2, **CALM)
-    simulation = Simulation(world, seed=1)
+    simulation = world_of(world, seed=1)
     result = simulation.run()
     assert not result.violations
     assert (result.delivered, result.notified) == (2, 0)
-    with simulation.actor("buyer").store.reader() as reader:
+    with simulation.machine("buyer").store.reader() as reader:
         assert reader.counts()["out.delivered"] == 2
     bad = ("refused", "rejected", "failed", "notified", "incident", "send_failed")
     if mode is HopMode.TRANSIENT_UNTIL_FORWARDED:

@@ -18,7 +18,6 @@ from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
-from oncewire.lab.simulation.network import CPA_ID, agreements_of
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
@@ -29,6 +28,7 @@ from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld
 from tests.handler.serving import journal
+from tests.simulation.given import CPA_ID, agreements_of
 
 ORDERED = """
 [wire]

@@ -12,11 +12,11 @@ from oncewire.handler.actions import Post, PostAnswer, Source
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.submission import Submission
-from oncewire.lab.simulation.network import CPA_ID, Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options
 from oncewire.message import Payload, Service
 from oncewire.wire import codec
 from tests.handler.chain import AT_WEB, Chain, options
+from tests.simulation.given import CPA_ID, world_of
 
 
 def posts(engine: Engine) -> list[Post]:
@@ -25,8 +25,8 @@ def posts(engine: Engine) -> list[Post]:
 
 @pytest.mark.requirement("HOP-5", "HOP-8")
 def test_headers_of_the_connection_stay_behind() -> None:
-    simulation = Simulation(Options(hops=2), seed=1)
-    buyer, hub = simulation.actor("buyer").engine, simulation.actor("hub1").engine
+    simulation = world_of(Options(hops=2), seed=1)
+    buyer, hub = simulation.machine("buyer").engine, simulation.machine("hub1").engine
     document = Payload.of("order", "text/plain", b"order")
     buyer.submit(Submission(CPA_ID, Service("urn:sim:orders"), "PlaceOrder", (document,)))
     (first,) = posts(buyer)

@@ -14,8 +14,6 @@ from oncewire.handler.sending.answer import Awaited
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.submission import Submission
-from oncewire.lab.simulation.network import CPA_ID
-from oncewire.lab.simulation.run import Simulation
 from oncewire.message import MessageKind, Payload, Service, Severity
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
@@ -28,6 +26,7 @@ from tests.handler.chain import AT_WEB, Chain, options
 from tests.handler.hub.test_hub import CALM
 from tests.handler.line import Clerk, Net, line
 from tests.handler.serving import journal
+from tests.simulation.given import CPA_ID, world_of
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 ACKS = '[sync]\nmode = "mshSignalsOnly"\n'
@@ -337,11 +336,11 @@ def test_a_hub_that_dies_in_between_loses_nothing(profile: str, mode: str, sync:
     again = sync + 'retries = "same_message"\n'
     bad = CALM | {"crash": 0.05, "loss": 0.1}
     world = options(profile, hops=2, hop_mode=mode, agreement=again, messages=10, retries=60, **bad)
-    simulation = Simulation(world, seed=7)
+    simulation = world_of(world, seed=7)
     result = simulation.run()
-    assert not result.violations, (result.replay, result.violations[:3])
+    assert not result.violations, (result.plan.command, result.violations[:3])
     assert result.delivered == 10
-    assert not any(row.kind == "failed" for row in simulation.actor("buyer").journal())
+    assert not any(row.kind == "failed" for row in simulation.machine("buyer").rows())
 
 
 def test_copies_wait_together_and_leave_alone() -> None:

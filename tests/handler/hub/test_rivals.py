@@ -10,7 +10,6 @@ import pytest
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Source
-from oncewire.lab.simulation.network import CPA_ID
 from oncewire.message import (
     Acknowledgment,
     Dialect,
@@ -32,6 +31,7 @@ from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
 from tests.handler.chain import Chain, options
 from tests.handler.pair import START
+from tests.simulation.given import CPA_ID
 
 
 def bound(agreement: Agreement, name: str) -> Agreement:

@@ -12,13 +12,13 @@ from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Post
 from oncewire.handler.hub.next_hop import abandon_stranded, is_stranded
 from oncewire.journal.check import check_journal
-from oncewire.lab.simulation.network import agreements_of
 from oncewire.message import Party
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import Incident
 from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, TestWorld
+from tests.simulation.given import agreements_of
 
 HELD = ["order-2@buyer", "order-3@buyer"]
 

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.handler.actions import Source
-from oncewire.lab.wild.draw import draw
-from oncewire.lab.wild.world import World
+from oncewire.lab.simulation.draw import draw
+from oncewire.lab.simulation.world import World
 from oncewire.message import Dialect
 from oncewire.wire import codec
 from tests.handler.pair import Pair

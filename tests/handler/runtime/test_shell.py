@@ -20,11 +20,11 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.network import CPA_ID, Options
-from oncewire.lab.simulation.run import Simulation
+from oncewire.lab.simulation.options import Options
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
+from tests.simulation.given import CPA_ID, world_of
 
 
 def order(number: int) -> Submission:
@@ -138,8 +138,8 @@ async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
 
 def failed_at_a_hub(prepare: Callable[[Engine], None]) -> Engine:
     """A hub that took a message over, and gave it up after `prepare`."""
-    simulation = Simulation(Options(hops=2), seed=1)
-    buyer, hub = simulation.actor("buyer"), simulation.actor("hub1").engine
+    simulation = world_of(Options(hops=2), seed=1)
+    buyer, hub = simulation.machine("buyer"), simulation.machine("hub1").engine
     document = Payload.of("order", "text/plain", b"order")
     order = Submission(CPA_ID, Service("urn:sim:orders"), "New", (document,), message_id="m-1")
     buyer.engine.submit(order)

@@ -278,8 +278,3 @@ def _set_twins_apart(found: Readable) -> None:
                 found.problems[known.file] = AgreementProblem(
                     f"{known.file}: {error.problem}", remedy=error.remedy
                 )
-
-
-def agreements_of(settings: Settings) -> Agreements:
-    """The party's agreements as the handler wants them."""
-    return Agreements(known.agreement for known in load_all(settings))

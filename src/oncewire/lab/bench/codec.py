@@ -148,14 +148,8 @@ def run(plan: Plan) -> Outcome:
             if name in (LIMIT, BARE):
                 continue
             bare = LIMIT if name in (CYCLE, LEARNED) else BARE
-            times = tuple(found[name] for found in rounds)
-            figure = Figure(
-                f"{dialect.value}: {name}",
-                tuple(1e6 / time for time in times),
-                tuple(1e6 / found[bare] for found in rounds),
-                {"us": round(min(times), 1), "limit_us": round(min(f[bare] for f in rounds), 1)},
-            )
-            figures.append(figure)
+            times, limited = ([found[each] for found in rounds] for each in (name, bare))
+            figures.append(Figure.of_times(f"{dialect.value}: {name}", times, limited))
         findings.append(f"{dialect.value}: header of {size:,} bytes, payload of 2 KB")
     return Outcome(
         "codec",

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from oncewire.errors import StoreProblem
-from oncewire.lab.bench.child import Child, Task
+from oncewire.lab.bench.child import Child
 from oncewire.lab.bench.exchange import SIDE
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
 from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
@@ -27,7 +27,7 @@ from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
 COPYING = "oncewire.lab.bench.copying"
 MEGABYTE = 1024 * 1024
 SIZE = 1024 * MEGABYTE
-"""Bytes of the document, unless somebody wants another."""
+"""Bytes of the document, unless another size is asked for."""
 
 SMALL_RATE = 20
 """Small messages in a second."""
@@ -88,25 +88,17 @@ def measure(
             kept.append(bytes_in(parties / RECEIVER / "data") / size / number)
             largest = max(largest, *kept)
             taken = receiver.ask("collect", folder=str(folder / "taken"))
-            _check(taken, digest)
-        held = {side: child.ask("spent") for side, child in _named(sender, receiver)}
+            if taken["digests"] != [digest]:
+                raise StoreProblem(
+                    f"the document that arrived is another one: {taken['digests']}",
+                    remedy="keep both parties' folders and report it",
+                )
+        held = {SENDER: sender.ask("spent"), RECEIVER: receiver.ask("spent")}
     more = {f"{side}_peak_mb": float(spent["peak_mb"]) for side, spent in held.items()}
     more["largest_folder"] = round(largest, 4)
     more["take_mb_per_s"] = round(size / MEGABYTE / taken["seconds"], 1)
     words = f"{size // MEGABYTE} MB, {'signed' if configuration.signed else 'unsigned'}"
     return Figure(words, tuple(rates), tuple(limits), more)
-
-
-def _named(sender: Child, receiver: Child) -> tuple[tuple[str, Child], tuple[str, Child]]:
-    return (SENDER, sender), (RECEIVER, receiver)
-
-
-def _check(taken: Task, digest: str) -> None:
-    if taken["digests"] != [digest]:
-        raise StoreProblem(
-            f"the document that arrived is another one: {taken['digests']}",
-            remedy="keep both parties' folders and report it",
-        )
 
 
 def small_beside(

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from oncewire.lab.bench import peers
 from oncewire.lab.bench.child import Child, Task
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, PeerFigure, Plan
 from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
-from oncewire.lab.bench.peers.peer import measure_peers
 
 SIDE = "oncewire.lab.bench.side"
 LIMIT = "oncewire.lab.bench.limit"
@@ -158,8 +158,10 @@ def run(configurations: Sequence[Configuration], plan: Plan) -> Outcome:
         figures = tuple(measure(each, plan, limit) for each in configurations)
         if plan.default and first.default not in configurations:
             default = measure(first.default, plan, limit)
-    peers: tuple[PeerFigure, ...] = ()
+    others: tuple[PeerFigure, ...] = ()
     if plan.peers:
         plan.tell("others, where they are installed")
-        peers = measure_peers(plan, first.in_flight, first.size)
-    return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, peers)
+        others = tuple(
+            peers.measure(peer, plan, first.in_flight, first.size) for peer in peers.PEERS
+        )
+    return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, others)

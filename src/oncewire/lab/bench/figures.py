@@ -48,6 +48,13 @@ class Figure:
     # Whatever else was found, by its name; what nobody measured is not there.
     more: dict[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of_times(cls, what: str, times: Sequence[float], limits: Sequence[float]) -> Figure:
+        """Of work that is measured in microseconds, as its limit is."""
+        more = {"us": round(min(times), 1), "limit_us": round(min(limits), 1)}
+        rates, of_limit = ([1e6 / time for time in each] for each in (times, limits))
+        return cls(what, tuple(rates), tuple(of_limit), more)
+
     @property
     def rate(self) -> float:
         """In a second; the one in the middle."""
@@ -193,17 +200,14 @@ def picture(outcome: Outcome) -> str:
     ]
     for place, (kind, what, rate) in enumerate(bars):
         top = _TOP + place * (_BAR + 6)
+        name = escape(what if len(what) <= 72 else what[:71] + "…")
         wide = max(1.0, rate / most * (_WIDTH - _LEFT - 90))
         lines += [
-            f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{escape(_short(what))}</text>',
+            f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{name}</text>',
             f'<rect x="{_LEFT}" y="{top}" width="{wide:.1f}" {_HIGH} fill="{_COLOURS[kind]}"/>',
             f'<text x="{_LEFT + wide + 5:.1f}" y="{top + 15}">{rate:,.0f}</text>',
         ]
     return "\n".join([*lines, "</svg>"]) + "\n"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 72 else text[:71] + "…"
 
 
 # Configuration: how two parties of a benchmark talk.

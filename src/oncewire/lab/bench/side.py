@@ -66,26 +66,16 @@ class Side:
         document = document[: task["size"]]
         options = SendOptions(conversation_id="bench")
         names = cycle([name_of(RECEIVER, number) for number in range(task.get("partners", 1))])
-        began = time.perf_counter()
-        end, took = began + task["seconds"], []
 
-        async def one_after_the_other() -> None:
-            while (start := time.perf_counter()) < end:
-                sent = await self._party.send(
-                    next(names), document, media_type="application/xml", options=options
-                )
-                outcome = await self._party.wait(sent.message_id, timeout=PATIENCE)
-                if outcome != "delivered":
-                    raise RuntimeError(f"a message of the benchmark was {outcome}")
-                took.append(time.perf_counter() - start)
+        async def one() -> None:
+            sent = await self._party.send(
+                next(names), document, media_type="application/xml", options=options
+            )
+            outcome = await self._party.wait(sent.message_id, timeout=PATIENCE)
+            if outcome != "delivered":
+                raise RuntimeError(f"a message of the benchmark was {outcome}")
 
-        await asyncio.gather(*(one_after_the_other() for _ in range(task["in_flight"])))
-        return {
-            "messages": len(took),
-            "seconds": time.perf_counter() - began,
-            "p50_ms": 1e3 * sorted(took)[len(took) // 2],
-            "p99_ms": 1e3 * sorted(took)[int(0.99 * (len(took) - 1))],
-        }
+        return await push_for(task, one)
 
     async def _take(self, _: Task) -> Task:
         """Begin to take and confirm whatever arrives."""
@@ -146,11 +136,7 @@ class Side:
             begun.append(asyncio.ensure_future(one()))
             await asyncio.sleep(1 / task["rate"])
         await asyncio.gather(*begun)
-        found = sorted(took)
-        return {
-            "p50_ms": 1e3 * found[len(found) // 2],
-            "p99_ms": 1e3 * found[int(0.99 * (len(found) - 1))],
-        }
+        return _latency(took)
 
     async def _count(self, _: Task) -> Task:
         """Count from now on what is asked of the store."""
@@ -172,6 +158,29 @@ class Side:
         if self._taking is not None:
             self._taking.cancel()
             await asyncio.gather(self._taking, return_exceptions=True)
+
+
+async def push_for(task: Task, one: Callable[[], Awaitable[None]]) -> Task:
+    """Do `one` over and over for the task's seconds, as many of them at a time as it asks for."""
+    began = time.perf_counter()
+    end, took = began + task["seconds"], []
+
+    async def repeat() -> None:
+        while (start := time.perf_counter()) < end:
+            await one()
+            took.append(time.perf_counter() - start)
+
+    await asyncio.gather(*(repeat() for _ in range(task["in_flight"])))
+    seconds = time.perf_counter() - began
+    return {"messages": len(took), "seconds": seconds, **_latency(took)}
+
+
+def _latency(took: list[float]) -> Task:
+    took = sorted(took)
+    return {
+        "p50_ms": 1e3 * took[len(took) // 2],
+        "p99_ms": 1e3 * took[int(0.99 * (len(took) - 1))],
+    }
 
 
 def peak_mb() -> float:

@@ -2,7 +2,7 @@
 
 Both start from bytes and do the whole work: parse, the standard's transforms, digests, signature
 value; verifying also checks the certificate and the places of all blocks. The limit is a bare lxml
-parse and the key's operation: nobody can be faster than that. `python -m bench.signature` compares
+parse and the key's operation, which nothing can do without. `python -m bench.signature` compares
 with xmlsec, where that is installed.
 """
 
@@ -33,8 +33,8 @@ from oncewire.wire.security.signing import SigningChoice
 KINDS = {"ecdsa-sha256": KeyKind.EC, "rsa-sha256": KeyKind.RSA}
 """The first is what `oncewire init` makes."""
 
-_PART = "order-1@alpha.example"
-_CONTENT = b"<line>7 boxes</line>" * 102
+PART = "order-1@alpha.example"
+CONTENT = b"<line>7 boxes</line>" * 102
 
 
 def works_of(name: str, folder: Path) -> Works:
@@ -50,14 +50,14 @@ def works_of(name: str, folder: Path) -> Works:
     bare = etree.XMLParser(resolve_entities=False, no_network=True)
 
     def sign() -> bytes:
-        digests = [PartDigests.of(_PART, _CONTENT, "sha256")]
+        digests = [PartDigests.of(PART, CONTENT, "sha256")]
         return signing.sign(unsigned, digests, key, certificate, choice).envelope
 
     signed, octets = sign(), b"x" * 1000
     value = algorithms.sign_octets(key, name, octets)
 
     def verify() -> None:
-        digests = [PartDigests.of(_PART, _CONTENT, "sha256")]
+        digests = [PartDigests.of(PART, CONTENT, "sha256")]
         signature.verify_signature(signed, digests, trust, now)
 
     def bare_sign() -> None:
@@ -83,17 +83,9 @@ def run(plan: Plan) -> Outcome:
         for name in KINDS:
             rounds = by_turns(works_of(name, Path(folder)), plan.seconds * 2, plan.repeats)
             for what in ("verify", "sign"):
-                times = tuple(found[what] for found in rounds)
-                limits = tuple(found[f"{what}, limit"] for found in rounds)
-                more = {"us": round(min(times), 1), "limit_us": round(min(limits), 1)}
-                figures.append(
-                    Figure(
-                        f"{what} {name}",
-                        tuple(1e6 / time for time in times),
-                        tuple(1e6 / time for time in limits),
-                        more,
-                    )
-                )
+                times = [found[what] for found in rounds]
+                limits = [found[f"{what}, limit"] for found in rounds]
+                figures.append(Figure.of_times(f"{what} {name}", times, limits))
     return Outcome(
         "signature", "messages", "a bare lxml parse and the key's operation", tuple(figures)
     )

@@ -209,7 +209,12 @@ def _report(outcome: Outcome) -> Report:
         "machine": machine(),
         "messages_per_second": round(outcome.messages_per_second, 1),
         "ratio_to_limit": round(first.ratio, 4),
-        "default_configuration": _default(outcome),
+        "default_configuration": None
+        if outcome.default is None
+        else {
+            "messages_per_second": round(outcome.default.rate, 1),
+            "ratio_to_limit": round(outcome.default.ratio, 4),
+        },
     }
     rows = [_row(figure, names, default=figure is outcome.default) for figure in figures]
     listings = [Listing("figures", ("what", "rate", "limit", "ratio", "spread", *names), rows)]
@@ -231,15 +236,6 @@ def _peers(outcome: Outcome) -> list[tuple[object, ...]]:
         )
         for peer in outcome.peers
     ]
-
-
-def _default(outcome: Outcome) -> dict[str, float] | None:
-    if outcome.default is None:
-        return None
-    return {
-        "messages_per_second": round(outcome.default.rate, 1),
-        "ratio_to_limit": round(outcome.default.ratio, 4),
-    }
 
 
 def _row(figure: Figure, names: list[str], *, default: bool) -> tuple[object, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,146 +17,21 @@ from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from oncewire.lab.simulation.network import Options
-    from oncewire.lab.simulation.run import Result
-    from oncewire.lab.wild.coverage import Tally
-    from oncewire.lab.wild.plan import Plan
-    from oncewire.lab.wild.world import Result as WildResult
-
-
-# `oncewire simulate --wild`: worlds drawn whole from their seeds, and what is left of one that
-# broke a promise when everything is taken away that need not be there.
+    from oncewire.lab.simulation.coverage import Tally
+    from oncewire.lab.simulation.options import Options
+    from oncewire.lab.simulation.world import Result
 
 SHRUNK_MAX = 3
-"""Worlds that are made small; the others are named by their seeds."""
-
-
-def run_wild(
-    seeds: range, jobs: int, only_messages: str, only_events: str, *, quiet: bool
-) -> Report:
-    """Run every seed, shrink what broke, and say what was tried."""
-    from oncewire.lab.wild.coverage import Tally
-
-    tally = Tally()
-    if only_messages or only_events:
-        from oncewire.lab.wild.draw import draw
-        from oncewire.lab.wild.world import run
-
-        tally.add(run(_chosen(draw(seeds[0]), only_messages, only_events)))
-        return _wild_report(tally, tally.broken, seeds)
-    for result in _results(seeds, jobs, quiet=quiet):
-        tally.add(result)
-    return _wild_report(tally, _shrunk(tally), seeds)
-
-
-def run_seed(seed: int) -> WildResult:
-    """Draw and run one world, in whichever process."""
-    from oncewire.lab.wild.draw import draw
-    from oncewire.lab.wild.world import run
-
-    return run(draw(seed))
-
-
-def _chosen(plan: Plan, messages: str, events: str) -> Plan:
-    return plan.only(
-        _places(messages, len(plan.orders), "messages"),
-        _places(events, len(plan.events), "events"),
-    )
-
-
-def _places(text: str, count: int, what: str) -> tuple[int, ...]:
-    """`3,5`; nothing said means all of them, `none` means none."""
-    if not text:
-        return tuple(range(count))
-    if text == "none":
-        return ()
-    words = text.split(",")
-    if not all(word.isdigit() and int(word) < count for word in words):
-        raise InvalidValue(
-            f"{text!r} does not choose among the {count} {what} of this seed",
-            remedy=f"give places from 0 to {count - 1}, with commas, or none",
-        )
-    return tuple(sorted({int(word) for word in words}))
-
-
-def _results(seeds: range, jobs: int, *, quiet: bool) -> Iterator[WildResult]:
-    """One result after the other, in the order of the seeds, with a line that tells where we
-    are."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("worlds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with ExitStack() as stack:
-        progress = Progress(*columns, console=output.console(sys.stderr), disable=quiet)
-        task = stack.enter_context(progress).add_task("worlds", total=len(seeds))
-        found: Iterator[WildResult]
-        if jobs == 1:
-            found = map(run_seed, seeds)
-        else:
-            import multiprocessing
-            from concurrent.futures import ProcessPoolExecutor
-
-            context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=context))
-            found = pool.map(run_seed, seeds, chunksize=10)
-        for result in found:
-            progress.advance(task)
-            yield result
-
-
-def _shrunk(tally: Tally) -> list[WildResult]:
-    """The first worlds that broke a promise, each as small as it gets; then the rest."""
-    from oncewire.lab.wild.coverage import shrink
-    from oncewire.lab.wild.draw import draw
-
-    broken = tally.broken
-    first = [
-        shrink(draw(result.plan.seed), result.violations[:1]) for result in broken[:SHRUNK_MAX]
-    ]
-    return first + broken[SHRUNK_MAX:]
-
-
-def _wild_report(tally: Tally, broken: list[WildResult], seeds: range) -> Report:
-    coverage = tally.coverage()
-    missing = coverage.missing()
-    facts: dict[str, object] = {
-        "seeds": f"{seeds[0]}..{seeds[-1]}",
-        "worlds": tally.worlds,
-        "messages": tally.messages,
-        "delivered": tally.delivered,
-        "notified": tally.notified,
-        "violations": sum(len(result.violations) for result in tally.broken),
-        "options": dict(sorted(tally.options.items())),
-        "happened": dict(sorted(tally.happened.items())),
-        "terms": coverage.terms,
-        "values": coverage.values,
-        "pairs": len(coverage.covered),
-        "pairs_missing": len(missing),
-        "pairs_contradicting": len(coverage.conceivable - coverage.covered) - len(missing),
-        "simulated_seconds": round(tally.simulated_seconds, 3),
-        "cpu_seconds": round(tally.cpu_seconds, 3),
-    }
-    if not broken:
-        return Report(facts, summary=f"0 violations in {tally.worlds} wild world(s).")
-    facts["replay"] = [result.plan.command for result in broken]
-    rows = [
-        (result.plan.seed, told.predicate, told.kind, told.message_id or "", told.sentence)
-        for result in broken
-        for told in result.violations
-    ]
-    listing = Listing(
-        "found", ("seed", "predicate", "kind", "message_id", "sentence"), rows[:SHOWN_MAX]
-    )
-    summary = (
-        f"{len(broken)} wild world(s) broke a promise. Replay the first with: "
-        f"{broken[0].plan.command}"
-    )
-    return Report(facts, (listing,), summary=summary, exit_code=output.WRONG)
-
+"""Wild worlds that are made small; the others are named by their seeds."""
+SHOWN_MAX = 20
+"""Violations listed; the command that replays them shows the rest."""
 
 Crash = Annotated[float, typer.Option(min=0, max=1, help="Chance of a crash at each durable step.")]
-Abandon = Annotated[float, typer.Option(min=0, max=1, help="Share of incidents met by giving up.")]
+Abandon = Annotated[
+    float, typer.Option(min=0, max=1, help="0: incidents are resumed; 1: messages given up.")
+]
 AgreementFile = Annotated[
     Path | None, typer.Option(help="Policies of this agreement file instead.")
 ]
@@ -163,11 +40,8 @@ Wild = Annotated[
 ]
 OnlyMessages = Annotated[str, typer.Option(help="With --wild: these messages of the seed alone.")]
 OnlyEvents = Annotated[str, typer.Option(help="With --wild: these faults of the seed alone.")]
-SHOWN_MAX = 20
-"""Violations listed; the command that replays them shows the rest."""
-
 WITH_WILD = frozenset({"seed", "seeds", "wild", "jobs", "only_messages", "only_events", "json"})
-"""Options that say something of a wild world; whatever else there is, its seed draws."""
+"""Options that a wild world heeds; its seed draws what the others say."""
 
 ONLY_WILD = frozenset({"jobs", "only_messages", "only_events"})
 
@@ -215,12 +89,14 @@ def simulate(
     that break it.
     """
 
-    from oncewire.lab.simulation.network import Options
+    from oncewire.entry.files import read_text
+    from oncewire.lab.simulation.options import Options
     from oncewire.message.instant import parse_duration
 
-    _check_counts(context, wild=wild)
+    _refuse_idle(context, wild=wild)
+    wanted = _wanted(seed, seeds)
     if wild:
-        return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
+        return _run_wild(wanted, jobs, only_messages, only_events, quiet=json)
     options = Options(
         messages=messages,
         hops=hops,
@@ -235,20 +111,18 @@ def simulate(
         flow=flow,
         profile=profile,
         hop_mode=hop_mode,
-        agreement=_policies(agreement, agreement_text),
+        agreement=agreement_text if agreement is None else read_text(agreement, "agreement"),
         timeout=parse_duration(timeout),
         retry_interval=parse_duration(retry_interval),
         retries=retries,
         persist_duration=parse_duration(persist_duration),
         abandon=abandon,
     )
-    return _report(list(_runs(options, _wanted(seed, seeds), quiet=json)), many=bool(seeds))
+    return _run_options(options, wanted, many=bool(seeds), quiet=json)
 
 
-def _check_counts(context: typer.Context, *, wild: bool) -> None:
-    """Refuse what would count for nothing."""
-    from oncewire.errors import InvalidValue
-
+def _refuse_idle(context: typer.Context, *, wild: bool) -> None:
+    """Refuse options that would have no effect."""
     given = {
         name
         for name in context.params
@@ -269,16 +143,8 @@ def _check_counts(context: typer.Context, *, wild: bool) -> None:
     )
 
 
-def _policies(file: Path | None, text: str) -> str:
-    from oncewire.entry.files import read_text
-
-    return text if file is None else read_text(file, "agreement")
-
-
 def _wanted(seed: int, seeds: str) -> range:
     """One seed, `A..B` with both ends, or `A:B` without the last, as Python counts."""
-    from oncewire.errors import InvalidValue
-
     if not seeds:
         return range(seed, seed + 1)
     mark = ".." if ".." in seeds else ":"
@@ -290,11 +156,27 @@ def _wanted(seed: int, seeds: str) -> range:
     raise InvalidValue(f"{seeds!r} is no range of seeds", remedy="write it as 1..50 or 0:50")
 
 
-def _runs(options: Options, seeds: range, *, quiet: bool) -> Iterable[Result]:
-    """One result after the other, with a line that tells where we are."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def run_seed(seed: int) -> Result:
+    """Draw and run one wild world."""
+    from oncewire.lab.simulation.draw import draw
+    from oncewire.lab.simulation.world import run
 
-    from oncewire.lab.simulation.run import simulate as run_one
+    return run(draw(seed))
+
+
+def run_options(options: Options, seed: int) -> Result:
+    """Run the world of these options and this seed."""
+    from oncewire.lab.simulation.options import plan_of
+    from oncewire.lab.simulation.world import run
+
+    return run(plan_of(options, seed))
+
+
+def _results(
+    run_one: Callable[[int], Result], seeds: range, jobs: int = 1, *, quiet: bool
+) -> Iterator[Result]:
+    """One result after the other, in the order of the seeds, with a line of progress."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -302,57 +184,140 @@ def _runs(options: Options, seeds: range, *, quiet: bool) -> Iterable[Result]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=output.console(sys.stderr), disable=quiet) as progress:
-        task = progress.add_task("runs", total=len(seeds))
+    with ExitStack() as stack:
+        progress = Progress(*columns, console=output.console(sys.stderr), disable=quiet)
+        task = stack.enter_context(progress).add_task("worlds", total=len(seeds))
+        found: Iterator[Result]
+        if jobs == 1:
+            found = map(run_one, seeds)
+        else:
+            import multiprocessing
+            from concurrent.futures import ProcessPoolExecutor
+
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=context))
+            found = pool.map(run_one, seeds, chunksize=10)
         delivered = broken = 0
-        for seed in seeds:
-            result = run_one(options, seed)
+        for result in found:
             delivered += result.delivered
             broken += len(result.violations)
-            progress.update(
-                task, advance=1, description=f"delivered {delivered}  violations {broken}"
-            )
+            description = f"delivered {delivered}  violations {broken}"
+            progress.update(task, advance=1, description=description)
             yield result
 
 
-def _report(results: list[Result], *, many: bool) -> Report:
-    faults: Counter[str] = Counter()
-    for result in results:
-        faults.update(result.faults)
-    dicts = [result.as_dict() for result in results]
-
-    def total(name: str) -> int:
-        return sum(int(str(facts[name])) for facts in dicts)
-
-    facts: dict[str, object] = {"seed": results[0].seed}
-    if many:
-        facts["seeds"] = [result.seed for result in results]
-    for name in ("messages", "delivered", "notified", "lost", "duplicated", "misordered"):
-        facts[name] = total(name)
-    facts["violations"] = total("violations")
-    facts["faults"] = {name: count for name, count in sorted(faults.items()) if " " not in name}
-    facts["crash_points"] = {name: count for name, count in sorted(faults.items()) if " " in name}
-    facts["transitions"] = total("transitions")
-    facts["simulated_seconds"] = round(sum(run.simulated_seconds for run in results), 3)
-    facts["wall_seconds"] = round(sum(run.wall_seconds for run in results), 3)
-    broken = [result for result in results if result.violations]
-    rows = [
-        (
-            result.seed,
-            violation.predicate,
-            violation.kind,
-            violation.message_id or "",
-            violation.sentence,
-        )
-        for result in broken
-        for violation in result.violations
-    ]
-    listing = Listing(
-        "found", ("seed", "predicate", "kind", "message_id", "sentence"), rows[:SHOWN_MAX]
-    )
+def _ended(facts: dict[str, object], broken: list[Result], worlds: int, what: str) -> Report:
+    """The facts, and where a promise was broken the violations and how to see them again."""
     if not broken:
-        summary = f"0 violations in {len(results)} run(s)."
-        return Report(facts, summary=summary)
-    facts["replay"] = [result.replay for result in broken]
-    summary = f"{len(broken)} run(s) broke a promise. Replay the first with: {broken[0].replay}"
+        return Report(facts, summary=f"0 violations in {worlds} {what}.")
+    facts["replay"] = [result.plan.command for result in broken]
+    rows = [
+        (result.plan.seed, found.predicate, found.kind, found.message_id or "", found.sentence)
+        for result in broken
+        for found in result.violations
+    ]
+    columns = ("seed", "predicate", "kind", "message_id", "sentence")
+    summary = (
+        f"{len(broken)} {what} broke a promise. Replay the first with: {broken[0].plan.command}"
+    )
+    listing = Listing("found", columns, rows[:SHOWN_MAX])
     return Report(facts, (listing,), summary=summary, exit_code=output.WRONG)
+
+
+# --- worlds of given options --------------------------------------------------------------------
+
+
+def _run_options(options: Options, seeds: range, *, many: bool, quiet: bool) -> Report:
+    from oncewire.lab.simulation.options import faults_of
+
+    began = time.perf_counter()
+    results = list(_results(partial(run_options, options), seeds, quiet=quiet))
+    happened: Counter[str] = Counter()
+    for result in results:
+        happened.update(result.happened)
+    broken = [result for result in results if result.violations]
+    kinds = Counter(found.kind for result in broken for found in result.violations)
+    facts: dict[str, object] = {"seed": seeds[0]}
+    if many:
+        facts["seeds"] = list(seeds)
+    facts |= {
+        "messages": sum(result.messages for result in results),
+        "delivered": sum(result.delivered for result in results),
+        "notified": sum(result.notified for result in results),
+        "lost": kinds["lost"],
+        "duplicated": kinds["twice"],
+        "misordered": kinds["out_of_order"],
+        "violations": kinds.total(),
+        "faults": faults_of(happened),
+        "crash_points": {
+            name: count for name, count in sorted(happened.items()) if name.startswith("crash ")
+        },
+        "transitions": sum(result.transitions for result in results),
+        "simulated_seconds": round(sum(result.simulated_seconds for result in results), 3),
+        "wall_seconds": round(time.perf_counter() - began, 3),
+    }
+    return _ended(facts, broken, len(results), "run(s)")
+
+
+# --- wild worlds --------------------------------------------------------------------------------
+
+
+def _run_wild(
+    seeds: range, jobs: int, only_messages: str, only_events: str, *, quiet: bool
+) -> Report:
+    """Run every seed, shrink the first worlds that broke a promise, and say what was tried."""
+    from oncewire.lab.simulation.coverage import Tally, shrink
+    from oncewire.lab.simulation.draw import draw
+    from oncewire.lab.simulation.world import run
+
+    tally = Tally()
+    if only_messages or only_events:
+        plan = draw(seeds[0])
+        orders = _places(only_messages, len(plan.orders), "messages")
+        tally.add(run(plan.only(orders, _places(only_events, len(plan.events), "events"))))
+        return _ended(_wild_facts(tally, seeds), tally.broken, 1, "wild world(s)")
+    for result in _results(run_seed, seeds, jobs, quiet=quiet):
+        tally.add(result)
+    broken = tally.broken
+    first = [
+        shrink(draw(result.plan.seed), result.violations[:1]) for result in broken[:SHRUNK_MAX]
+    ]
+    told = first + broken[SHRUNK_MAX:]
+    return _ended(_wild_facts(tally, seeds), told, tally.worlds, "wild world(s)")
+
+
+def _places(text: str, count: int, what: str) -> tuple[int, ...]:
+    """`3,5`; nothing said means all of them, `none` means none."""
+    if not text:
+        return tuple(range(count))
+    if text == "none":
+        return ()
+    words = text.split(",")
+    if not all(word.isdigit() and int(word) < count for word in words):
+        raise InvalidValue(
+            f"{text!r} does not choose among the {count} {what} of this seed",
+            remedy=f"give places from 0 to {count - 1}, with commas, or none",
+        )
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _wild_facts(tally: Tally, seeds: range) -> dict[str, object]:
+    coverage = tally.coverage()
+    missing = coverage.missing()
+    return {
+        "seeds": f"{seeds[0]}..{seeds[-1]}",
+        "worlds": tally.worlds,
+        "messages": tally.messages,
+        "delivered": tally.delivered,
+        "notified": tally.notified,
+        "violations": sum(len(result.violations) for result in tally.broken),
+        "options": dict(sorted(tally.options.items())),
+        "happened": dict(sorted(tally.happened.items())),
+        "terms": coverage.terms,
+        "values": coverage.values,
+        "pairs": len(coverage.covered),
+        "pairs_missing": len(missing),
+        "pairs_contradicting": len(coverage.conceivable - coverage.covered) - len(missing),
+        "simulated_seconds": round(tally.simulated_seconds, 3),
+        "cpu_seconds": round(tally.cpu_seconds, 3),
+    }

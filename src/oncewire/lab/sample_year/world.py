@@ -140,22 +140,6 @@ def _failing(terms: Terms) -> Terms:
     return replace(terms, on_exhausted=OnExhausted.FAIL_MESSAGE)
 
 
-def _hasty(terms: Terms) -> Terms:
-    return replace(terms, timeout=terms.timeout // 2)
-
-
-def _stubborn(terms: Terms) -> Terms:
-    return replace(terms, retries=terms.retries + 1)
-
-
-def _fainthearted(terms: Terms) -> Terms:
-    return replace(_failing(terms), retries=0)
-
-
-def _wider(terms: Terms) -> Terms:
-    return replace(terms, window=terms.window + 1)
-
-
 def _other_status(told: Columns) -> Columns:
     reset, goes_on = SequenceStatus.RESET.value, SequenceStatus.CONTINUE.value
     said = notes.Numbered.read(told["detail"]).status
@@ -201,12 +185,14 @@ TWISTS: dict[str, Twist] = {
     "number_left_out": Twist(),
     "number_again": Twist(),
     "early_reset": Twist(),
-    "beyond_window": Twist(terms=_wider),
+    "beyond_window": Twist(terms=lambda terms: replace(terms, window=terms.window + 1)),
     "wrong_status": Twist(says={K.NUMBERED: _other_status}),
     "no_skip": Twist(answer="refused", drops=frozenset({K.SKIPPED})),
-    "early_retry": Twist(terms=_hasty, lost=1),
-    "one_more_retry": Twist(terms=_stubborn, lost=AGREED),
-    "gave_up_early": Twist(terms=_fainthearted, lost=NEVER),
+    "early_retry": Twist(terms=lambda terms: replace(terms, timeout=terms.timeout // 2), lost=1),
+    "one_more_retry": Twist(
+        terms=lambda terms: replace(terms, retries=terms.retries + 1), lost=AGREED
+    ),
+    "gave_up_early": Twist(terms=lambda terms: replace(_failing(terms), retries=0), lost=NEVER),
     # Later than any Timeout of the year, so that it is nothing else than too late.
     "sent_after_ack": Twist(repeats={K.SENT: 6 * MINUTE}),
     "second_ack": Twist(repeats={K.ACKNOWLEDGED: SECOND}),

@@ -1,1 +1,1 @@
-"""Real handlers over a simulated network, disk and clock, drawn from options and a seed."""
+"""Real handlers in a simulated world: its time, network, disks and people follow a plan."""

@@ -32,14 +32,6 @@ Said: TypeAlias = tuple[tuple[str, object], ...]
 BUYER, SELLER, THIRD = "buyer", "seller", "third"
 
 
-class Manner(StrEnum):
-    """How the operator meets an incident."""
-
-    RESUME = "resume"
-    ABANDON = "abandon"
-    MIXED = "mixed"
-
-
 class Leaning(StrEnum):
     """What a world has more of than chance would give it."""
 
@@ -79,7 +71,8 @@ class Setting:
     steady: bool = False
     # Whether hubs can sign what is asked of them.
     hub_keys: bool = True
-    manner: Manner = Manner.RESUME
+    # How often operators resume the same trouble before they give the message up.
+    patience: int = 12
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -288,13 +281,22 @@ Event: TypeAlias = Mishap | Cut | Fall | FullDisk | ClockStep | Whim | Change | 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole world. `kept` says which of the seed's items are left after shrinking."""
+    """A whole world."""
 
     seed: int
     setting: Setting
     orders: tuple[Order, ...]
     events: tuple[Event, ...]
+    # Which of the drawn orders and events are left after shrinking.
     kept: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    # The options of the command line that it was drawn from; None: all is drawn (`--wild`).
+    flags: str | None = None
+    # How long after the last event the world may come to rest before all faults end.
+    lingers: Duration = 0
+    # How long it has after all trouble to come to rest; None: as long as its timers may need.
+    settles: Duration | None = None
+    # Whether, after all trouble, one more message each way must arrive.
+    probed: bool = True
 
     @property
     def trouble_until(self) -> Duration:
@@ -317,6 +319,8 @@ class Plan:
     @property
     def command(self) -> str:
         """The command that runs exactly this again."""
+        if self.flags is not None:
+            return f"oncewire simulate --seed {self.seed} {self.flags}".rstrip()
         text = f"oncewire simulate --wild --seed {self.seed}"
         if self.kept is not None:
             orders, events = (",".join(map(str, index)) or "none" for index in self.kept)

@@ -16,7 +16,7 @@ from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
-from oncewire.lab.wild.plan import BUYER, THIRD, Said, Setting, certificate_pem
+from oncewire.lab.simulation.plan import BUYER, THIRD, Said, Setting, certificate_pem
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode

@@ -8,8 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from oncewire.agreement.rules import takes_best_effort
-from oncewire.lab.wild.papers import Paper, believes_hubs, is_readable, is_slow, is_sound, papers_of
-from oncewire.lab.wild.plan import (
+from oncewire.lab.simulation.papers import (
+    Paper,
+    believes_hubs,
+    is_readable,
+    is_slow,
+    is_sound,
+    papers_of,
+)
+from oncewire.lab.simulation.plan import (
     BUYER,
     RARE,
     SELLER,
@@ -26,7 +33,6 @@ from oncewire.lab.wild.plan import (
     FullDisk,
     Harm,
     Leaning,
-    Manner,
     Meddling,
     Mishap,
     Mood,
@@ -401,7 +407,7 @@ def _draw_setting(chance: random.Random, seed: int) -> Setting:
         signed=chance.random() < 0.08,
         steady=chance.random() < 0.5,
         hub_keys=calm or chance.random() < 0.5,
-        manner=chance.choice(tuple(Manner)),
+        patience=chance.choice((12, 0, 3)),
     )
     profile, forced = _base(chance, dialect, flow)
     forced = (*forced, *_LEANING[leaning], ("hop.mode", hop_mode))

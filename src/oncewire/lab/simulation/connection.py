@@ -19,8 +19,8 @@ from oncewire.handler.runtime.handler import RETRY_AFTER
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.lab.simulation.network import START, Clock
-from oncewire.lab.wild.plan import Cut, Ending, Event, Harm, Ledger, Mishap
+from oncewire.lab.simulation.clock import START, Clock
+from oncewire.lab.simulation.plan import Cut, Ending, Event, Harm, Ledger, Mishap
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.protocol.notes import Kind
 from oncewire.store.records import StoredParcel
@@ -29,7 +29,7 @@ from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
-    from oncewire.lab.wild.machine import Machine
+    from oncewire.lab.simulation.machine import Machine
 
 
 # Links: what happens to bytes between two nodes, transfer by transfer, as the plan has it.
@@ -46,7 +46,7 @@ class Links:
     """Every direction of every link counts its transfers; a mishap knows its own by number."""
 
     def __init__(self, clock: Clock, seed: int, events: Iterable[Event]) -> None:
-        self._clock, self._seed = clock, seed
+        self.clock, self._seed = clock, seed
         self._mishaps: dict[tuple[str, str, int], Mishap] = {}
         self._cuts: list[Cut] = []
         for event in events:
@@ -67,7 +67,7 @@ class Links:
         return not any(self._cuts_now(one, other, transport))
 
     def _cuts_now(self, one: str, other: str, transport: str) -> Iterator[Cut]:
-        now: Instant = self._clock.now - START
+        now: Instant = self.clock.now - START
         for cut in self._cuts:
             if (
                 {cut.one, cut.other} == {one, other}
@@ -104,21 +104,21 @@ class Links:
             return
         delay = LATENCY + self._jitter(sender, receiver, nth)
         if mishap is None or (mishap.harm is Harm.BUSY and turned is None):
-            self._clock.after(delay, lambda: arrive(body))
+            self.clock.after(delay, lambda: arrive(body))
             return
         self.happened[mishap.harm.value] += 1
         if mishap.harm is Harm.LOSE:
             return
         if mishap.harm is Harm.BUSY and turned is not None:
-            self._clock.after(delay, lambda: turned(mishap.by))
+            self.clock.after(delay, lambda: turned(mishap.by))
             return
         if mishap.harm is Harm.DAMAGE:
             body = _damaged(body, mishap.by)
         if mishap.harm is Harm.DELAY:
             delay += mishap.by
-        self._clock.after(delay, lambda: arrive(body))
+        self.clock.after(delay, lambda: arrive(body))
         if mishap.harm is Harm.REPEAT:
-            self._clock.after(delay + mishap.by, lambda: arrive(body))
+            self.clock.after(delay + mishap.by, lambda: arrive(body))
 
     def _jitter(self, sender: str, receiver: str, nth: int) -> Duration:
         """Up to once more the usual time; whatever else is in the plan, the same."""

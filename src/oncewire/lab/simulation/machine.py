@@ -28,34 +28,14 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.upkeep import PROBE_EVERY, join_at_once
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.network import Clock, NodeWorld
-from oncewire.lab.wild.application import Application
-from oncewire.lab.wild.connection import Door, Links
-from oncewire.lab.wild.papers import Paper, papers_of
-from oncewire.lab.wild.plan import Ending, Fall, FullDisk, Ledger, Mood, Plan, Whim, keys_of
+from oncewire.lab.simulation.application import Application
+from oncewire.lab.simulation.clock import Clock, NodeWorld
+from oncewire.lab.simulation.connection import Door, Links
+from oncewire.lab.simulation.papers import Paper, papers_of
+from oncewire.lab.simulation.plan import Ending, Fall, FullDisk, Ledger, Mood, Plan, Whim, keys_of
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.protocol.notes import Kind
 from oncewire.store.memory.store import MemoryStore
-
-
-class WrongClock(NodeWorld):
-    """A node's own view of the time: somebody may have set its clock."""
-
-    offset: Duration = 0
-    steady: bool = False
-
-    def boot(self) -> None:
-        """A new process; a steady machine goes on counting."""
-        if not self.steady:
-            super().boot()
-
-    def machine(self) -> str:
-        """Which boot of which machine the steady count belongs to."""
-        return f"machine-of-{self._name}" if self.steady else ""
-
-    def now(self) -> Instant:
-        """What this node takes for UTC."""
-        return super().now() + self.offset
 
 
 class Surroundings(Protocol):
@@ -78,13 +58,14 @@ class Machine:
         self.clock, self.links, self.ledger = around.clock, around.links, around.ledger
         self.setting = around.plan.setting
         self.store = MemoryStore(name)
-        self.world = WrongClock(around.clock, name)
-        self.world.steady = self.setting.steady
+        self.world = NodeWorld(around.clock, name, steady=self.setting.steady)
         # What is agreed with each partner now; a paper that is gone is None.
         self.papers: dict[str, Paper | None] = {
             paper.cpa_id: paper for paper in papers_of(self.setting, name)
         }
         self.up = False
+        self.turns = 0
+        # Durable steps, which faults count.
         self.steps = 0
         self._read = 0
         # The rows of the last commit.
@@ -174,6 +155,7 @@ class Machine:
         else is a broken promise, for in a real handler it would be a line in a log."""
         if not self.up:
             return Ending.DOWN
+        self.turns += 1
         ending = Ending.DONE
         try:
             verb()

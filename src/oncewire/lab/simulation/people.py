@@ -12,15 +12,14 @@ from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.actions import Source
 from oncewire.handler.perform import WAY
 from oncewire.handler.sending.answer import signal_route
-from oncewire.lab.wild.application import document_of, submission_of
-from oncewire.lab.wild.papers import Paper, cpa_id_of, is_readable, papers_of
-from oncewire.lab.wild.plan import (
+from oncewire.lab.simulation.application import document_of, submission_of
+from oncewire.lab.simulation.papers import Paper, cpa_id_of, is_readable, papers_of
+from oncewire.lab.simulation.plan import (
     BUYER,
     Change,
     Claim,
     Deed,
     Ending,
-    Manner,
     Meddling,
     Order,
     Setting,
@@ -36,18 +35,18 @@ from oncewire.wire.answers import Envelope, error_message_for
 from oncewire.wire.refusal import PartialHeader
 
 if TYPE_CHECKING:
-    from oncewire.lab.wild.machine import Machine
-    from oncewire.lab.wild.world import World
+    from oncewire.lab.simulation.machine import Machine
+    from oncewire.lab.simulation.world import World
 
-PATIENCE = 3
-"""How often an operator resumes the same trouble before giving it up."""
+PROBED = 12
+"""How often an operator leaves a failed transport to the probes before resuming it."""
 
 
 class Operator:
     """Meets every open incident of one machine."""
 
-    def __init__(self, machine: Machine, manner: Manner) -> None:
-        self._machine, self._manner = machine, manner
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._met: Counter[tuple[str | None, str | None]] = Counter()
 
     def meet(self) -> None:
@@ -60,11 +59,10 @@ class Operator:
     def _resolve(self, message_id: str | None, channel: str | None) -> None:
         machine, engine = self._machine, self._machine.engine
         self._met[message_id, channel] += 1
-        if (channel or "").startswith(WAY) and self._met[message_id, channel] <= 4 * PATIENCE:
+        if (channel or "").startswith(WAY) and self._met[message_id, channel] <= PROBED:
             # A transport that was left is probed; nobody need say that it works again.
             return
-        patience = {Manner.RESUME: 4 * PATIENCE, Manner.MIXED: PATIENCE, Manner.ABANDON: 0}
-        tired = self._met[message_id, channel] > patience[self._manner]
+        tired = self._met[message_id, channel] > machine.setting.patience
         if message_id is not None and tired:
             self._abandon(message_id)
         elif channel is not None:

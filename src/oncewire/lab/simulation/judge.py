@@ -37,7 +37,7 @@ from oncewire.journal.trace import (
     TERMS,
     TRANSIENT,
 )
-from oncewire.lab.wild.plan import ClockStep, Ledger, Order
+from oncewire.lab.simulation.plan import ClockStep, Ledger, Order
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import read_terms
@@ -45,7 +45,7 @@ from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
 from oncewire.wire import codec
 
 if TYPE_CHECKING:
-    from oncewire.lab.wild.world import World
+    from oncewire.lab.simulation.world import World
 
 
 # Standstills: when a node rightly sends nothing to a receiver, or on a channel.
@@ -127,7 +127,7 @@ _TOO_LARGE = "and no more than"
 
 def judge(world: World) -> tuple[Violation, ...]:
     """Every broken promise of a world that has healed and come to rest."""
-    rows = [row for machine in world.machines for row in machine.rows()]
+    rows = world.rows()
     report = check_journal(rows, healed=True, calm=world.plan.setting.calm)
     books = {machine.name: set(world.ledger.told[machine.name]) for machine in world.machines}
     found = [*report.violations, *report.quarantined, *untold(rows, books)]

@@ -15,22 +15,22 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.offers import REFUSALS_MAX
 from oncewire.handler.submission import Submission
-from oncewire.lab.wild.papers import SERVICE, cpa_id_of
-from oncewire.lab.wild.plan import BUYER, Ending, Mood, Order, Reply, Whim
+from oncewire.lab.simulation.papers import SERVICE, cpa_id_of
+from oncewire.lab.simulation.plan import BUYER, Ending, Mood, Order, Reply, Whim
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
-    from oncewire.lab.wild.machine import Machine
+    from oncewire.lab.simulation.machine import Machine
 
 THINKS: Duration = 30 * MILLISECOND
 LATER: Duration = 3 * SECOND
 PAUSE: Duration = 2 * SECOND
 LEASE: Duration = 20 * SECOND
 TRIES = 40
-"""How often an application submits what is not accepted, a second apart, before it gives up."""
+"""How often an application submits what is refused, a second apart, before it gives up."""
 
 
 def document_of(order: Order) -> bytes:
@@ -78,8 +78,10 @@ class Application:
             document = submission.payloads[0].data if submission.payloads else b""
             machine.ledger.documents.setdefault(submission.message_id, document or b"")
         ending = machine.turn("submit", lambda: self._hand_in(submission), (OncewireError,))
-        if ending is not Ending.DONE and tries > 1:
-            self._submit_later(SECOND, submission, tries - 1)
+        if ending is Ending.RAISED:
+            tries -= 1
+        if ending is not Ending.DONE and tries > 0:
+            self._submit_later(SECOND, submission, tries)
 
     def _hand_in(self, submission: Submission) -> None:
         try:

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oncewire.journal.predicates.context import Violation
-from oncewire.lab.simulation.network import START, Clock
-from oncewire.lab.wild import people
-from oncewire.lab.wild.application import document_of, submission_of
-from oncewire.lab.wild.connection import Links
-from oncewire.lab.wild.judge import judge
-from oncewire.lab.wild.machine import Machine
-from oncewire.lab.wild.papers import Paper, cpa_id_of, papers_of
-from oncewire.lab.wild.plan import (
+from oncewire.journal.row import Row
+from oncewire.lab.simulation import people
+from oncewire.lab.simulation.application import document_of, submission_of
+from oncewire.lab.simulation.clock import START, Clock
+from oncewire.lab.simulation.connection import Links
+from oncewire.lab.simulation.judge import judge
+from oncewire.lab.simulation.machine import Machine
+from oncewire.lab.simulation.papers import Paper, cpa_id_of, papers_of
+from oncewire.lab.simulation.plan import (
     BUYER,
     Change,
     Claim,
@@ -54,6 +55,7 @@ class Result:
     messages: int = 0
     delivered: int = 0
     notified: int = 0
+    transitions: int = 0
     simulated_seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -63,14 +65,13 @@ class World:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.clock = Clock(plan.seed)
+        self.clock = Clock()
         self.ledger = Ledger()
         self.links = Links(self.clock, plan.seed, plan.events)
         self._machines: dict[str, Machine] = {}
         for name in plan.setting.nodes:
             self._machines[name] = Machine(name, self)
-        manner = plan.setting.manner
-        self._operators = [people.Operator(machine, manner) for machine in self.machines]
+        self._operators = [people.Operator(machine) for machine in self.machines]
         self.probes: list[Order] = []
 
     def machine(self, name: str) -> Machine:
@@ -87,19 +88,21 @@ class World:
         began = time.process_time()
         self._schedule()
         self._until(START + self.plan.trouble_until)
+        self._finish(self.plan.lingers)
         self._heal()
-        self._finish(self._longest())
+        self._finish(self._longest() if self.plan.settles is None else self.plan.settles)
         if self._was_paused():
             self._until(self.clock.now + self._longest() // 2)
-        self._probe()
-        self._finish(PROBED)
+        if self.plan.probed:
+            self._probe()
+            self._finish(PROBED)
         if any(isinstance(event, Mishap) and event.by == HAUNTED for event in self.plan.events):
             # Copies from long ago find a world that has forgotten them.
             self._until(self.clock.now + HAUNTED)
             self._finish(PROBED)
         violations = judge(self)
         self.ledger.happened += self.links.happened
-        rows = [row for machine in self.machines for row in machine.rows()]
+        rows = self.rows()
         ids = {order.message_id for order in self.plan.orders}
         return Result(
             self.plan,
@@ -109,9 +112,14 @@ class World:
             len(ids),
             len(ids & {row.message_id for row in rows if row.kind == "confirmed"}),
             len(ids & {row.message_id for row in rows if row.kind == "notified"}),
+            sum(machine.turns for machine in self.machines),
             (self.clock.now - START) / SECOND,
             time.process_time() - began,
         )
+
+    def rows(self) -> list[Row]:
+        """The journals of all nodes."""
+        return [row for machine in self.machines for row in machine.rows()]
 
     def _held(self) -> frozenset[Held]:
         """The terms that were in force, in the beginning and at the end."""
@@ -217,7 +225,7 @@ class World:
 
     def _probe(self) -> None:
         """After all trouble one more message each way: nothing may be left that stops it."""
-        number = 1_000
+        number = max(1_000, len(self.plan.orders))
         for partner in self.plan.setting.ends[1:]:
             paper = self.machine(BUYER).papers.get(cpa_id_of(partner))
             if not people.is_usable(paper):

@@ -14,9 +14,9 @@ from itertools import combinations, product
 
 from oncewire.agreement.keys import BY_TARGET
 from oncewire.journal.predicates.context import Violation
-from oncewire.lab.wild.papers import Paper, is_sound
-from oncewire.lab.wild.plan import BUYER, SELLER, Held, Plan, Said, held_by
-from oncewire.lab.wild.world import Result, run
+from oncewire.lab.simulation.papers import Paper, is_sound
+from oncewire.lab.simulation.plan import BUYER, SELLER, Held, Plan, Said, held_by
+from oncewire.lab.simulation.world import Result, run
 from oncewire.message.instant import SECOND
 
 _DURATIONS = frozenset(
@@ -169,7 +169,7 @@ def options_of(plan: Plan) -> Iterator[str]:
         yield "best effort beside reliable"
     for order in plan.orders:
         yield f"reply {order.reply.value}"
-    yield f"operator {setting.manner.value}"
+    yield f"operator resumes {setting.patience} times"
     for name in setting.called:
         yield f"called application ({name})"
 

@@ -1,1 +1,0 @@
-"""Peers: other products that carry documents durably, each driven the way its manual says."""

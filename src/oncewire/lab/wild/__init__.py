@@ -1,1 +1,0 @@
-"""Worlds in which everything is drawn from the seed: agreements, people, faults, clocks."""
