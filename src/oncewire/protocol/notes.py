@@ -162,7 +162,7 @@ def _object(text: str | None, kind: Kind) -> dict[str, Any]:
         return {}
     try:
         value = _decode(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise JournalProblem(
