@@ -27,14 +27,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from oncewire.lab.sample_year.generate import generate, write_parcels
 from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.form import Validation
-from oncewire.pipeline.judging import channels, ledger
-from oncewire.pipeline.judging.channels import fold_documents
 from oncewire.pipeline.judging.check import judge_lake
-from oncewire.pipeline.judging.extent import gather, tasks_for
+from oncewire.pipeline.judging.extent import tasks_for
+from oncewire.pipeline.judging.refresh import refresh
+from oncewire.pipeline.judging.together import (
+    BY_CHANNEL,
+    CHANNEL,
+    fed,
+    rows_of_channels,
+    rows_of_messages,
+    together,
+)
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import DOCUMENT_ROWS, FINDING, JOURNAL
+from oncewire.pipeline.lake.tables import JOURNAL
 from oncewire.pipeline.session import cores_of, open_session
 from oncewire.pipeline.sources.archive import contents, pieces
+from oncewire.pipeline.sources.ingest import forgetting
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
 
@@ -166,33 +174,14 @@ def counting(key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 def floor(rows: DataFrame, tasks: int) -> None:
     """The shuffles and sorts that the ledger needs, and nothing else."""
-    spend(ledger.by_message(rows, tasks).mapInArrow(counting("message_id"), "keys long"))
-    of_channels = (
-        channels.rows_of_channels(rows)
-        .repartition(tasks, "channel", "node")
-        .sortWithinPartitions("channel", "node", "seq")
-    )
-    spend(of_channels.mapInArrow(counting("channel"), "keys long"))
+    of_channels = fed(rows_of_channels(rows), CHANNEL, BY_CHANNEL)
+    for frame in (rows_of_messages(rows), of_channels):
+        spend(together([frame], tasks).mapInArrow(counting("key"), "keys long"))
 
 
-def whole_ledger(spark: SparkSession, lake: Lake, rows: DataFrame, tasks: int) -> None:
-    """Every fold, and the verdicts they make together, as a first run over the lake does it."""
-    version = lake.current()
-    judging = gather(lake, version, ended=False)
-    folded = channels.fold_channels(
-        channels.without_state(channels.rows_of_channels(rows)), judging, tasks, resumable=False
-    )
-    documents = fold_documents(
-        lake.read(spark, version, DOCUMENT_ROWS, "documents"),
-        judging,
-        tasks_for(version.rows("documents"), cores_of(spark)),
-    )
-    with tempfile.TemporaryDirectory() as aside:
-        of_channels = channels.findings_of(folded).select(*FINDING.fieldNames())
-        found = of_channels.unionByName(documents)
-        found.write.mode("overwrite").parquet(aside)
-        told = lake.read_folders(spark, FINDING, [aside])
-        spend(ledger.with_findings(ledger.fold_messages(rows, judging, tasks), told))
+def whole_ledger(spark: SparkSession, lake: Lake) -> None:
+    """All gold tables, as a first run over the lake makes them; they are not published."""
+    refresh(spark, lake, forgetting(lake.current()))
 
 
 class Measured(NamedTuple):
@@ -216,7 +205,7 @@ def measure(spark: SparkSession, lake: Lake) -> Measured:
     return Measured(
         version.rows("journal"),
         timed(lambda: floor(rows, tasks)),
-        timed(lambda: whole_ledger(spark, lake, rows, tasks)),
+        timed(lambda: whole_ledger(spark, lake)),
         timed(lambda: floor(rows, tasks)),
     )
 

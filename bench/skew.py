@@ -18,10 +18,11 @@ from itertools import groupby
 
 from bench.pipeline_runs import AIM_HOT, skewed
 from oncewire.journal.check import fold_ledger
+from oncewire.journal.predicates.channel import KINDS
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.row import Row
 from oncewire.lab.sample_year.generate import rows_of_year
-from oncewire.pipeline.judging import channels
+from oncewire.pipeline.judging.channels import fold_channel
 from oncewire.pipeline.judging.extent import Judging
 
 MESSAGES, CORES, PASSES = 10_000, 2, 3
@@ -41,15 +42,18 @@ def tasks(rows: Sequence[Row]) -> tuple[float, list[float]]:
         pass
     messages = time.process_time() - begin
     by_channel = sorted(
-        (row for row in rows if channels.is_of_channel(row)),
+        (
+            row
+            for row in rows
+            if row.channel is not None and (row.kind in KINDS or row.terms_id is not None)
+        ),
         key=lambda row: (row.channel or "", row.node, row.seq),
     )
     each = []
     for _, group in groupby(by_channel, lambda row: (row.channel, row.node)):
         fed = [(row, None) for row in group]
         begin = time.process_time()
-        for _ in channels.folded(fed, judging, resumable=False):
-            pass
+        fold_channel(fed, judging)
         each.append(time.process_time() - begin)
     return messages, each
 

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from oncewire.journal.predicates.context import OF_JOURNALS, ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
-from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import (
     ATTEMPTS,
     JOURNAL,
@@ -27,7 +28,8 @@ from oncewire.pipeline.lake.tables import (
     batch_of,
     nullable,
 )
-from oncewire.pipeline.lake.version import write_node_file
+from oncewire.pipeline.lake.version import Entry, Version, write_node_file
+from oncewire.pipeline.sources.ingest import placed, survey_place, write_ranges
 from oncewire.store.sqlite.store import SqliteStore
 
 SEED = 20250101
@@ -68,6 +70,26 @@ def make_store(path: Path, node: str, rows: Iterable[Row]) -> Path:
 def make_stores(folder: Path, nodes: dict[str, list[Row]]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     return [make_store(folder / f"{node}.db", node, rows) for node, rows in sorted(nodes.items())]
+
+
+def take_in_here(lake: Lake, version: Version, *places: Path) -> Version:
+    """What tasks do when they take journals in, done in this process and without Spark."""
+    ranges = [
+        span
+        for place in places
+        for each in survey_place(version, str(place))
+        for span in each.ranges
+    ]
+    written = [write_ranges(lake.root, ranges)] if ranges else []
+    return placed(lake, version, written).version
+
+
+def write_rows(lake: Lake, table: str, path: str, rows: pa.Table, schema: StructType) -> Entry:
+    """A directory of a table, as a task writes it."""
+    file = TableFile(lake.root, table, path, schema)
+    for batch in rows.to_batches():
+        file.write(batch)
+    return file.close()
 
 
 def make_export(folder: Path, node: str, rows: Iterable[Row], *, per_file: int = 100) -> Path:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +18,7 @@ from oncewire.journal.row import COLUMNS, Row
 from oncewire.lab.sample_year.generate import parcel
 from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.instant import DAY, HOUR
+from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import ENVELOPES, JOURNAL, QUARANTINE
 from oncewire.pipeline.lake.version import write_node_file
@@ -219,6 +221,47 @@ def test_an_instant_that_no_calendar_has_is_kept_with_its_reason(spark, tmp_path
     assert messages == {row.message_id for row in chosen}
     status, checked = command("verify", "--lake", lake.root, "--ended")
     assert (status, checked["rows_quarantined"]) == (1, 3)
+
+
+@pytest.mark.parametrize("by_export", [False, True])
+def test_text_that_cannot_be_read_is_set_aside_and_the_rest_goes_on(
+    spark, tmp_path: Path, by_export: bool
+) -> None:
+    """A detail of 100,000 brackets, and one that is not UTF-8."""
+    nodes = _window()
+    rows = nodes["globex"]
+    deep, odd = [row for row in rows if row.kind == "ack_sent"][-2:]
+    brackets = "[" * 100_000 + "]" * 100_000
+    nodes["globex"] = [row._replace(detail=brackets) if row is deep else row for row in rows]
+    if by_export:
+        places = [make_export(tmp_path / name, name, some) for name, some in nodes.items()]
+        for file in (tmp_path / "globex").glob("*.parquet"):
+            table = pq.read_table(file)
+            values = table["detail"].cast(pa.binary()).to_pylist()
+            for number, seq in enumerate(table["seq"].to_pylist()):
+                if seq == odd.seq:
+                    values[number] = b'{"at": "\xff"}'
+            column = pa.array(values, pa.binary()).cast(pa.string(), safe=False)
+            position = table.schema.get_field_index("detail")
+            pq.write_table(table.set_column(position, "detail", column), file)
+    else:
+        places = make_stores(tmp_path / "stores", nodes)
+        with sqlite3.connect(places[1]) as connection:
+            connection.execute(
+                "UPDATE journal_row SET detail = CAST(? AS TEXT) WHERE seq = ?",
+                (b'{"at": "\xff"}', odd.seq),
+            )
+    lake = Lake(tmp_path / "lake")
+    done = jobs.run(spark, lake, places, ended=True)
+    assert (done.rows, done.quarantined) == (sum(map(len, nodes.values())) - 2, 2)
+    kept = lake.read(spark, lake.current(), QUARANTINE, "quarantine").collect()
+    problems = {row["seq"]: row["problem"] for row in kept}
+    assert problems[odd.seq] == "its detail is not UTF-8"
+    assert problems[deep.seq].startswith("the detail of a 'ack_sent' row is not a JSON object")
+    raw = {row["seq"]: json.loads(row["raw"]) for row in kept}
+    assert raw[odd.seq]["detail"] == '{"at": "\\xff"}'
+    assert raw[deep.seq]["detail"] == brackets
+    assert done.verdicts.keys() == {"delivered"}
 
 
 # --- damage that only a task meets --------------------------------------------------------------

@@ -10,7 +10,6 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import obstore
@@ -25,15 +24,13 @@ from oncewire.pipeline import jobs
 from oncewire.pipeline.lake import delta, proof, storage
 from oncewire.pipeline.lake.lake import Lake, storage_of
 from oncewire.pipeline.lake.tables import OPEN
-from oncewire.pipeline.sources.ingest import take_in
 from oncewire.pipeline.sources.journal_source import open_book
 from oncewire.pipeline.sources.oncewire import OncewireSource
-from tests.pipeline.books import make_store, small_year, tables
+from tests.pipeline.books import make_store, small_year, tables, take_in_here
 
 pytestmark = pytest.mark.long
 
 ROWS = small_year()[1]["globex"]
-NO_SPARK: Any = SimpleNamespace()
 PLACE = "s3://lakes/of/globex"
 
 
@@ -79,7 +76,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Lak
 
 def taken_in(lake: Lake, book: Path) -> None:
     with lake.writing() as version:
-        lake.publish(take_in(NO_SPARK, lake, version, [open_book(book)]).version)
+        lake.publish(take_in_here(lake, version, book))
 
 
 def content(lake: Lake) -> dict[str, list[dict[str, Any]]]:
@@ -180,10 +177,9 @@ def test_of_two_writers_one_wins_and_the_other_has_changed_nothing(
         others = [row._replace(node="other") for row in rows]
         more = make_store(tmp_path / f"{rows[0].seq}.db", "other", others)
         with one.writing() as ours, other.writing() as theirs:
-            mine = take_in(NO_SPARK, one, ours, [open_book(store)]).version
+            mine = take_in_here(one, ours, store)
             # The same range, and more that the first has not.
-            both = [open_book(store), open_book(more)]
-            lost = take_in(NO_SPARK, other, theirs, both).version
+            lost = take_in_here(other, theirs, store, more)
             one.publish(mine)
             won = content(one)
             with pytest.raises(NotAllowed, match="meanwhile"):

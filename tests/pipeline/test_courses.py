@@ -17,7 +17,7 @@ from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline.judging import courses
 from oncewire.pipeline.judging.courses import Courses, divided, whole_messages
 from oncewire.pipeline.judging.extent import Judging
-from oncewire.pipeline.judging.ledger import FOLDED, Page, ledger_fold
+from oncewire.pipeline.judging.ledger import FOLDED, Page, judged_batches
 from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
 from oncewire.protocol.terms import Terms
 from tests.pipeline.books import small_year
@@ -71,7 +71,7 @@ def by_themselves(rows: list[Row], judge: Judging) -> dict[str, dict[str, Any]]:
 
 
 def by_courses(rows: list[Row], judge: Judging) -> dict[str, dict[str, Any]]:
-    return ledger(ledger_fold(judge)(iter(batches(rows))))
+    return ledger(made for _, some in judged_batches(iter(batches(rows)), judge) for made in some)
 
 
 def differences(rows: list[Row], judge: Judging) -> list[tuple[str, Any, Any]]:
@@ -101,7 +101,7 @@ def test_empty_batches_are_no_messages() -> None:
     nothing = pa.RecordBatch.from_pylist([], SCHEMA)
     assert list(whole_messages(iter([]))) == []
     assert list(whole_messages(iter([nothing, nothing]))) == []
-    assert list(ledger_fold(judging(EVERY))(iter([nothing]))) == []
+    assert list(judged_batches(iter([nothing]), judging(EVERY))) == []
 
 
 # --- the same judgement -----------------------------------------------------------------------
@@ -393,10 +393,10 @@ def test_a_task_forgets_when_it_knows_too_much(monkeypatch: pytest.MonkeyPatch) 
             patched.setattr(courses, name, 20)
             known = {id(ways) for _, ways, _ in list(divided(iter(batches(rows)), judge))}
             assert len(known) > 3
-            assert ledger(ledger_fold(judge)(iter(batches(rows)))) == whole
+            assert by_courses(rows, judge) == whole
 
 
-def test_what_one_task_learns_the_next_of_the_same_run_knows_and_no_other() -> None:
+def test_what_one_task_learns_the_next_knows_as_long_as_it_holds() -> None:
     rows = by_message([row for number in range(5) for row in message(number)])
     terms = {AGREED.terms_id: AGREED}
     known = Context(healed=True, terms=terms, homes=dict(HOMES))
@@ -407,7 +407,12 @@ def test_what_one_task_learns_the_next_of_the_same_run_knows_and_no_other() -> N
 
     assert taken(first) == 1
     assert taken(pickle.loads(pickle.dumps(first))) == 5
-    # By another context the same messages are judged anew, even where nobody gave it a name.
+    # The next batch of a stream knows more of the journals, and who took part is asked anew.
+    later = Context(healed=True, terms=dict(terms), homes=dict(HOMES), through={"alpha": 5})
+    assert taken(replace(first, context=later, run="next")) == 5
+    special = replace(later, homes={**HOMES, "": {"alpha"}})
+    assert taken(replace(first, context=special, run="special")) == 0
+    # By other terms the same messages are judged anew, and where the run has no name.
     other = replace(known, terms={})
     assert taken(replace(first, context=other, run="two")) == 0
     assert taken(replace(first, run=None)) == 1

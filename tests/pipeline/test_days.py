@@ -1,17 +1,17 @@
-"""Neighbouring days lie in one directory, as long as they are little."""
+"""Directories of closed messages say which days they have; many small ones become few."""
 
 import shutil
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from oncewire.errors import JournalProblem
-from oncewire.pipeline.judging.small_refresh import other_days
 from oncewire.pipeline.lake.compact import compacted
-from oncewire.pipeline.lake.lake import Days, Lake, begins, divided
-from oncewire.pipeline.lake.tables import PARTNER_SERVICE, arrow, nullable
+from oncewire.pipeline.lake.lake import ROWS_OF_DAY, Days, Lake, TableFile
+from oncewire.pipeline.lake.tables import LEDGER, arrow, nullable
 from oncewire.pipeline.lake.version import Entry, Version
 
 FIRST = date(2025, 3, 1)
@@ -21,33 +21,32 @@ def day(number: int) -> date:
     return FIRST + timedelta(number)
 
 
-def hours(numbers: list[int]) -> pa.Table:
-    """One row of partner service at noon of each of some days."""
-    schema = arrow(nullable(PARTNER_SERVICE))
-    noon = [datetime(2025, 3, 1, 12, tzinfo=UTC) + timedelta(number) for number in numbers]
-    values = {"hour": noon, "node": ["acme"] * len(noon), "messages": [1] * len(noon)}
-    columns = [pa.array(values.get(field.name, [None] * len(noon)), field.type) for field in schema]
-    return pa.Table.from_arrays(columns, schema=schema)
+def closed_on(numbers: list[int]) -> pa.RecordBatch:
+    """One message that was closed on each of some days."""
+    schema = arrow(nullable(LEDGER))
+    values = {"closed_on": [day(number) for number in numbers], "verdict": ["sent"] * len(numbers)}
+    columns = [pa.array(values.get(f.name, [None] * len(numbers)), f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def write(lake: Lake, name: str, numbers: list[int]) -> Entry:
+    path = f"gold/ledger/_data/closed/{name}"
+    file = TableFile(lake.root, "ledger_closed", path, LEDGER, days="closed_on")
+    file.write(closed_on(numbers))
+    return file.close()
 
 
 def days_in(lake: Lake, version: Version) -> list[str]:
-    """The days of all rows of partner service."""
-    import pyarrow.dataset as ds
-
+    """The days of all closed messages."""
     found = []
-    for entry in version.tables["partner_service"]:
-        rows = ds.dataset(lake.root / entry.path, format="parquet").to_table()["hour"].to_pylist()
+    for entry in version.tables["ledger_closed"]:
+        rows = ds.dataset(lake.root / entry.path, format="parquet").to_table()["closed_on"]
+        values = rows.to_pylist()
         own = Days.of_entry(entry)
-        assert (own.first, own.last) == (str(min(rows))[:10], str(max(rows))[:10])
-        found += [str(hour)[:10] for hour in rows]
+        assert (own.first, own.last) == (str(min(values)), str(max(values)))
+        assert values == sorted(values)
+        found += map(str, values)
     return sorted(found)
-
-
-def test_days_are_put_together_until_they_are_enough() -> None:
-    rows = {day(0): 3, day(1): 3, day(5): 3, day(6): 100, day(7): 1}
-    assert begins(rows, enough=6) == [day(0), day(5), day(6), day(7)]
-    assert begins(rows, enough=1_000) == [day(0)]
-    assert begins({}) == []
 
 
 def test_a_key_says_the_first_and_the_last_day() -> None:
@@ -58,42 +57,37 @@ def test_a_key_says_the_first_and_the_last_day() -> None:
     assert not both.touch([day(9), date(2025, 2, 28)])
 
 
-def test_no_row_is_lost_where_a_table_is_divided() -> None:
-    table = hours([0, 0, 3, 4, 4, 4, 9])
-    parts = divided(table, "hour", enough=4)
-    assert [own for own, _ in parts] == [
-        ("2025-03-01", "2025-03-04"),
-        ("2025-03-05", "2025-03-10"),
-    ]
-    assert pa.concat_tables([some for _, some in parts]).sort_by("hour").equals(table)
-    assert divided(table.slice(0, 0), "hour") == []
+def test_a_file_is_in_the_order_of_days_and_one_day_is_read_in_part(tmp_path: Path) -> None:
+    numbers = [number % 40 for number in range(4 * ROWS_OF_DAY)]
+    entry = write(Lake(tmp_path), "1", numbers)
+    assert Days.of_entry(entry) == (str(day(0)), str(day(39)))
+    (fragment,) = ds.dataset(tmp_path / entry.path, format="parquet").get_fragments()
+    of_day = fragment.split_by_row_group(ds.field("closed_on") == day(3))
+    assert len(of_day) == 1
+    assert len(fragment.row_groups) == 4
 
 
-def test_a_day_that_is_counted_again_leaves_its_neighbours(tmp_path: Path) -> None:
+def test_a_task_that_is_tried_twice_leaves_one_file(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    together = lake.write_table(hours([0, 1, 2]), "gold/a", key="2025-03-01..2025-03-03")
-    apart = lake.write_table(hours([7, 8]), "gold/b", key="2025-03-08..2025-03-09")
-    kept, beside = other_days(lake, [together, apart], {day(1), day(5)})
-    assert kept == [apart]
-    assert beside.equals(hours([0, 2]))
-    assert other_days(lake, [together, apart], None)[0] == []
+    dies = TableFile(tmp_path, "ledger_closed", "gold/ledger/_data/closed/1", LEDGER)
+    dies.write(closed_on([0] * 60_000))
+    entries = [write(lake, "1", [3, 1, 2]) for _ in range(2)]
+    assert entries[0] == entries[1]
+    files = [file.name for file in (tmp_path / entries[0].path).glob("*.parquet")]
+    assert files == ["part-0.parquet"]
+    assert write(lake, "2", []) == Entry("gold/ledger/_data/closed/2", 0)
+    assert not (tmp_path / "gold/ledger/_data/closed/2").exists()
 
 
 def test_many_small_directories_of_days_become_few(tmp_path: Path) -> None:
     """Days that came in any order, twice, and over each other; none is lost, none is twice."""
     lake = Lake(tmp_path)
-    parts = [[number % 7, number] for number in range(40)]
-    entries = [
-        lake.write_table(
-            hours(some),
-            f"gold/partner_service/_data/{number}",
-            key=Days(str(day(min(some))), str(day(max(some)))).key,
-        )
-        for number, some in enumerate(parts)
-    ]
-    before = Version(tables={"partner_service": tuple(entries)})
+    entries = [write(lake, str(number), [number % 7, number]) for number in range(40)]
+    counts = {entry.path: {"sent": 2} for entry in entries}
+    before = Version(tables={"ledger_closed": tuple(entries)}, judged={"verdicts": counts})
     after = compacted(lake, before)
-    assert len(after.tables["partner_service"]) == 1
+    (entry,) = after.tables["ledger_closed"]
+    assert after.judged["verdicts"] == {entry.path: {"sent": 80}}
     assert days_in(lake, after) == days_in(lake, before)
     assert compacted(lake, after) == after
 
@@ -102,10 +96,7 @@ def test_what_is_gone_from_a_lake_is_not_written_together_as_if_it_had_never_bee
     tmp_path: Path,
 ) -> None:
     lake = Lake(tmp_path)
-    entries = [
-        lake.write_table(hours([number]), f"gold/partner_service/_data/{number}", key=str(number))
-        for number in range(20)
-    ]
+    entries = [write(lake, str(number), [number]) for number in range(20)]
     shutil.rmtree(tmp_path / entries[7].path)
     with pytest.raises(JournalProblem, match="19 of 20 rows"):
-        compacted(lake, Version(tables={"partner_service": tuple(entries)}))
+        compacted(lake, Version(tables={"ledger_closed": tuple(entries)}))

@@ -14,6 +14,7 @@ from oncewire.pipeline.lake import delta
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import OPEN, VIOLATIONS, arrow, data_path, nullable
 from oncewire.pipeline.lake.version import Entry, Version
+from tests.pipeline.books import write_rows
 
 SHAPE = arrow(nullable(VIOLATIONS))
 
@@ -24,11 +25,16 @@ def rows_of(number: int) -> pa.Table:
     return pa.Table.from_pylist([row], schema=SHAPE)
 
 
+def written(lake: Lake, number: int, name: str) -> Entry:
+    path = data_path("violations", name)
+    return write_rows(lake, "violations", path, rows_of(number), VIOLATIONS)
+
+
 def follow(lake: Lake, before: Version, *numbers: int) -> Version:
     """Versions that replace the row of the last and leave that of the first."""
-    first = lake.write_table(rows_of(0), data_path("violations", "first"))
+    first = written(lake, 0, "first")
     for number in numbers:
-        made = lake.write_table(rows_of(number), data_path("violations", f"v{number:08d}"))
+        made = written(lake, number, f"v{number:08d}")
         version = Version(number=number).with_table("violations", [first, made])
         delta.follow(lake.root, version, before, number * 1_000_000)
         before = version

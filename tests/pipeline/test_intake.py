@@ -2,8 +2,6 @@
 
 import sqlite3
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,11 +9,10 @@ import pytest
 
 from oncewire.errors import JournalProblem
 from oncewire.pipeline import jobs
-from oncewire.pipeline.judging.refresh import refresh
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import JOURNAL, QUARANTINE, VIOLATIONS
-from oncewire.pipeline.lake.version import Entry, NodeState, Version
-from oncewire.pipeline.sources.ingest import new_range, silver_name, take_in
+from oncewire.pipeline.lake.version import NodeState, Version
+from oncewire.pipeline.sources.ingest import new_range, silver_name
 from oncewire.pipeline.sources.journal_source import open_book
 from tests.pipeline.books import (
     differences,
@@ -25,9 +22,6 @@ from tests.pipeline.books import (
     small_year,
     tables,
 )
-
-NO_SPARK: Any = SimpleNamespace()
-"""Nothing of few rows asks for a session."""
 
 ROWS = small_year()[1]["globex"]
 COUNT = len(ROWS)
@@ -68,27 +62,25 @@ def test_rows_removed_before_they_were_taken_are_told(tmp_path: Path) -> None:
     assert new_range(Version(), open_book(path)) == (50, COUNT)
 
 
-def test_every_stage_says_how_much_there_is_to_do(tmp_path: Path) -> None:
-    lake, stages = Lake(tmp_path / "lake"), list[str]()
+@pytest.mark.spark
+def test_every_stage_says_how_much_there_is_to_do(spark, tmp_path: Path) -> None:
+    stages = list[str]()
     nodes = {node: rows for node, rows in small_year()[1].items() if len(rows) > 50}
-    books = [open_book(store) for store in make_stores(tmp_path / "stores", nodes)]
+    stores = make_stores(tmp_path / "stores", nodes)
     rows = sum(map(len, nodes.values()))
-    with lake.writing() as version:
-        taken = take_in(NO_SPARK, lake, version, books, stages.append)
-        refresh(NO_SPARK, lake, taken.version, tell=stages.append)
-    assert len(stages) == len(books) + 4
-    first, last = stages[0], stages[len(books) - 1]
-    assert first.endswith(f"(1 of {len(books)}, {rows:,} rows in all)")
-    assert last.endswith(f"({len(books)} of {len(books)}, {rows:,} rows in all)")
-    for number, stage in enumerate(stages[len(books) :], 1):
-        assert stage.startswith(f"{number} of 4: ")
+    jobs.run(spark, Lake(tmp_path / "lake"), stores, tell=stages.append)
+    assert len(stages) == len(stores) + 3
+    first, last = stages[0], stages[len(stores) - 1]
+    assert first.endswith(f"(1 of {len(stores)}, {rows:,} rows in all)")
+    assert last.endswith(f"({len(stores)} of {len(stores)}, {rows:,} rows in all)")
+    for number, stage in enumerate(stages[len(stores) :], 1):
+        assert stage.startswith(f"{number} of 3: ")
         assert any(each.isdigit() for each in stage.partition(": ")[2])
 
 
 def test_a_replay_takes_the_same_place() -> None:
-    one = Entry("bronze/journal/acme-1/1-9", 9)
-    other = Entry("bronze/journal/globex-1/1-7", 7)
-    assert silver_name([one]) == "acme-1/1-9"
+    one, other = "acme-1/1-9", "globex-1/1-7"
+    assert silver_name([one]) == one
     assert silver_name([one, other]) == silver_name([other, one])
     assert silver_name([one, other]) != silver_name([one])
 
@@ -120,10 +112,8 @@ def test_rows_that_break_the_contract_are_kept_with_their_reason(spark, tmp_path
     values[9]["node"] = "somebody-else"
     pq.write_table(pa.Table.from_pylist(values, schema=pq.read_schema(file)), file)
     lake = Lake(tmp_path / "lake")
-    with lake.writing() as version:
-        taken = take_in(spark, lake, version, [open_book(folder)])
-        lake.publish(taken.version)
-    assert (taken.rows, taken.rows_quarantined) == (57, 3)
+    done = jobs.run(spark, lake, [folder])
+    assert (done.rows, done.quarantined) == (57, 3)
     rows = lake.read(spark, lake.current(), QUARANTINE, "quarantine").collect()
     problems = {row["seq"]: row["problem"] for row in rows}
     assert problems == {

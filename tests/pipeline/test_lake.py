@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from oncewire.errors import JournalProblem, NotAllowed
-from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.storage import READABLE_FOR
+from oncewire.pipeline.lake.tables import VIOLATIONS
 from oncewire.pipeline.lake.version import (
     CURRENT_FILE,
     Entry,
     NodeState,
     Version,
-    count_rows,
     safe_name,
 )
 
@@ -27,7 +27,7 @@ def write(lake: Lake, path: str, rows: int = 3, **more) -> Entry:
     folder = lake.root / path
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"a": list(range(rows))}), folder / "part-0.parquet")
-    return Entry(path, count_rows(folder), **more)
+    return Entry(path, rows, **more)
 
 
 def test_a_version_reads_as_it_was_written(tmp_path: Path) -> None:
@@ -81,17 +81,39 @@ def test_everything_is_on_disk_before_the_pointer_is(
     pointer = next(n for n, path in enumerate(forced) if CURRENT_FILE in path)
     before = forced[:pointer]
     assert forced[pointer + 1] == str(tmp_path)
-    # The files, their directories, and every directory that names one of these: each once.
+    # Their directories, and every directory that names one of these: each once. The files were
+    # forced by the tasks that wrote them.
     expected = ["gold", "gold/ledger", "gold/ledger/closed", "gold/ledger/closed/v1"]
-    for entry in entries:
-        expected += [entry.path, f"{entry.path}/part-0.parquet"]
+    expected += [entry.path for entry in entries]
     names = [path for path in before if "versions" not in path]
     assert sorted(names) == sorted([str(tmp_path), *(str(tmp_path / one) for one in expected)])
     # What is published already is not forced again.
     forced.clear()
     lake.publish(lake.current().adding("t", write(lake, "gold/ledger/closed/v2/part=1")))
     assert not [path for path in forced if "/v1" in path]
-    assert any(path.endswith("v2/part=1/part-0.parquet") for path in forced)
+    assert any(path.endswith("v2/part=1") for path in forced)
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note(handle: int) -> None:
+        order.append(Path(f"/proc/self/fd/{handle}").readlink().suffix or "folder")
+        fsync(handle)
+
+    def rename(self: Path, target: Path) -> Path:
+        order.append(f"becomes {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(Path, "replace", rename)
+    file = TableFile(tmp_path, "violations", "gold/violations/_data/1", VIOLATIONS)
+    file.add([("p", "k", None, None, None, "s")])
+    assert file.close().rows == 1
+    assert order == [".new", "becomes part-0.parquet", "folder"]
 
 
 def replaced(lake: Lake, count: int, seconds_ago: float) -> Version:

@@ -21,8 +21,8 @@ from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
 from oncewire.lab.sample_year.plan import deals
 from oncewire.pipeline import jobs
-from oncewire.pipeline.judging import refresh
 from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.judging.partner_service import SPAN_DAYS
 from oncewire.pipeline.lake.lake import Days, Lake
 from oncewire.pipeline.lake.tables import JOURNAL, OUTCOME, SEQUENCE_GAPS, rows_of_batch
 from tests.pipeline.books import (
@@ -43,10 +43,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def judged(spark, year: Year) -> Year:
-    """The year with its gold tables, made by Spark however little it is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(refresh, "SMALL", -1)
-        jobs.run(spark, year.lake)
+    """The year with its gold tables."""
+    jobs.run(spark, year.lake)
     return year
 
 
@@ -152,14 +150,17 @@ def test_a_quiet_year_is_few_directories_and_each_says_which_days_it_has(
     spark, judged: Year
 ) -> None:
     version = judged.lake.current()
-    for table, column in (("ledger_closed", "closed_on"), ("partner_service", "hour")):
+    for table, column, most, least in (
+        ("ledger_closed", "closed_on", 4, 50),
+        ("partner_service", "hour", 366 // SPAN_DAYS + 2, 1),
+    ):
         entries = version.tables[table]
-        assert len(entries) < 5, table
+        assert len(entries) <= most, table
         for entry in entries:
             rows = pq.read_table(judged.lake.root / entry.path, columns=[column])[column]
             days = {str(value)[:10] for value in rows.to_pylist()}
             assert Days.of_entry(entry) == (min(days), max(days))
-            assert len(days) > 50
+            assert len(days) > least
 
 
 def test_gaps_and_service_agree_with_the_ledger(spark, judged: Year) -> None:
@@ -219,13 +220,8 @@ def test_late_rows_and_portions_make_no_difference(spark, tmp_path: Path) -> Non
     assert not differences(tables(spark, whole), tables(spark, parts))
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
-def test_rows_that_come_after_the_closing_open_it_again(
-    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
-) -> None:
+def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -> None:
     """A second confirmation of a message that was closed months ago, in a lake behind a link."""
-    if by_spark:
-        monkeypatch.setattr(refresh, "SMALL", -1)
     (tmp_path / "a real, 100%25 lake").mkdir()
     (tmp_path / "lake").symlink_to(tmp_path / "a real, 100%25 lake")
     plan, nodes = small_year(200, 7)

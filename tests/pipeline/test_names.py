@@ -7,12 +7,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from oncewire.journal.row import Row
 from oncewire.pipeline import jobs
-from oncewire.pipeline.judging import refresh
+from oncewire.pipeline.judging import gold
 from oncewire.pipeline.lake import lake as names
-from oncewire.pipeline.lake.lake import Days, Lake, Names
-from oncewire.pipeline.lake.version import Entry, Version
-from tests.pipeline.books import make_stores, small_year
+from oncewire.pipeline.lake.lake import Lake, Names
+from oncewire.pipeline.lake.version import Entry
+from tests.pipeline.books import make_stores, small_year, take_in_here
 
 OLD = [f"old-{number}@acme" for number in range(2_000)]
 NEW = [f"new-{number}@acme" for number in range(50)]
@@ -41,10 +42,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_directory_is_asked_without_being_read(tmp_path: Path, asked: list[str]) -> None:
     entry = directory(tmp_path, [*OLD, None])
-    version = Version().adding("ledger_closed", entry)
-    names.note(tmp_path, version, Version())
+    assert Names(OLD[:1]).among(tmp_path, "ledger_closed", entry)
     asked.clear()
-    names.note(tmp_path, version, version)
     assert not Names(NEW).among(tmp_path, "ledger_closed", entry)
     assert sorted(Names([*NEW, *OLD[::3]]).among(tmp_path, "ledger_closed", entry)) == sorted(
         OLD[::3]
@@ -68,55 +67,42 @@ def test_a_directory_without_names_and_one_of_few_rows(tmp_path: Path, asked: li
     assert sorted(Names(NEW).among(tmp_path, "ledger_closed", entry)) == sorted(NEW)
 
 
-def test_documents_that_are_settled_make_no_run_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A million messages have more rows of documents than the driver takes; few are open."""
-    monkeypatch.setattr(refresh, "SMALL", 100)
-    path = "silver/documents/_data/1"
-    (tmp_path / path).mkdir(parents=True)
-    pq.write_table(pa.table({"at": list(range(1_000))}), tmp_path / path / "a.parquet")
-    lake, version = Lake(tmp_path), Version().adding("documents", Entry(path, 1_000))
-    for settled, little in ((950, True), (850, False), (None, True)):
-        judged = Version(tables=version.tables, judged={"settled_before": settled})
-        assert refresh._is_little(lake, judged) is little
-
-
 @pytest.mark.spark
-def test_a_run_reads_only_what_is_about_its_new_rows(
-    spark, tmp_path: Path, asked: list[str]
-) -> None:
+def test_tasks_read_only_what_is_about_new_rows(spark, tmp_path: Path, asked: list[str]) -> None:
     _, nodes = small_year()
     lake, steps = Lake(tmp_path / "lake"), 8
-    for step in range(steps):
-        asked.clear()
-        before = lake.current_or_new()
-        part = {
-            node: rows[len(rows) * step // steps : len(rows) * (step + 1) // steps]
-            for node, rows in nodes.items()
-        }
-        jobs.run(spark, lake, make_stores(tmp_path / "stores", part))
-    new = {row.message_id for rows in part.values() for row in rows}
+    for step in range(steps - 1):
+        jobs.run(spark, lake, make_stores(tmp_path / "stores", portion(nodes, step, steps)))
+    rest = portion(nodes, steps - 1, steps)
+    stores = make_stores(tmp_path / "stores", rest)
+    before = lake.current()
+    version = take_in_here(lake, before, *stores)
+    new = frozenset(entry.path for entry in version.journal) - before.paths
+    asked.clear()
+    made = gold.opened_by_rows(gold.Setting(lake.root, "v", version, new), sorted(new), "0")
     read = {Path(each) for each in asked}
+    ids = {row.message_id for rows in rest.values() for row in rows}
     closed, opened = set(), set()
     for entry in before.tables["ledger_closed"]:
-        ids = set(column(lake, entry)) & new
-        opened |= ids
-        if ids:
+        found = set(column(lake, entry)) & ids
+        opened |= found
+        if found:
             closed.add(entry.path)
     assert opened, "nothing was opened again"
+    assert made.opened == closed
     holding = {entry.path for entry in before.journal if set(column(lake, entry)) & opened}
+    assert made.having["journal"] == holding
     assert 0 < len(holding) < len(before.journal)
-    looked = {entry.path for entry in before.journal if lake.root / entry.path in read}
-    assert looked == holding
-    # Partner service is counted again for the days of what is new; those lie late in the year.
-    untouched = {
-        entry.path
-        for entry in before.tables["ledger_closed"]
-        if entry.path not in closed and Days.of_entry(entry).last < "2025-01-10"
+    others = {entry.path for entry in before.tables["ledger_closed"]} - closed
+    assert others
+    assert not {path for path in (*others, *before.paths - closed) if lake.root / path in read}
+
+
+def portion(nodes: dict[str, list[Row]], step: int, steps: int) -> dict[str, list[Row]]:
+    return {
+        node: rows[len(rows) * step // steps : len(rows) * (step + 1) // steps]
+        for node, rows in nodes.items()
     }
-    assert untouched
-    assert not {path for path in untouched if lake.root / path in read}
 
 
 def column(lake: Lake, entry: Entry) -> list[str]:

@@ -8,8 +8,7 @@ import sqlite3
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,24 +25,21 @@ from oncewire.pipeline.lake.compact import compacted
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.proof import is_signed_by, sign_version
 from oncewire.pipeline.lake.version import Entry, NodeState, Version, parquet_files
-from oncewire.pipeline.sources.ingest import take_in
 from oncewire.pipeline.sources.journal_source import open_book
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.terminal import run, run_json
-from tests.pipeline.books import make_export, make_store, small_year
+from tests.pipeline.books import make_export, make_store, small_year, take_in_here
 
 pytestmark = pytest.mark.long
 
 ROWS = small_year()[1]["globex"]
 NOW = 1_790_000_000_000_000
-NO_SPARK: Any = SimpleNamespace()
-"""What is little is taken in without it."""
 
 
 def taken_in(lake: Lake, book: Path) -> None:
     with lake.writing() as version:
-        lake.publish(take_in(NO_SPARK, lake, version, [open_book(book)]).version)
+        lake.publish(take_in_here(lake, version, book))
 
 
 @pytest.fixture

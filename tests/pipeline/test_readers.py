@@ -180,26 +180,42 @@ def test_a_thousand_reads_are_one_version_each(spark, tmp_path: Path) -> None:
 # --- little and much --------------------------------------------------------------------------
 
 
-def test_what_the_driver_does_itself_is_what_spark_does(
+def test_how_it_is_divided_makes_no_difference(
     spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Few rows are one task of each pass; here they are many, with a shuffle between them."""
     half = halves(NODES)
     lakes = []
-    for name, small in (("driver", ingest.SMALL), ("spark", -1)):
-        monkeypatch.setattr(ingest, "SMALL", small)
-        monkeypatch.setattr(refresh, "SMALL", small)
+    for name, rows in (("one", extent.ROWS_PER_TASK), ("many", 150)):
+        monkeypatch.setattr(extent, "ROWS_PER_TASK", rows)
+        monkeypatch.setattr(refresh, "ROWS_PER_TASK", rows)
+        monkeypatch.setattr(ingest, "ROWS_PER_TASK", rows)
         stores = make_stores(tmp_path / name, half)
         lakes.append(Lake(tmp_path / f"{name}-lake"))
         jobs.run(spark, lakes[-1], stores)
         make_stores(tmp_path / name, {one: NODES[one][len(half[one]) :] for one in NODES})
         jobs.run(spark, lakes[-1], stores)
+    one, many = (each.current() for each in lakes)
+    assert len(many.tables["ledger_closed"]) > 4 > len(one.tables["ledger_closed"])
     assert not differences(*(tables(spark, lake) for lake in lakes))
 
 
-def test_a_little_work_needs_no_job(spark, tmp_path: Path) -> None:
-    before = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
-    jobs.run(spark, Lake(tmp_path / "lake"), make_stores(tmp_path / "stores", NODES))
-    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup()) == before
+def test_a_run_is_six_passes_by_few_tasks(spark, tmp_path: Path) -> None:
+    """As Spark itself counts them; a run that only finds nothing new makes two."""
+    executions = spark._jsparkSession.sharedState().statusStore().executionsCount
+    status = spark.sparkContext._jsc.sc().statusStore()
+    lake, half = Lake(tmp_path / "lake"), halves(NODES)
+    stores = make_stores(tmp_path / "stores", half)
+    rest = {one: NODES[one][len(half[one]) :] for one in NODES}
+    for passes, tasks, more in ((6, 12, rest), (6, 20, {}), (2, 5, {})):
+        before, known = executions(), status.jobsList(None).size()
+        done = jobs.run(spark, lake, stores)
+        every = status.jobsList(None)
+        new = [every.apply(number) for number in range(every.size() - known)]
+        assert executions() - before == passes
+        assert done.spark_jobs == len(new)
+        assert done.spark_tasks == sum(job.numCompletedTasks() for job in new) <= tasks
+        make_stores(tmp_path / "stores", more)
 
 
 @pytest.mark.soak
@@ -230,7 +246,7 @@ def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.Monk
     jobs.run(spark, lake, stores)
     number = lake.current().number
     assert jobs.run(spark, lake, stores).version == number
-    for module in ("extent", "refresh", "small_refresh"):
+    for module in ("extent", "refresh"):
         monkeypatch.setattr(
             f"oncewire.pipeline.judging.{module}.rules_digest", lambda: "other rules"
         )

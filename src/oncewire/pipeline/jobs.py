@@ -10,37 +10,41 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
+from typing import NamedTuple
 
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import InvalidValue, JournalProblem
 from oncewire.message.instant import Instant
+from oncewire.pipeline.judging.gold import count_verdicts
 from oncewire.pipeline.judging.refresh import refresh
+from oncewire.pipeline.judging.together import union
 from oncewire.pipeline.lake import version as crash
-from oncewire.pipeline.lake.compact import compacted
-from oncewire.pipeline.lake.lake import Lake, count_in
-from oncewire.pipeline.lake.silver import union
+from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import ENVELOPES, OPEN
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Book, Entry, Version, local_path
 from oncewire.pipeline.session import is_remote, pinned
 from oncewire.pipeline.sources.ingest import (
-    SMALL,
     Progress,
-    Range,
-    TakenIn,
-    new_range,
-    opened,
+    Surveyed,
     quiet,
-    read_through,
+    survey,
+    survey_batch,
     take_in,
-    where_chained,
-    with_silver,
 )
-from oncewire.pipeline.sources.journal_source import check_distinct, open_books
-from oncewire.pipeline.sources.oncewire import CHECKED
+from oncewire.pipeline.tasks import (
+    RESULT,
+    Batches,
+    Spent,
+    counting,
+    results,
+    returning,
+    run_each,
+)
 
 CONTENT = ("file", "member", "position", "sha256")
 """What tells a message of an archive from every other one, however often its file is touched."""
@@ -63,6 +67,9 @@ class Done:
     """Messages in the ledger now; a document is one, its parts are none."""
     verdicts: dict[str, int] = field(default_factory=dict)
     violations: int = 0
+    spark_jobs: int | None = None
+    spark_tasks: int | None = None
+    """What Spark ran for it, by its own count."""
 
 
 def run(
@@ -76,22 +83,21 @@ def run(
     tell: Progress = quiet,
 ) -> Done:
     """Take in what is new in the stores and archives, bring every table up to date, publish."""
-    books = [book for store in stores for book in open_books(store)]
-    _need_input(lake, books, archives)
-    with pinned(spark), lake.writing() as before:
-        taken = take_in(spark, lake, before, books, tell, now=now or _now())
-        version, entries = taken.version, []
+    _need_input(lake, stores, archives)
+    with counting(spark, Spent()) as spent, pinned(spark), lake.writing() as before:
+        surveyed = survey(spark, before, stores) if stores else []
+        taken = take_in(spark, lake, before, surveyed, tell, now=now or _now())
+        version, read = taken.version, []
         for archive in archives:
             tell(f"reading {archive}")
-            entries.append(_take_archive(spark, lake, version, str(archive)))
-            version = version.adding("envelopes", entries[-1])
+            version, counts = _take_archive(spark, lake, version, str(archive))
+            read.append(counts)
         made = refresh(spark, lake, version, ended=ended, tell=tell)
         # That a journal was read again is noted when there is anything else to say.
-        changed = made is not version or taken.entries or entries
-        published = (
-            lake.publish(_counted(lake, compacted(lake, made), before)) if changed else before
-        )
-        return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
+        changed = made is not version or taken.rows or taken.rows_quarantined or any(map(sum, read))
+        published = lake.publish(made) if changed else before
+        done = _done(spark, lake, published, taken.rows, taken.rows_quarantined, read)
+    return replace(done, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
 
 
 def stream(
@@ -111,20 +117,21 @@ def stream(
     Without `forever` it ends when everything that was there at the beginning is taken in. A batch
     that is played again after a crash finds its rows in the lake and adds nothing.
     """
-    books = [book for store in stores for book in open_books(store)]
-    check_distinct(books)
     if is_remote(spark):
         return _run_again(
             spark, lake, stores, every=every if forever else "", ended=ended, tell=tell
         )
-    counted = [0, 0]
+    rows, spent = Counter[str](), Spent()
     with pinned(spark), lake.writing() as version:
-        frames = [_streamed(spark, version, book, rows_per_batch) for book in books]
-        few = rows_per_batch * len(books) <= SMALL
-        take = _batch(spark, lake, books, counted, few, ended, tell)
+        with counting(spark, spent):
+            books = [each.book for each in survey(spark, version, stores)]
+        frames = [
+            _streamed(spark, version, number, book, rows_per_batch)
+            for number, book in enumerate(books)
+        ]
         writer = (
             union(frames)
-            .writeStream.foreachBatch(take)
+            .writeStream.foreachBatch(_batch(lake, books, rows, spent, ended, tell))
             .option("checkpointLocation", str(checkpoint or lake.root / "checkpoint"))
         )
         timed = (
@@ -135,7 +142,8 @@ def stream(
             query.awaitTermination()
         finally:
             query.stop()
-        return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
+        done = _done(spark, lake, lake.current_or_new(), rows["taken"], rows["aside"])
+    return replace(done, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
 
 
 def _run_again(
@@ -165,82 +173,80 @@ def _seconds(every: str) -> int:
     return int(number) * length
 
 
-def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch: int) -> DataFrame:
-    start, _ = new_range(version, book)
-    return (
+def _streamed(
+    spark: SparkSession, version: Version, number: int, book: Book, rows_per_batch: int
+) -> DataFrame:
+    """The positions of a journal as they come; the rows themselves are read by the tasks that take
+    them in."""
+    state = version.nodes.get(book.node)
+    rows = (
         spark.readStream.format("oncewire")
-        .option("table", CHECKED)
         .option("node", book.node)
-        .option("startingSeq", str(start))
+        .option("columns", "seq")
+        .option("startingSeq", str(0 if state is None else state.seq))
         .option("maxRowsPerBatch", str(rows_per_batch))
         .load(book.path)
     )
+    return rows.select(f.lit(number).alias("book"), "seq")
 
 
 def _batch(
-    spark: SparkSession,
     lake: Lake,
     books: list[Book],
-    counted: list[int],
-    few: bool,
+    counted: Counter[str],
+    spent: Spent,
     ended: bool,
     tell: Progress,
 ) -> Callable[[DataFrame, int], None]:
-    """What is done with each batch; `counted` adds up rows and quarantined rows."""
+    """What is done with each batch; `counted` and `spent` add up."""
 
     def take(frame: DataFrame, batch: int) -> None:
-        with opened(frame, few=few) as rows:
-            bounds = rows.bounds()
-            taken = TakenIn(lake.current_or_new())
-            ranges: list[Range] = []
-            for book in books:
-                if book.node not in bounds:
-                    continue
-                known = taken.version.nodes.get(book.node)
-                begin = known.seq if known is not None else None
-                first, last = bounds[book.node]
-                if begin is not None and last <= begin:
-                    continue  # Played again: the lake has it.
-                start = _start(book, begin, first)
-                ranges += where_chained(book, start, last)
-                tell(f"batch {batch}: {book.node} {start + 1}..{last}")
-            if ranges:
-                taken = rows.take_in(lake, taken, ranges)
-                counted[0] += taken.rows
-                counted[1] += taken.rows_quarantined
-                version = read_through(with_silver(spark, lake, taken).version, books, _now())
+        spark = frame.sparkSession
+        with counting(spark, spent):
+            version = lake.current_or_new()
+            surveyed = _surveyed(frame, version, books)
+            for each in surveyed:
+                span = f"{each.ranges[0].start + 1}..{each.ranges[-1].end}"
+                tell(f"batch {batch}: {each.book.node} {span}")
+            if surveyed:
+                taken = take_in(spark, lake, version, surveyed, now=_now())
+                counted.update(taken=taken.rows, aside=taken.rows_quarantined)
+                made = refresh(spark, lake, taken.version, ended=ended, tell=tell)
                 # A stream may run for months: what no version refers to any more goes with it.
-                made = refresh(spark, lake, version, ended=ended, tell=tell)
-                counts = _counted(lake, compacted(lake, made), version)
-                lake.sweep(lake.publish(counts))
+                lake.sweep(lake.publish(made))
         crash.reached("before_commit_log")
 
     return take
 
 
-def _start(book: Book, begin: int | None, first: int) -> int:
-    """Where a batch goes on; rows between the lake's last and the batch's first must not exist."""
-    if begin is None:
-        return first - 1
-    following = book.next_seq(begin)
-    if following is not None and following < first:
-        raise JournalProblem(
-            f"the stream is at row {first} of {book.node}, but the lake wants row {following} next",
-            remedy="the checkpoint belongs to another lake: remove it, the lake knows where it is",
-        )
-    return begin
+def _surveyed(frame: DataFrame, version: Version, books: list[Book]) -> list[Surveyed]:
+    """The ranges of a batch, asked by the tasks that see where it begins and ends."""
+
+    def work(batches: Batches) -> list[Surveyed]:
+        return [
+            each
+            for batch in batches
+            for row in batch.to_pylist()
+            for each in survey_batch(version, books[row["book"]], row["first"], row["last"])
+        ]
+
+    ends = frame.groupBy("book").agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
+    found = results(ends.coalesce(1).mapInArrow(returning(work), RESULT))
+    return sorted((each for some in found for each in some), key=lambda each: each.book.node)
 
 
-def _need_input(lake: Lake, books: Sequence[Book], archives: Sequence[str | Path]) -> None:
+def _need_input(lake: Lake, stores: Sequence[str | Path], archives: Sequence[str | Path]) -> None:
     """Without any input there is nothing to do, except for a lake that waits to be judged."""
-    if not books and not archives and not lake.exists:
+    if not stores and not archives and not lake.exists:
         raise JournalProblem(
             f"nothing is named that could be taken into {lake.root}",
             remedy="name a journal with --store, or raw messages with --archive",
         )
 
 
-def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: str) -> Entry:
+def _take_archive(
+    spark: SparkSession, lake: Lake, version: Version, archive: str
+) -> tuple[Version, Counts]:
     """What an archive has that the table `envelopes` has not.
 
     Files that are there unchanged are not read. What was only touched is read, and known by its
@@ -254,8 +260,40 @@ def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: st
         same = reduce(Column.__and__, (frame[name].eqNullSafe(old[name]) for name in CONTENT))
         frame = frame.join(old, same, "left_anti")
     number = len(version.tables.get("envelopes", ())) + 1
-    stamp = f"{version.number + 1:08d}-{number:04d}"
-    return lake.write(frame.select(*ENVELOPES.fieldNames()), f"bronze/envelopes/{stamp}")
+    path = f"bronze/envelopes/{version.number + 1:08d}-{number:04d}"
+    lake.clear(path)
+    written = results(
+        frame.select(*ENVELOPES.fieldNames()).mapInArrow(
+            returning(partial(_write_envelopes, lake.root, path)), RESULT
+        )
+    )
+    version = version.adding("envelopes", *(entry for entry, _ in written))
+    return version, Counts(*map(sum, zip(*(counts for _, counts in written), strict=True)))
+
+
+class Counts(NamedTuple):
+    """How many envelopes were read, cannot be read, or may lack their end."""
+
+    envelopes: int = 0
+    unreadable: int = 0
+    cut_off: int = 0
+
+
+def _write_envelopes(root: Path, path: str, batches: Batches) -> tuple[Entry, Counts]:
+    """The task that writes what it read of an archive."""
+    import pyarrow.compute as pc
+
+    part = TaskContext.get().partitionId()  # type: ignore[union-attr]
+    file = TableFile(root, "envelopes", f"{path}/{part}", ENVELOPES)
+    unreadable = cut_off = 0
+    for batch in batches:
+        readable = batch["readable"]
+        open_ended = pc.and_(readable, pc.invert(batch["closed"].fill_null(True)))
+        unreadable += pc.sum(pc.invert(readable)).as_py() or 0
+        cut_off += pc.sum(open_ended).as_py() or 0
+        file.write(batch)
+    entry = file.close()
+    return entry, Counts(entry.rows, unreadable, cut_off)
 
 
 def _done(
@@ -264,54 +302,27 @@ def _done(
     version: Version,
     rows: int,
     quarantined: int,
-    archived: Sequence[Entry] = (),
+    read: Sequence[Counts] = (),
 ) -> Done:
+    counted = dict(version.judged.get("verdicts", {}))
+    missing = [entry.path for entry in OPEN["ledger"].entries(version) if entry.path not in counted]
+    for made in run_each(spark, [partial(count_verdicts, lake.root, path) for path in missing]):
+        counted |= made.verdicts
     verdicts: Counter[str] = Counter()
-    for counts in _verdicts(lake, version, version).values():
+    for counts in counted.values():
         verdicts.update(counts)
-    unreadable, cut_off = _doubtful(spark, lake, archived)
+    envelopes, unreadable, cut_off = map(sum, zip(Counts(), *read, strict=True))
     return Done(
         version=version.number,
         rows=rows,
         quarantined=quarantined,
-        envelopes=sum(entry.rows for entry in archived),
+        envelopes=envelopes,
         unreadable=unreadable,
         cut_off=cut_off,
         messages=sum(verdicts.values()),
         verdicts=dict(sorted(verdicts.items())),
         violations=version.rows("violations"),
     )
-
-
-def _counted(lake: Lake, version: Version, before: Version) -> Version:
-    """The version with how often each verdict occurs in each directory of its ledger, so that no
-    run reads the whole ledger to say what it comes to."""
-    verdicts = _verdicts(lake, version, before)
-    return replace(version, judged={**version.judged, "verdicts": verdicts})
-
-
-def _verdicts(lake: Lake, version: Version, before: Version) -> dict[str, dict[str, int]]:
-    """Of directories that were counted before it is known; none of them ever changes."""
-    known = before.judged.get("verdicts", {})
-    return {
-        entry.path: known.get(entry.path)
-        or count_in([str(lake.root / entry.path)], "verdict", empty="part_of")
-        for entry in OPEN["ledger"].entries(version)
-    }
-
-
-def _doubtful(spark: SparkSession, lake: Lake, archived: Sequence[Entry]) -> tuple[int, int]:
-    """How many envelopes cannot be read, and of how many the end may be missing."""
-    folders = [str(lake.root / entry.path) for entry in archived if entry.rows]
-    if not folders:
-        return 0, 0
-    readable, closed = f.col("readable"), f.col("closed")
-    (counted,) = (
-        lake.read_folders(spark, ENVELOPES, folders)
-        .agg(f.count_if(~readable), f.count_if(readable & ~closed))
-        .collect()
-    )
-    return counted[0], counted[1]
 
 
 def _now() -> Instant:

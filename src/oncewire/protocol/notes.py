@@ -130,7 +130,7 @@ class Detail(Struct, frozen=True, gc=False):
         try:
             read: D = _decoder(cls).decode("{}" if text is None else text)
             return read
-        except (MsgspecError, UnicodeError) as error:
+        except (MsgspecError, UnicodeError, RecursionError) as error:
             raise JournalProblem(
                 f"the detail of a {cls.KIND.value!r} row cannot be read ({error}): {text!r:.80}",
                 remedy=_REMEDY,
@@ -159,7 +159,7 @@ def read_terms(text: str | None) -> Terms:
     """The terms of a TERMS row."""
     try:
         return Terms.from_dict(_decode_terms("{}" if text is None else text))
-    except (OncewireError, MsgspecError, UnicodeError) as error:
+    except (OncewireError, MsgspecError, UnicodeError, RecursionError) as error:
         raise JournalProblem(f"a terms row cannot be read: {error}", remedy=_REMEDY) from None
 
 

@@ -66,6 +66,7 @@ def test_it_ends_with_the_ledger_that_spark_computed(
     assert said["spark"] == "read both stores"
     assert said["ledger"] == [{"verdict": "delivered", "messages": MESSAGES}]
     assert (said["ledger_violations"], said["ledger_quarantined"]) == (0, 0)
+    assert 6 <= int(str(said["spark_jobs"])) <= int(str(said["spark_tasks"]))
     (joined,) = said["reconciliation"]  # type: ignore[misc,attr-defined]
     assert joined == {
         "party": "buyer", "partner": "seller",

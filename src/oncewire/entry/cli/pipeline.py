@@ -20,6 +20,7 @@ from oncewire.entry.cli.spark import (
     Stores,
     archive_at,
     book_at,
+    by_spark,
     lake_at,
     need_lake,
     spark_lacks,
@@ -58,12 +59,14 @@ def report_of_run(done: Done, lake: str) -> Report:
             "cut_off": done.cut_off,
             "messages": done.messages,
             "violations": done.violations,
+            "spark_jobs": done.spark_jobs,
+            "spark_tasks": done.spark_tasks,
         },
         listings=(
             Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
         ),
         summary=f"{number_of(done.messages, 'message')} in the ledger, "
-        f"{number_of(done.violations, 'violation')}",
+        f"{number_of(done.violations, 'violation')}, {by_spark(done.spark_jobs, done.spark_tasks)}",
         hints=(f"oncewire pipeline verify --lake {quote(str(lake))}",),
     )
 
@@ -84,6 +87,8 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         "in_doubt": found.extents.get("in_doubt", 0),
         "rules": found.rules,
         "unchained": len(found.unchained),
+        "spark_jobs": found.spark_jobs,
+        "spark_tasks": found.spark_tasks,
     }
     columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
     every = [_values(violation, columns) for violation in (*found.violations, *found.quarantined)]
@@ -112,7 +117,8 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         + (f", {number_of(unchained, 'range')} of rows unchained" if unchained else "")
         + (f", {number_of(unjudged, 'thing')} wrong with the journals" if unjudged else "")
         + (f", {number_of(waiting, 'message')} {_NOT_YET}" if waiting else "")
-        + (f", {doubted:,} in doubt" if doubted else ""),
+        + (f", {doubted:,} in doubt" if doubted else "")
+        + f", {by_spark(found.spark_jobs, found.spark_tasks)}",
         exit_code=OK if found.clean else WRONG,
     )
 

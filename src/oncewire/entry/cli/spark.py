@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli.output import loaded
+from oncewire.entry.files import number_of
 from oncewire.entry.party.settings import FILE
 from oncewire.errors import NotAllowed, NotHere
 
@@ -118,3 +119,10 @@ def need_lake(lake: Path) -> None:
             f"there is no lake at {lake}",
             remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
         )
+
+
+def by_spark(jobs: int | None, tasks: int | None) -> str:
+    """How many jobs and tasks of Spark did it; a server of Spark Connect does not tell."""
+    if jobs is None or tasks is None:
+        return "by Spark"
+    return f"by {number_of(jobs, 'job')} and {number_of(tasks, 'task')} of Spark"

@@ -498,7 +498,7 @@ def terms_digest(text: str | None) -> str | None:
     """The id that belongs to the values of a TERMS row; None where they are no values."""
     try:
         return terms_id_of(json.loads(text or ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -14,7 +14,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
-from oncewire.entry.cli.spark import spark_lacks
+from oncewire.entry.cli.spark import by_spark, spark_lacks
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
@@ -241,6 +241,8 @@ def _spark_facts(books: Books | Unread) -> dict[str, Any]:
         "spark": "read both stores",
         "ledger_violations": books.violations,
         "ledger_quarantined": books.quarantined,
+        "spark_jobs": books.spark_jobs,
+        "spark_tasks": books.spark_tasks,
     }
 
 
@@ -253,7 +255,12 @@ def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
     ]
     joined = (*books.parties, books.compared, books.agreed, len(books.disagreements))
     return (
-        Listing("ledger", ("verdict", "messages"), list(books.verdicts.items()), "Ledger by Spark"),
+        Listing(
+            "ledger",
+            ("verdict", "messages"),
+            list(books.verdicts.items()),
+            f"Ledger {by_spark(books.spark_jobs, books.spark_tasks)}",
+        ),
         Listing(
             "reconciliation",
             ("party", "partner", "compared", "agreed", "disagreements"),

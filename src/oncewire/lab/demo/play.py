@@ -475,6 +475,9 @@ class Books:
     parties: tuple[str, str]
     compared: int
     disagreements: tuple[dict[str, Any], ...] = ()
+    # What Spark ran for the ledger, by its own count.
+    spark_jobs: int | None = None
+    spark_tasks: int | None = None
 
     @property
     def agreed(self) -> int:
@@ -514,4 +517,6 @@ def read_books(
         parties=joined.parties,
         compared=joined.compared,
         disagreements=joined.disagreements,
+        spark_jobs=done.spark_jobs,
+        spark_tasks=done.spark_tasks,
     )

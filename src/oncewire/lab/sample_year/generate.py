@@ -13,6 +13,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -23,7 +24,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from oncewire import __version__
 from oncewire.errors import NotAllowed
-from oncewire.journal.row import JOURNAL_VERSION, Row
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.exchange import write_stream
 from oncewire.lab.sample_year.plan import YEAR, YEAR_START, Plan, make_plan
 from oncewire.lab.sample_year.world import KEYS, Draft, RowWriter
@@ -33,10 +34,12 @@ from oncewire.message.header import DeliverySemantics
 from oncewire.message.instant import DAY
 from oncewire.message.signals import AckRequested
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable
+from oncewire.pipeline.lake.silver import Silver
+from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
 from oncewire.pipeline.lake.version import Entry, NodeState, Version, safe_name, write_node_file
 from oncewire.pipeline.session import cores_of
-from oncewire.pipeline.sources.ingest import Progress, TakenIn, quiet, with_silver
+from oncewire.pipeline.sources.ingest import Progress, quiet
+from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
 from oncewire.wire import codec
@@ -244,7 +247,7 @@ def _drafts(spark: SparkSession, lake: Lake, plan: Plan) -> DataFrame:
     frame = spark.range(0, count, 1, tasks).mapInArrow(
         _write(plan.messages, plan.seed, plan.days), DRAFTS
     )
-    lake.write(frame, WORK)
+    frame.write.mode("overwrite").parquet(str(lake.root / WORK))
     return lake.read_folders(spark, DRAFTS, [str(lake.root / WORK)])
 
 
@@ -278,12 +281,28 @@ def _journals(spark: SparkSession, lake: Lake, version: Version, drafts: DataFra
         .sortWithinPartitions("node", "day", "true_at", "unit", "ordinal")
         .mapInArrow(_place(offsets), PLACED)
     )
-    taken = TakenIn(version)
-    for entry in lake.write_divided(placed.drop("day"), "bronze/journal/year", "node"):
-        node = unquote(entry.key)
-        moved = _moved(lake, entry, node, ends[node])
-        taken = TakenIn(taken.version.adding("journal", moved), (*taken.entries, moved))
-    return _with_ends(spark, lake, with_silver(spark, lake, taken).version)
+    folder = lake.root / "bronze/journal/year"
+    divided = placed.drop("day").withColumn("part", f.col("node")).repartition("part")
+    divided.write.mode("overwrite").partitionBy("part").parquet(str(folder))
+    entries = [
+        _moved(lake, part, unquote(part.name.removeprefix("part=")), ends)
+        for part in sorted(folder.glob("part=*"))
+    ]
+    calls = [partial(_write_silver, lake.root, entry.path) for entry in entries]
+    for tables in run_each(spark, calls):
+        for table, entry in tables.items():
+            version = version.adding(table, entry)
+    return _with_ends(spark, lake, version.adding("journal", *entries))
+
+
+def _write_silver(root: Path, path: str) -> dict[str, Entry]:
+    """The silver tables of one node's journal."""
+    import pyarrow.dataset as ds
+
+    silver = Silver(root, path.removeprefix("bronze/journal/"))
+    for batch in ds.dataset(root / path, format="parquet").to_batches(columns=list(COLUMNS)):
+        silver.add(rows_of_batch(batch))
+    return silver.close()
 
 
 def _with_ends(spark: SparkSession, lake: Lake, version: Version) -> Version:
@@ -329,11 +348,12 @@ def _place(
     return place
 
 
-def _moved(lake: Lake, entry: Entry, node: str, end: int) -> Entry:
+def _moved(lake: Lake, part: Path, node: str, ends: dict[str, int]) -> Entry:
     """A node's directory under the name that a journal's rows have in every lake."""
-    path = f"bronze/journal/{safe_name(node)}/1-{end}"
+    rows = ends[node]
+    path = f"bronze/journal/{safe_name(node)}/1-{rows}"
     target: Path = lake.root / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    (lake.root / entry.path).rename(target)
+    part.rename(target)
     write_node_file(target.parent, node, JOURNAL_VERSION)
-    return Entry(path, entry.rows, node, 1, end)
+    return Entry(path, rows, node, 1, rows)

@@ -11,36 +11,20 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from oncewire.journal.check import fold_documents as fold_rows
 from oncewire.journal.predicates import channel as sending
 from oncewire.journal.predicates import receiving_channel as receiving
-from oncewire.journal.predicates.channel import KINDS, ChannelFold
+from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import Context, Violation
-from oncewire.journal.row import COLUMNS, Row
+from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, NUMBERED, RECEIVED, SKIPPED
 from oncewire.message.instant import Instant
-from oncewire.pipeline.judging.extent import Judging, rules_digest
-from oncewire.pipeline.lake.tables import (
-    FINDING,
-    JOURNAL,
-    SEQUENCE_GAPS,
-    arrow,
-    batches_of,
-    rows_of,
-)
+from oncewire.pipeline.judging.extent import Judging
 from oncewire.protocol.terms import Terms
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # Gaps: which numbers an epoch passed over, counted modulo the range, one channel on one node.
 #
@@ -175,16 +159,6 @@ def _fill(epoch: _Epoch, number: int, terms: Terms) -> None:
         return
 
 
-def values(node: str, channel: str, gap: Gap) -> tuple[Any, ...]:
-    """A row of the table `sequence_gaps`."""
-    return (node, channel, *gap)
-
-
-Fold = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-
-CHANNEL_ROWS = StructType([*JOURNAL.fields, StructField("state", BinaryType())])
-"""Rows of a channel; one with a state stands for all rows up to its `seq`."""
-
 CHANNEL_STATES = StructType(
     [
         StructField("node", StringType(), False),
@@ -195,124 +169,27 @@ CHANNEL_STATES = StructType(
     ]
 )
 
-FOLDED = StructType(
-    [
-        StructField("node", StringType(), False),
-        StructField("channel", StringType(), False),
-        StructField("finding", FINDING),
-        StructField("gap", SEQUENCE_GAPS),
-        StructField("seq", LongType()),
-        StructField("state", BinaryType()),
-    ]
-)
-"""What the folds give: findings, gaps, and for each channel and node the state to go on from."""
 
-ROWS_PER_BATCH = 2_000
+class Folded(NamedTuple):
+    """What one channel on one node shows."""
+
+    findings: list[Violation]
+    gaps: list[Gap]
+    state: tuple[int, bytes] | None
+    """The position up to which it is settled, and the state to go on from there."""
+    beyond: list[Row]
+    """The rows behind that position."""
 
 
-def rows_of_channels(rows: DataFrame) -> DataFrame:
-    """The rows that the folds look at; others, without terms of their own, change nothing."""
-    return rows.where(
-        f.col("channel").isNotNull()
-        & (f.col("kind").isin(sorted(KINDS)) | f.col("terms_id").isNotNull())
-    )
-
-
-def is_of_channel(row: Row) -> bool:
-    """The same for a row that is at hand."""
-    return row.channel is not None and (row.kind in KINDS or row.terms_id is not None)
-
-
-def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: bool) -> DataFrame:
-    """Findings, gaps and (if `resumable`) states of all channels among the rows."""
-    return (
-        rows.repartition(tasks, "channel", "node")
-        .sortWithinPartitions("channel", "node", "seq")
-        .mapInArrow(channel_fold(judging, resumable=resumable), FOLDED)
-    )
-
-
-def findings_of(folded: DataFrame) -> DataFrame:
-    """The violations among what the folds gave."""
-    of = f.concat_ws(" ", "node", "channel").alias("of")
-    return folded.where(f.col("finding").isNotNull()).select("finding.*", of)
-
-
-def gaps_of(folded: DataFrame) -> DataFrame:
-    """The rows of `sequence_gaps` among what the folds gave."""
-    return folded.where(f.col("gap").isNotNull()).select("gap.*")
-
-
-def states_of(folded: DataFrame) -> DataFrame:
-    """The states among what the folds gave."""
-    return folded.where(f.col("state").isNotNull()).select(
-        "node", "channel", "seq", f.lit(rules_digest()).alias("code"), "state"
-    )
-
-
-def as_rows(states: DataFrame) -> DataFrame:
-    """States in the shape of rows, so that they travel and are sorted with them."""
-    columns = {"node", "channel", "seq"}
-    return states.select(
-        *(
-            (
-                f.col(field.name)
-                if field.name in columns
-                else f.lit("" if isinstance(field.dataType, StringType) else 0).cast(field.dataType)
-                if not field.nullable
-                else f.lit(None).cast(field.dataType)
-            ).alias(field.name)
-            for field in JOURNAL.fields
-        ),
-        "state",
-    )
-
-
-def without_state(rows: DataFrame) -> DataFrame:
-    """Plain rows in the shape that the folds take."""
-    return rows.select(*COLUMNS, f.lit(None).cast(BinaryType()).alias("state"))
-
-
-# --- in the tasks -----------------------------------------------------------------------------
-
-
-def channel_fold(judging: Judging, *, resumable: bool) -> Fold:
-    """The fold that each task runs."""
-
-    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = arrow(FOLDED)
-        return batches_of(
-            folded(_rows_and_states(batches), judging, resumable), schema, ROWS_PER_BATCH
-        )
-
-    return fold
-
-
-def folded(
-    fed: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
-) -> Iterator[tuple[Any, ...]]:
-    """The rows of `FOLDED` for rows and states that are sorted by channel, node and position."""
-    keyed = groupby(fed, lambda pair: (pair[0].channel, pair[0].node))
-    for (channel, node), pairs in keyed:
-        if channel is None:
-            continue
-        both = _Both(judging.context)
-        found, gap_list, kept = _fold_one(both, pairs, judging, resumable)
-        for violation in found:
-            yield node, channel, violation, None, None, None
-        for gap in gap_list:
-            yield node, channel, None, values(node, channel, gap), None, None
-        if kept is not None:
-            yield node, channel, None, None, *kept
-
-
-def _fold_one(
-    both: _Both, pairs: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
-) -> tuple[list[Violation], list[Gap], tuple[int, bytes] | None]:
-    """One channel on one node: what it shows, and the state at the horizon."""
+def fold_channel(
+    pairs: Iterable[tuple[Row, bytes | None]], judging: Judging, *, resumable: bool = False
+) -> Folded:
+    """Judge one channel on one node; a row with a state stands for all rows up to its `seq`."""
+    both = _Both(judging.context)
     kept: tuple[int, bytes] | None = None
     settled, last = True, 0
     horizon: Instant | None = None
+    beyond: list[Row] = []
     for row, state in pairs:
         if last == 0:
             horizon = judging.horizon(row.node)
@@ -323,12 +200,14 @@ def _fold_one(
         if resumable and settled and horizon is not None and row.at >= horizon:
             settled = False
             kept = (last, both.dump()) if last else None
+        if not settled:
+            beyond.append(row)
         both.feed(row)
         last = row.seq
     if resumable and settled and last:
         kept = (last, both.dump())
     found, gap_list = both.finish()
-    return found, gap_list, kept
+    return Folded(found, gap_list, kept, beyond)
 
 
 class _Both:
@@ -362,19 +241,6 @@ class _Both:
     def restore(self, state: bytes, context: Context) -> None:
         """Go on from a state."""
         self._folds, self._terms = _Unpickler(io.BytesIO(state), context).load()
-
-
-def _rows_and_states(
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[tuple[Row, bytes | None]]:
-    for batch in batches:
-        columns = {
-            name: column.to_pylist()
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        }
-        states = columns.pop("state")
-        rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), strict=True))
-        yield from zip(rows, states, strict=True)
 
 
 # --- states as bytes --------------------------------------------------------------------------
@@ -429,22 +295,3 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(
                 f"a channel's state names {module_name}.{global_name}"
             ) from None
-
-
-# Documents: the fold over the parts of one split document.
-
-
-def fold_documents(rows: DataFrame, judging: Judging, tasks: int) -> DataFrame:
-    """The violations of all documents among rows of the table `documents`."""
-    return (
-        rows.repartition(tasks, "document")
-        .sortWithinPartitions("document", "node", "seq")
-        .mapInArrow(_fold(judging), FINDING)
-    )
-
-
-def _fold(judging: Judging) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return batches_of(fold_rows(rows_of(batches), judging.context), arrow(FINDING))
-
-    return fold

@@ -4,42 +4,50 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from oncewire.journal.check import fold_ledger, told_once
+from oncewire.journal.check import fold_documents, fold_ledger, told_once
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.context import QUARANTINE, Violation
 from oncewire.journal.predicates.message import Extent
-from oncewire.pipeline.judging import channels
-from oncewire.pipeline.judging.channels import fold_documents
+from oncewire.pipeline.judging.channels import fold_channel
 from oncewire.pipeline.judging.courses import divided
 from oncewire.pipeline.judging.extent import (
     Extents,
     Judging,
     Peers,
     Way,
-    gather,
     row_of,
     rules_digest,
     tasks_for,
     way_of_peers,
 )
-from oncewire.pipeline.judging.ledger import by_message
-from oncewire.pipeline.judging.refresh import without_copies
-from oncewire.pipeline.lake import silver
+from oncewire.pipeline.judging.gold import look_around
+from oncewire.pipeline.judging.together import (
+    BY_CHANNEL,
+    CHANNEL,
+    DOCUMENT,
+    MESSAGE,
+    by_fold,
+    fed,
+    rows_by_key,
+    rows_of_channels,
+    rows_of_documents,
+    rows_of_messages,
+    together,
+    without_copies,
+)
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.proof import Difference, unchained
 from oncewire.pipeline.lake.tables import FINDING, JOURNAL, JUDGED, arrow, batches_of, rows_of_batch
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from oncewire.pipeline.tasks import Batches, Spent, counting, run_each
 
 COUNTED = StructType(
     [
@@ -80,6 +88,9 @@ class Verification:
     """How many parts of documents were judged beside the messages: a document is one of those."""
     unchained: tuple[Difference, ...] = ()
     """Ranges whose rows are not those that their node had chained: see `proof`."""
+    spark_jobs: int | None = None
+    spark_tasks: int | None = None
+    """What Spark ran for it, by its own count."""
 
     @property
     def clean(self) -> bool:
@@ -101,23 +112,30 @@ def judge_lake(
     `ended` says that the books are closed: what is still under way now is lost. Otherwise only
     what should be settled by now is judged for being missing.
     """
+    with counting(spark, Spent()) as spent, pinned(spark):
+        found = _judge(spark, lake, ended, tell)
+    return replace(found, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
+
+
+def _judge(spark: SparkSession, lake: Lake, ended: bool, tell: Progress) -> Verification:
     version = lake.current()
-    judging = gather(lake, version, ended=ended)
+    ((judging, _),) = run_each(spark, [partial(look_around, lake.root, version, ended)])
     tell(f"judging {version.rows('journal'):,} rows of {len(version.nodes)} nodes")
-    tasks, few = (
-        tasks_for(version.rows(table), cores_of(spark)) for table in ("journal", "documents")
-    )
+    tasks = tasks_for(version.rows("journal"), cores_of(spark))
     journal = without_copies(lake.read(spark, version, JOURNAL, "journal"), judging)
-    found = findings(journal, judging, tasks, few)
+    rows = [
+        fed(rows_of_channels(journal), CHANNEL, BY_CHANNEL),
+        fed(rows_of_documents(journal), DOCUMENT, "document"),
+        rows_of_messages(journal),
+    ]
+    found = together(rows, tasks).mapInArrow(_fold(judging), CHECKED)
     violations: list[Violation] = list(judging.context.problems)
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
     ways: dict[Way, Extents] = {}
     parts = 0
     # All tasks at once: an iterator over the partitions would run them one after the other.
-    with pinned(spark):
-        every = found.toArrow().to_pylist()
-    for row in every:
+    for row in found.toArrow().to_pylist():
         counted = row["counted"]
         if counted is None:
             violations.append(Violation(*(row[name] for name in Violation._fields)))
@@ -151,53 +169,47 @@ def judge_lake(
     )
 
 
-def findings(journal: DataFrame, judging: Judging, tasks: int, few: int) -> DataFrame:
-    """All findings of a journal, and how many messages came to which outcome.
+def _fold(judging: Judging) -> Callable[[Batches], Batches]:
+    """The task: all findings of its channels, documents and messages, and how many messages came
+    to which outcome."""
 
-    Documents are divided into `few` tasks, everything else into `tasks`.
-    """
-    messages = by_message(journal, tasks).mapInArrow(_message_fold(judging), CHECKED)
-    of_channels = channels.findings_of(
-        channels.fold_channels(
-            channels.without_state(channels.rows_of_channels(journal)),
-            judging,
-            tasks,
-            resumable=False,
-        )
-    )
-    of_documents = fold_documents(silver.document_rows(journal), judging, few)
-    return silver.union([messages, _checked(of_channels), _checked(of_documents)])
-
-
-def _checked(found: DataFrame) -> DataFrame:
-    return found.select(*FINDING.fieldNames(), f.lit(None).cast(COUNTED).alias("counted"))
-
-
-def _message_fold(
-    judging: Judging,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return batches_of(_judged(batches), arrow(CHECKED), 1_000)
-
-    def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-        counts: Counter[tuple[str | bool | None, ...]] = Counter()
-        peers = Peers()
-        for taken, known, rest in divided(batches, judging):
-            for number, count in Counter(taken.ways.tolist()).items():
-                each = known[number]
-                way = way_of_peers(each.outcome, each.from_peer, each.to_peer)
-                counts[_key(way, each.outcome, Extent.JUDGED)] += count
-            peers.note(rest)
-            for judged in fold_ledger(rows_of_batch(rest), judging.context):
-                way = peers.way(judged.outcome)
-                if judged.is_message:
-                    counts[_key(way, judged.outcome, judged.extent)] += 1
-                for violation in judged.violations:
-                    yield *violation, None
-        for key, count in counts.items():
-            yield *_NO_FINDING, (*key, count)
+    def fold(batches: Batches) -> Batches:
+        found = (each for kind, some in by_fold(batches) for each in _folded(kind, some, judging))
+        return batches_of(found, arrow(CHECKED), 1_000)
 
     return fold
+
+
+def _folded(kind: str, batches: Batches, judging: Judging) -> Iterator[tuple[Any, ...]]:
+    if kind == MESSAGE:
+        yield from _messages(batches, judging)
+        return
+    for _, group in rows_by_key(batches):
+        rows = (each.row for each in group)
+        if kind == CHANNEL:
+            found = fold_channel(((row, None) for row in rows), judging).findings
+        else:
+            found = list(fold_documents(rows, judging.context))
+        yield from ((*violation, None) for violation in found)
+
+
+def _messages(batches: Batches, judging: Judging) -> Iterator[tuple[Any, ...]]:
+    counts: Counter[tuple[str | bool | None, ...]] = Counter()
+    peers = Peers()
+    for taken, known, rest in divided(batches, judging):
+        for number, count in Counter(taken.ways.tolist()).items():
+            each = known[number]
+            way = way_of_peers(each.outcome, each.from_peer, each.to_peer)
+            counts[_key(way, each.outcome, Extent.JUDGED)] += count
+        peers.note(rest)
+        for judged in fold_ledger(rows_of_batch(rest), judging.context):
+            way = peers.way(judged.outcome)
+            if judged.is_message:
+                counts[_key(way, judged.outcome, judged.extent)] += 1
+            for violation in judged.violations:
+                yield *violation, None
+    for key, count in counts.items():
+        yield *_NO_FINDING, (*key, count)
 
 
 def _key(way: Way, outcome: MessageOutcome | None, extent: Extent) -> tuple[str | bool | None, ...]:

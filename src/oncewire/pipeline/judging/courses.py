@@ -418,8 +418,8 @@ def divided(
 
 
 class _Learned:
-    """The courses of the run that this process last worked for: Spark's workers do one task after
-    another."""
+    """The courses that this process knows. Spark's workers do one task after another, of one run
+    and of the next batch of a stream."""
 
     def __init__(self) -> None:
         self._judging: Judging | None = None
@@ -431,8 +431,13 @@ class _Learned:
         same = before is judging or (
             before is not None and judging.run is not None and before.run == judging.run
         )
-        if self._courses is None or not same or self._courses.is_full:
-            self._judging, self._courses = judging, Courses(judging.context)
+        if self._courses is None or self._courses.is_full:
+            self._courses = Courses(judging.context)
+        elif not same:
+            named = judging.run is not None
+            if not named or not self._courses.goes_on(judging.context):
+                self._courses = Courses(judging.context)
+        self._judging = judging
         return self._courses
 
 
@@ -458,6 +463,20 @@ class Courses:
         """Whether it knows more than it should keep."""
         kept = (len(self._casts), len(self._way_of), len(self._seen), len(self._course_of))
         return max(kept) > KEPT or self._numbering.size > VALUES_KEPT
+
+    def goes_on(self, context: Context) -> bool:
+        """Judge by another context from here on, if what was learned holds there too: then only
+        who took part, and until when all of theirs is known, is asked anew."""
+        before = self._context
+        if (before.terms, before.declared, before.calm) != (
+            context.terms,
+            context.declared,
+            context.calm,
+        ):
+            return False
+        self._context = context
+        self._casts, self._way_of, self.known = {}, {}, []
+        return True
 
     def divide(self, batch: pa.RecordBatch) -> tuple[Taken, pa.RecordBatch]:
         """The messages that went a known way, and the rows of those to be judged by themselves.

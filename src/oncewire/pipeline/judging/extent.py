@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -42,6 +42,9 @@ OWN_CLOCK, TIME_OF_READING, CLOSED = "its own clock", "time of reading", "the bo
 
 ROWS_PER_TASK = 200_000
 """So many rows a fold's task sorts and holds; more only make it spill."""
+
+ROWS_WORTH_A_TASK = 20_000
+"""Fewer rows are not divided among cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +200,10 @@ def _few(folders: list[str]) -> list[Row]:
 
 
 def tasks_for(rows: int, cores: int) -> int:
-    """Into how many tasks a fold over so many rows is divided."""
-    return max(cores, min(2_000, -(-rows // ROWS_PER_TASK)))
+    """Into how many tasks a fold over so many rows is divided: a task costs what some thousand rows
+    cost, and one of too many rows spills."""
+    worth = min(cores, -(-rows // ROWS_WORTH_A_TASK))
+    return max(1, worth, min(2_000, -(-rows // ROWS_PER_TASK)))
 
 
 # How far a lake was judged: channel by channel, by whose clock, and how many messages were not.
@@ -235,25 +240,34 @@ class Extents(NamedTuple):
         )
 
 
-def judged_channels(
-    lake: Lake, version: Version, before: Version, judging: Judging
+def ways_of(made: pa.RecordBatch, *, is_open: bool) -> dict[Way, Extents]:
+    """The ways of some ledger rows; only what is open can be unjudged."""
+    import pyarrow as pa
+
+    table = pa.table({name: made[name] for name in _COLUMNS})
+    table = table.append_column("part", made["part_of"].is_valid())
+    counted = table.group_by(table.schema.names).aggregate([([], "count_all")])
+    ways: dict[Way, Extents] = {}
+    for row in counted.to_pylist():
+        known = ways.setdefault(way_of(row), Extents())
+        # A part is nobody's message: its document is counted.
+        if is_open and not row["part"]:
+            ways[way_of(row)] = known.adding(row["extent"], row["count_all"])
+    return ways
+
+
+def judged_ways(
+    before: list[str], ways: Iterable[Mapping[Way, Extents]], judging: Judging
 ) -> list[tuple[Any, ...]]:
-    """The rows of the table `judged`: every way that has messages, or had some."""
+    """The rows of the table `judged`: every way that has messages, or had some in its directories
+    before."""
     counted: dict[Way, Extents] = {}
-    for row in _rows(lake.folders(before, "judged")):
-        way = Way(row["sender"], row["receiver"], row["partner"], row["channel"], row["terms_id"])
-        counted[way] = Extents()
-    for table in ("ledger_open", "ledger_closed"):
-        new = {entry.path for entry in version.tables.get(table, ())}
-        if table == "ledger_closed":
-            new -= {entry.path for entry in before.tables.get(table, ())}
-        columns = [*_COLUMNS, "part_of"]
-        for row in _rows([str(lake.root / path) for path in sorted(new)], columns):
-            way = way_of(row)
+    for row in _rows(before):
+        counted[Way(*(row[name] for name in Way._fields))] = Extents()
+    for some in ways:
+        for way, more in some.items():
             known = counted.get(way, Extents())
-            # A part is nobody's message: its document is counted.
-            counts = table == "ledger_open" and row["part_of"] is None
-            counted[way] = known.adding(row["extent"]) if counts else known
+            counted[way] = Extents(*map(sum, zip(known, more, strict=True)))
     return [row_of(way, counted[way], judging) for way in sorted(counted, key=_order)]
 
 
@@ -324,26 +338,18 @@ OUTSIDE = (
     "oncewire.message.header",
     "oncewire.message.instant",
     "oncewire.protocol.notes",
-    "oncewire.protocol.notes",
-    "oncewire.protocol.notes",
     "oncewire.protocol.sequence",
     "oncewire.protocol.terms",
     "oncewire.pipeline.judging.channels",
     "oncewire.pipeline.judging.courses",
-    "oncewire.pipeline.judging.channels",
-    "oncewire.pipeline.judging.channels",
     "oncewire.pipeline.judging.extent",
+    "oncewire.pipeline.judging.gold",
     "oncewire.pipeline.judging.ledger",
-    "oncewire.pipeline.judging.courses",
-    "oncewire.pipeline.judging.ledger",
-    "oncewire.pipeline.judging.extent",
-    "oncewire.pipeline.judging.refresh",
-    "oncewire.pipeline.lake.tables",
     "oncewire.pipeline.judging.partner_service",
+    "oncewire.pipeline.judging.refresh",
+    "oncewire.pipeline.judging.together",
     "oncewire.pipeline.lake.silver",
-    "oncewire.pipeline.judging.small_refresh",
-    "oncewire.pipeline.judging.small_refresh",
-    "oncewire.pipeline.lake.silver",
+    "oncewire.pipeline.lake.tables",
 )
 """Modules outside `oncewire.journal` that a verdict depends on."""
 

@@ -6,13 +6,11 @@ brought them together. Nothing here decides anything about a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType, TimestampType
+from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
 from oncewire.journal.check import Judged, fold_ledger
 from oncewire.journal.history_shape import DOCUMENT, ORIGIN, Anonymous, Measured
@@ -20,7 +18,8 @@ from oncewire.journal.predicates.context import QUARANTINE, Violation, Violation
 from oncewire.journal.predicates.message import Extent
 from oncewire.pipeline.judging.courses import Known, Taken, divided
 from oncewire.pipeline.judging.extent import Judging, Peers, values_of
-from oncewire.pipeline.lake.tables import FINDING, LEDGER, OUTCOME, arrow, batch_of, rows_of_batch
+from oncewire.pipeline.lake.tables import LEDGER, OUTCOME, arrow, batch_of, rows_of_batch
+from oncewire.pipeline.tasks import Batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -211,81 +210,50 @@ def verdict(outcome: str, violations: list[Violation]) -> str:
     return min(broken, key=RANK.__getitem__) if broken else outcome
 
 
-Fold = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-
 MESSAGES_PER_BATCH = 5_000
 
 
-def by_message(rows: DataFrame, tasks: int) -> DataFrame:
-    """Each message's rows together, in order of node and position."""
-    return (
-        rows.where(f.col("message_id").isNotNull())
-        .repartition(tasks, "message_id")
-        .sortWithinPartitions("message_id", "node", "seq")
-    )
+def judged_batches(
+    batches: Batches, judging: Judging
+) -> Iterator[tuple[pa.RecordBatch, list[pa.RecordBatch]]]:
+    """Rows that are sorted by message, and the ledger rows of all messages among them, with their
+    own violations only."""
+    page = Page(judging)
+    for taken, known, rest in divided(batches, judging):
+        made = [page.taken(taken, known)] if len(taken.begins) else []
+        page.note(rest)
+        judged = (
+            each
+            for each in fold_ledger(rows_of_batch(rest), judging.context)
+            if each.is_message or each.violations
+        )
+        while some := list(islice(judged, MESSAGES_PER_BATCH)):
+            made.append(page.written(some))
+        yield taken.batch, made
 
 
-def fold_messages(rows: DataFrame, judging: Judging, tasks: int) -> DataFrame:
-    """The ledger rows of all messages among the rows, with their own violations only."""
-    return by_message(rows, tasks).mapInArrow(ledger_fold(judging), FOLDED)
-
-
-def ledger_fold(judging: Judging) -> Fold:
-    """The fold that each task runs."""
-
-    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        page = Page(judging)
-        for taken, known, rest in divided(batches, judging):
-            if len(taken.begins):
-                yield page.taken(taken, known)
-            page.note(rest)
-            judged = (
-                each
-                for each in fold_ledger(rows_of_batch(rest), judging.context)
-                if each.is_message or each.violations
-            )
-            while some := list(islice(judged, MESSAGES_PER_BATCH)):
-                yield page.written(some)
-
-    return fold
-
-
-def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
+def with_findings(made: pa.RecordBatch, told: Mapping[str, list[Violation]]) -> pa.RecordBatch:
     """Ledger rows with what channels and documents show of their messages."""
-    ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
-    broken = f.when(
-        f.col("predicate") != QUARANTINE, f.struct(ranks[f.col("kind")].alias("rank"), "kind")
-    )
-    # What can be worked out of the findings is not worked out of every message, which are many.
-    told = (
-        findings.where(f.col("message_id").isNotNull())
-        .select(
-            f.col("message_id").alias("of"),
-            f.struct(*FINDING.fieldNames()).alias("finding"),
-            broken.alias("broken"),
-        )
-        .groupBy("of")
-        # Sorted, because the order in which tasks finish must not show.
-        .agg(f.sort_array(f.collect_list("finding")).alias("more"), f.min("broken").alias("worst"))
-    )
-    joined = ledger.join(told, ledger["message_id"] == told["of"], "left")
-    # Beyond the first, what a message has of its own and of its channel is one list.
-    every = f.when(
-        f.col("more").isNotNull(),
-        f.concat(f.coalesce(f.col("violations"), f.array().cast(_FINDINGS)), f.col("more")),
-    ).otherwise(f.col("violations"))
-    own = f.coalesce(ranks[f.col("verdict")], f.lit(len(RANK)))
-    final = (
-        f.when(f.col("worst").isNull(), f.col("verdict"))
-        .when(own <= f.col("worst.rank"), f.col("verdict"))
-        .otherwise(f.col("worst.kind"))
-    )
-    return joined.select(
-        *(
-            {"violations": every, "verdict": final}.get(name, f.col(name)).alias(name)
-            for name in ledger.columns
-        )
-    )
+    import pyarrow as pa
 
-
-_FINDINGS = ArrayType(FINDING)
+    ids = made["message_id"].to_pylist()
+    if not any(message_id in told for message_id in ids):
+        return made
+    verdicts, violations = made["verdict"].to_pylist(), made["violations"].to_pylist()
+    for index, message_id in enumerate(ids):
+        found = told.get(message_id)
+        if not found:
+            continue
+        # Sorted, because the order in which they were found must not show; empty comes first.
+        ordered = sorted(
+            found, key=lambda finding: tuple((value is not None, value or "") for value in finding)
+        )
+        violations[index] = [*(violations[index] or ()), *(each._asdict() for each in ordered)]
+        gravest = verdict("", found)
+        if gravest and RANK[gravest] < RANK.get(verdicts[index], len(RANK)):
+            verdicts[index] = gravest
+    for name, values in (("verdict", verdicts), ("violations", violations)):
+        position = made.schema.get_field_index(name)
+        field = made.schema.field(position)
+        made = made.set_column(position, field, pa.array(values, field.type))
+    return made

@@ -8,6 +8,9 @@ Spark's own columns throughout: none of this is a rule of the protocol.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import date
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -17,8 +20,19 @@ from oncewire.pipeline.lake.tables import PARTNER_SERVICE
 _SECOND = 1_000_000
 
 
-def partner_service(ledger: DataFrame) -> DataFrame:
-    """One row for each node, direction, partner and hour."""
+SPAN_DAYS = 28
+"""So many days of partner service lie in one directory."""
+
+
+def span_of(hour: Column) -> Column:
+    """The number of the span of days that an hour is in; one day changes, and its span is written
+    again."""
+    return f.floor(f.unix_date(f.to_date(hour)) / SPAN_DAYS).cast("int")
+
+
+def partner_service(ledger: DataFrame, days: Collection[date] | None, tasks: int) -> DataFrame:
+    """One row for each node, direction, partner and hour, with its span; with days, of those days
+    alone. The hours of a span are counted by one task."""
     messages = ledger.where(f.col("outcome").isNotNull())
     sent = messages.where(f.col("submitted_at").isNotNull()).select(
         f.col("sender").alias("node"),
@@ -39,7 +53,11 @@ def partner_service(ledger: DataFrame) -> DataFrame:
         ),
         "*",
     )
-    return _by_hour(sent.unionByName(received))
+    both = sent.unionByName(received)
+    if days is not None:
+        both = both.where(f.to_date("hour").isin(sorted(days)))
+    both = both.withColumn("span", span_of(f.col("hour")))
+    return _by_hour(both.coalesce(1) if tasks == 1 else both.repartition(tasks, "span"))
 
 
 def _by_hour(messages: DataFrame) -> DataFrame:
@@ -47,7 +65,7 @@ def _by_hour(messages: DataFrame) -> DataFrame:
     whole = f.col("part_of").isNull()
     waited = f.when(whole, f.col("waited"))
     shares = f.percentile(waited, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
-    counted = messages.groupBy("node", "direction", "partner", "hour").agg(
+    counted = messages.groupBy("span", "node", "direction", "partner", "hour").agg(
         _count(whole).alias("messages"),
         f.sum(f.when(whole, f.col("size"))).alias("bytes"),
         *(
@@ -65,7 +83,7 @@ def _by_hour(messages: DataFrame) -> DataFrame:
     )
     for position, name in enumerate(("latency_p50", "latency_p95", "latency_p99")):
         counted = counted.withColumn(name, f.col("shares")[position])
-    return counted.select(*PARTNER_SERVICE.fieldNames())
+    return counted.select(*PARTNER_SERVICE.fieldNames(), "span")
 
 
 _OUTCOMES = (Outcome.DELIVERED, Outcome.NOT_DELIVERED, Outcome.UNKNOWN, Outcome.IN_FLIGHT)

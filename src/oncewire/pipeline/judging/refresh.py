@@ -4,57 +4,71 @@ A message whose rows are complete is `closed` and kept by its closing day; all o
 few, and folded again with what is new. A row that comes late for a closed message opens it again.
 Everything is folded anew when what is known of the nodes has changed, because that can change
 any verdict.
+
+Four passes of Spark: what must be known (the context; what is opened again), channels and
+documents, messages with what those show of them, and what is said of all (partner service,
+violations, how far it was judged). The driver reads no table: tasks return what they wrote.
 """
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import date
-from urllib.parse import unquote
+from datetime import date, timedelta
+from functools import partial
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
-from oncewire.journal.predicates.context import MISSING, QUARANTINE, Violation, ViolationKind
-from oncewire.pipeline.judging import channels, extent, ledger
-from oncewire.pipeline.judging.channels import fold_documents
-from oncewire.pipeline.judging.extent import Judging, gather, has_come_due, rules_digest, tasks_for
-from oncewire.pipeline.judging.partner_service import partner_service
-from oncewire.pipeline.judging.small_refresh import SmallRefresh, new_entries, other_days
-from oncewire.pipeline.lake.lake import Lake, Names, begins, count_in, divided
-from oncewire.pipeline.lake.silver import union
-from oncewire.pipeline.lake.tables import (
-    DOCUMENT_ROWS,
-    FINDING,
-    FINDINGS_OF,
-    JOURNAL,
-    JUDGED,
-    LEDGER,
-    SEQUENCE_GAPS,
-    data_path,
+from oncewire.pipeline.judging import gold
+from oncewire.pipeline.judging.extent import (
+    ROWS_PER_TASK,
+    Extents,
+    Judging,
+    Way,
+    rules_digest,
+    tasks_for,
 )
-from oncewire.pipeline.lake.version import Entry, Version, local_path
+from oncewire.pipeline.judging.gold import GOLD, WORK, Made, Setting
+from oncewire.pipeline.judging.partner_service import SPAN_DAYS, partner_service, span_of
+from oncewire.pipeline.judging.together import (
+    AS_JSON,
+    BY_CHANNEL,
+    CHANNEL,
+    DOCUMENT,
+    FINDING,
+    GAP,
+    MESSAGE,
+    SERVICE_COLUMNS,
+    STATE,
+    TOLD,
+    WAS,
+    fed,
+    rows_of_channels,
+    rows_of_messages,
+    together,
+    without_copies,
+)
+from oncewire.pipeline.lake.compact import applied, merges
+from oncewire.pipeline.lake.lake import Days, Lake
+from oncewire.pipeline.lake.tables import DOCUMENT_ROWS, JOURNAL, LEDGER, OPEN, VIOLATIONS
+from oncewire.pipeline.lake.version import Entry, Version, in_parts
 from oncewire.pipeline.session import cores_of
-from oncewire.pipeline.sources.ingest import SMALL, Progress, forgetting, quiet
-
-BY_CHANNEL = ["node", "channel"]
-
-WORK = "gold/work"
-"""Directories that only the run itself reads."""
-
-GOLD = (
-    "ledger_closed", "ledger_open", "open_rows", "message_findings", "channel_findings",
-    "document_findings", "channel_states", "channel_rows", "sequence_gaps", "partner_service",
-    "violations", "judged",
-)  # fmt: skip
+from oncewire.pipeline.sources.ingest import Progress, forgetting, quiet
+from oncewire.pipeline.tasks import RESULT, each, results, returning, run_each
 
 OF_OTHERS = ("channel_findings", "document_findings")
 """Findings that are not of a message's own rows."""
 
+EPOCH = date(1970, 1, 1).toordinal()
+
 DAYS_MAX = 200
 """More days than this are not looked for one by one."""
+
+CLOCKS_DIFFER = timedelta(days=2)
+"""A message may be closed on a day before that of its submission by so much: clocks differ."""
 
 
 def refresh(
@@ -66,361 +80,323 @@ def refresh(
     tell: Progress = quiet,
 ) -> Version:
     """The version with gold tables that know every row of its journal; not published yet."""
-    judging = gather(lake, version, ended=ended)
+    new = new_entries(version)
+    setting = _setting(lake, version, new)
+    lake.clear(WORK)
+    (judging, is_due), *found = run_each(spark, _questions(lake, setting, new, ended))
     given = version
-    if not _stands(judging, version):
-        version = _forgetting(version)
-    little = _is_little(lake, version)
-    fresh: SmallRefresh | _Refresh = (
-        SmallRefresh(lake, version, judging) if little else _Refresh(spark, lake, version, judging)
-    )
-    if not fresh.new_rows and version.judged and not has_come_due(lake, version, judging):
+    if not (judging.stands(version.judged) and version.judged.get("rules") == rules_digest()):
+        version = forgetting(version)
+        for table in GOLD:
+            version = version.with_table(table, ())
+        new, found, is_due = new_entries(version), [], True
+    if not new and not is_due:
         return given
-    new, kept = fresh.new_rows, version.rows
-    tell(f"1 of 4: judging channels, {new:,} new rows and {kept('channel_rows'):,} unsettled ones")
+    fresh = _Refresh(spark, lake, _setting(lake, version, new), judging, found)
+    rows, kept = fresh.new_rows, version.rows
+    tell(
+        f"1 of 3: judging channels and documents, {rows:,} new rows and "
+        f"{kept('channel_rows'):,} unsettled ones"
+    )
     fresh.channels()
-    tell(f"2 of 4: judging documents, among {kept('documents'):,} rows")
-    fresh.documents()
-    tell(f"3 of 4: judging messages, {new:,} new rows and {kept('open_rows'):,} of open ones")
+    tell(f"2 of 3: judging messages, {rows:,} new rows and {kept('open_rows'):,} of open ones")
     fresh.messages()
-    tell(f"4 of 4: counting what partners got, {len(version.nodes):,} nodes")
-    fresh.service()
+    tell(f"3 of 3: counting what partners got, {len(version.nodes):,} nodes")
     return fresh.finished()
 
 
-def _is_little(lake: Lake, version: Version) -> bool:
-    """Whether what must be folded is not worth a job."""
-    rows = sum(entry.rows for entry in new_entries(version))
-    rows += sum(version.rows(table) for table in ("open_rows", "channel_rows"))
-    return rows <= SMALL and rows + _unsettled(lake, version) <= SMALL
+def new_entries(version: Version) -> list[Entry]:
+    """The directories of the journal that gold does not know yet."""
+    return [
+        entry
+        for entry in version.journal
+        if entry.rows and entry.last > version.nodes[entry.key].folded
+    ]
 
 
-def _unsettled(lake: Lake, version: Version) -> int:
-    """How many rows of documents may still be followed by others, so far as gold knows them."""
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-
-    settled = version.judged.get("settled_before")
-    if settled is None:
-        return 0
-    return sum(
-        ds.dataset(folder, format="parquet").count_rows(filter=pc.field("at") >= settled)
-        for folder in lake.folders(version, "documents")
-    )
+def _setting(lake: Lake, version: Version, new: list[Entry]) -> Setting:
+    name = f"v{version.number + 1:08d}"
+    return Setting(lake.root, name, version, frozenset(entry.path for entry in new))
 
 
-def _stands(judging: Judging, version: Version) -> bool:
-    return judging.stands(version.judged) and version.judged.get("rules") == rules_digest()
-
-
-def _forgetting(version: Version) -> Version:
-    """The same without gold: everything is judged from the first row on."""
-    for table in GOLD:
-        version = version.with_table(table, ())
-    return forgetting(version)
+def _questions(
+    lake: Lake, setting: Setting, new: list[Entry], ended: bool
+) -> list[Callable[[], Any]]:
+    """What must be known before anything is judged."""
+    version = setting.before
+    questions: list[Callable[[], Any]] = [partial(gold.look_around, lake.root, version, ended)]
+    if version.tables.get("ledger_closed"):
+        parts = in_parts(new, lambda entry: entry.rows, ROWS_PER_TASK)
+        questions += [
+            partial(gold.opened_by_rows, setting, [entry.path for entry in part], str(number))
+            for number, part in enumerate(parts)
+        ]
+    if version.judged and version.tables.get("documents"):
+        known = {entry.path for entry in lake.current_or_new().tables.get("documents", ())}
+        added = [entry.path for entry in version.tables["documents"] if entry.path not in known]
+        questions.append(partial(gold.touched_documents, setting, added))
+    return questions
 
 
 class _Refresh:
     """One run over the gold tables."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, version: Version, judging: Judging) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        setting: Setting,
+        judging: Judging,
+        found: Iterable[Made],
+    ) -> None:
         self._spark, self._lake, self._judging = spark, lake, judging
-        self._version = self._before = version
-        self._name = f"v{version.number + 1:08d}"
+        self._setting = setting
+        self._version = self._before = setting.before
         self._cores = cores_of(spark)
-        entries = new_entries(version)
-        self.new_rows = sum(entry.rows for entry in entries)
-        rows = lake.read_folders(spark, JOURNAL, [str(lake.root / entry.path) for entry in entries])
-        self._new = without_copies(rows, judging)
-        self._folded: DataFrame | None = None
-        self._reopened: list[Entry] = []
+        self.new_rows = sum(
+            entry.rows for entry in self._before.journal if entry.path in setting.new
+        )
+        self._new = without_copies(self._paths(JOURNAL, setting.new), judging)
+        self._opened: set[str] = set()
+        self._having: dict[str, set[str]] = {"journal": set(), "documents": set()}
+        self._ways: dict[Way, Extents] = {}
+        self._days: set[date] = set()
+        self._verdicts: dict[str, dict[str, int]] = dict(self._before.judged.get("verdicts", {}))
+        for made in found:
+            self._take(made)
 
-    # --- reading and writing ---
+    # --- reading, and what tasks made ---
 
-    def _read(self, table: str, schema: StructType) -> DataFrame:
-        """A table as it was before this run."""
-        return self._lake.read(self._spark, self._before, schema, table)
+    def _paths(self, schema: StructType, paths: Iterable[str]) -> DataFrame:
+        folders = [str(self._lake.root / path) for path in sorted(paths)]
+        return self._lake.read_folders(self._spark, schema, folders)
 
-    def _write(self, table: str, frame: DataFrame, path: str | None = None) -> None:
-        """A table that is written whole in every run."""
-        target = path or data_path(table, self._name)
-        self._version = self._version.with_table(table, [self._lake.write(frame, target)])
+    def _read(self, *tables: str, schema: StructType | None = None) -> DataFrame:
+        """Tables as they are by now."""
+        shape = schema or GOLD[tables[0]]
+        return self._lake.read(self._spark, self._version, shape, *tables)
 
-    def _aside(self, name: str, frame: DataFrame) -> DataFrame:
-        """Computed once, read several times."""
-        path = f"{WORK}/{name}-{self._name}"
-        self._lake.write(frame, path)
-        return self._lake.read_folders(self._spark, frame.schema, [str(self._lake.root / path)])
+    def _named(self, kind: str) -> DataFrame:
+        """The messages or documents that tasks noted."""
+        return self._spark.read.schema(gold.NAMES).parquet(
+            str(self._lake.root / WORK / self._setting.name / kind / "*")
+        )
 
-    def _findings(self, version: Version, table: str) -> DataFrame:
-        """The findings of a table, whatever else it keeps of them."""
-        return self._lake.read(self._spark, version, FINDING, table)
+    def _take(self, made: Made) -> None:
+        """Know what a task made."""
+        self._opened |= made.opened
+        for table, paths in made.having.items():
+            self._having[table] |= paths
+        self._verdicts |= made.verdicts
+        self._days |= made.days
+        for way, more in made.ways.items():
+            known = self._ways.get(way, Extents())
+            self._ways[way] = Extents(*map(sum, zip(known, more, strict=True)))
 
-    def _tasks(self, *tables: str) -> int:
-        rows = self.new_rows + sum(self._before.rows(table) for table in tables)
-        return tasks_for(rows, self._cores)
+    def _judge(
+        self, frames: list[DataFrame], rows: int, work: Callable[[Any], Made], *more: Any
+    ) -> list[Made]:
+        """Run one pass: what tasks make of rows that come together by key, and of more calls."""
+        fold = together(frames, tasks_for(rows, self._cores)).mapInArrow(returning(work), RESULT)
+        found = results(fold, *([each(self._spark, more)] if more else []))
+        made: list[Made] = []
+        for value in found:
+            made += value if isinstance(value, list) else [value]
+        for one in made:
+            self._take(one)
+        return made
 
-    # --- channels ---
+    def _clear(self, *tables: str) -> None:
+        """Remove what a killed run left where tasks write now."""
+        self._lake.clear(*(self._setting.path(table, "").rstrip("/") for table in tables))
+
+    # --- channels and documents ---
 
     def channels(self) -> None:
-        """Findings, gaps and states of every channel that has rows beyond its state."""
-        rows = channels.rows_of_channels(self._new).unionByName(self._read("channel_rows", JOURNAL))
-        states = self._read("channel_states", channels.CHANNEL_STATES)
-        touched = rows.select("node", "channel").distinct()
-        used = states.join(touched, ["node", "channel"], "left_semi")
-        fed = channels.without_state(rows).unionByName(channels.as_rows(used))
-        folded = self._aside(
-            "channels",
-            channels.fold_channels(fed, self._judging, self._tasks("channel_rows"), resumable=True),
-        )
-        of = f.concat_ws(" ", "node", "channel")
-        touched_keys = touched.select(of.alias("of"))
-        for table, schema, found, keys, by in (
-            ("channel_findings", FINDINGS_OF, channels.findings_of(folded), touched_keys, ["of"]),
-            ("sequence_gaps", SEQUENCE_GAPS, channels.gaps_of(folded), touched, BY_CHANNEL),
-            (
-                "channel_states",
-                channels.CHANNEL_STATES,
-                channels.states_of(folded),
-                touched,
-                BY_CHANNEL,
-            ),
-        ):
-            kept = self._read(table, schema).join(keys, by, "left_anti")
-            self._write(table, found.unionByName(kept.select(*found.columns)).coalesce(self._cores))
-        reached = folded.where(f.col("state").isNotNull()).select(
-            "node", "channel", f.col("seq").alias("reached")
-        )
-        beyond = rows.join(reached, ["node", "channel"], "left").where(
-            f.col("reached").isNull() | (f.col("seq") > f.col("reached"))
-        )
-        self._write("channel_rows", beyond.select(*JOURNAL.fieldNames()))
-
-    # --- documents ---
-
-    def documents(self) -> None:
-        """Findings of every document that is not settled yet or has new rows."""
-        rows = without_copies(self._read("documents", DOCUMENT_ROWS), self._judging)
-        settled = self._before.judged.get("settled_before")
-        touched = self._is_new()
-        if settled is not None:
-            touched |= f.col("at") >= settled
-        documents = rows.where(touched).select("document").distinct()
-        found = fold_documents(
-            rows.join(documents, "document", "left_semi"),
-            self._judging,
-            tasks_for(self._before.rows("documents"), self._cores),
-        )
-        old = self._read("document_findings", FINDING)
-        kept = old.join(documents, old["message_id"] == documents["document"], "left_anti")
-        self._write("document_findings", found.unionByName(kept).coalesce(self._cores))
-
-    def _is_new(self) -> Column:
-        """Whether a row came since the last run."""
-        if not self._before.nodes:
-            return f.lit(False)
-        # One map, however many nodes: a condition for each would be too deep for Spark.
-        reached = [
-            f.lit(x) for name, state in self._before.nodes.items() for x in (name, state.folded)
+        """Findings, gaps and states of every channel and document that has new rows."""
+        states = self._read("channel_states")
+        findings, gaps = self._read("channel_findings"), self._read("sequence_gaps")
+        of_documents = self._read("document_findings")
+        rows = rows_of_channels(self._new).unionByName(self._read("channel_rows"))
+        frames = [
+            fed(rows, CHANNEL, BY_CHANNEL),
+            fed(states, CHANNEL, BY_CHANNEL, STATE),
+            fed(findings, CHANNEL, "of", FINDING, AS_JSON),
+            fed(gaps, CHANNEL, BY_CHANNEL, GAP, AS_JSON),
+            fed(self._documents(), DOCUMENT, "document"),
+            fed(of_documents, DOCUMENT, "message_id", FINDING, AS_JSON),
         ]
-        return f.col("seq") > f.coalesce(f.create_map(*reached)[f.col("node")], f.lit(0))
+        tables = (
+            "channel_findings", "sequence_gaps", "channel_states", "channel_rows",
+            "document_findings",
+        )  # fmt: skip
+        self._clear(*tables)
+        work = gold.judge_channels(self._setting, self._judging, rules_digest())
+        expected = self.new_rows + self._before.rows("channel_rows")
+        made = self._judge(frames, expected, work)
+        for table in tables:
+            self._replace(table, made)
+
+    def _replace(self, table: str, made: Iterable[Made]) -> None:
+        entries = [entry for one in made for entry in one.tables.get(table, ())]
+        self._version = self._version.with_table(table, entries)
+
+    def _documents(self) -> DataFrame:
+        """The rows of every document that has new ones, or may still get some."""
+        every = {entry.path for entry in self._before.tables.get("documents", ())}
+        if self._before.judged:
+            every -= {
+                entry.path for entry in self._lake.current_or_new().tables.get("documents", ())
+            }
+        rows = self._paths(DOCUMENT_ROWS, every)
+        having = self._having["documents"]
+        if having:
+            old, names = self._paths(DOCUMENT_ROWS, having), self._named("documents")
+            touched = old["document"] == names["name"]
+            rows = rows.unionByName(old.join(names, touched, "left_semi"))
+        return without_copies(rows, self._judging)
 
     # --- messages ---
 
     def messages(self) -> None:
         """The ledger rows of every message that is open, has new rows, or was told of."""
-        told = union([self._findings(self._version, table) for table in OF_OTHERS])
-        rows = self._rows_to_fold(told)
-        tasks = self._tasks("open_rows")
-        folded = self._aside("messages", ledger.fold_messages(rows, self._judging, tasks))
-        self._folded = folded
-        self._write_findings(folded)
-        judged = ledger.with_findings(folded, told)
-        closed = judged.where("closed").select(*LEDGER.fieldNames())
-        still_open = judged.where(~f.col("closed")).select(*LEDGER.fieldNames())
-        days = self._lake.write_divided(
-            closed,
-            data_path("ledger", f"closed/{self._name}"),
-            "closed_on",
-            self._begun([str(self._lake.root / f"{WORK}/messages-{self._name}")]),
-        )
-        rewritten = self._without_reopened()
-        old = [
-            entry
-            for entry in self._before.tables.get("ledger_closed", ())
-            if entry not in self._reopened
+        told = self._read(*OF_OTHERS, schema=VIOLATIONS).where(f.col("message_id").isNotNull())
+        own, was = self._read("message_findings"), self._read("ledger_open")
+        rows = self._new.unionByName(self._read("open_rows"))
+        if self._opened:
+            history = without_copies(self._paths(JOURNAL, self._having["journal"]), self._judging)
+            rows = rows.unionByName(self._of_opened(history))
+            was = was.unionByName(self._of_opened(self._paths(LEDGER, self._opened)))
+        frames = [
+            rows_of_messages(rows),
+            fed(told, MESSAGE, "message_id", TOLD, AS_JSON),
+            fed(own, MESSAGE, "of", FINDING, AS_JSON),
+            fed(was, MESSAGE, "message_id", WAS, _as_counted()),
         ]
-        self._version = self._version.with_table("ledger_closed", [*old, *rewritten, *days])
-        self._write(
-            "ledger_open",
-            still_open.coalesce(self._cores),
-            data_path("ledger", f"open/{self._name}"),
-        )
-        # The few that are open, from their own small table: so that no journal row must move.
-        ids = self._lake.read(self._spark, self._version, LEDGER, "ledger_open")
-        self._write(
-            "open_rows",
-            rows.join(ids, "message_id", "left_semi").select(*JOURNAL.fieldNames()),
-        )
-
-    def _rows_to_fold(self, told: DataFrame) -> DataFrame:
-        """New rows, rows of open messages, and all rows of closed ones that are opened again."""
-        rows = self._new.where(f.col("message_id").isNotNull()).unionByName(
-            self._read("open_rows", JOURNAL)
-        )
-        if not self._before.tables.get("ledger_closed"):
-            return rows
-        before = union([self._findings(self._before, table) for table in OF_OTHERS])
-        changed = told.exceptAll(before).unionByName(before.exceptAll(told))
-        ids = (
-            self._new.select("message_id")
-            .unionByName(changed.select("message_id"))
-            .where(f.col("message_id").isNotNull())
-            .distinct()
-        )
-        closed = self._read("ledger_closed", LEDGER).select(
-            "message_id", f.col("_metadata.file_path").alias("file")
-        )
-        opened = self._aside("reopened", closed.join(ids, "message_id", "left_semi"))
-        found = opened.collect()
-        files = {local_path(unquote(row["file"])) for row in found}
-        # Spark names them as they were given, and a lake may lie behind a link.
-        folders = {file.parent.resolve() for file in files}
-        self._reopened = [
-            entry
-            for entry in self._before.tables["ledger_closed"]
-            if (self._lake.root / entry.path).resolve() in folders
+        self._clear("ledger_closed", "ledger_open", "open_rows", "message_findings")
+        again = [
+            partial(gold.without_opened, self._setting, path, str(number))
+            for number, path in enumerate(sorted(self._opened))
         ]
-        if not self._reopened:
-            return rows
-        names = Names(row["message_id"] for row in found)
-        having = [
-            str(self._lake.root / entry.path)
-            for entry in self._before.journal
-            if names.among(self._lake.root, "journal", entry)
-        ]
-        every = self._lake.read_folders(self._spark, JOURNAL, having)
-        history = without_copies(every, self._judging).where(~self._is_new())
-        return rows.unionByName(history.join(opened, "message_id", "left_semi"))
+        expected = self.new_rows + self._before.rows("open_rows")
+        work = gold.judge_messages(self._setting, self._judging)
+        made = self._judge(frames, expected, work, *again)
+        for table in ("ledger_open", "open_rows", "message_findings"):
+            self._replace(table, made)
+        closed = self._before.tables.get("ledger_closed", ())
+        kept = [entry for entry in closed if entry.path not in self._opened]
+        new = [entry for one in made for entry in one.tables.get("ledger_closed", ())]
+        self._version = self._version.with_table("ledger_closed", [*kept, *new])
 
-    def _without_reopened(self) -> list[Entry]:
-        """The directories that lost messages, written again without them."""
-        if not self._reopened:
-            return []
-        opened = self._lake.read_folders(
-            self._spark,
-            LEDGER,
-            [str(self._lake.root / f"{WORK}/reopened-{self._name}")],
-        ).select("message_id")
-        touched = [str(self._lake.root / entry.path) for entry in self._reopened]
-        kept = self._lake.read_folders(self._spark, LEDGER, touched).join(
-            opened, "message_id", "left_anti"
-        )
-        path = data_path("ledger", f"closed/{self._name}-rewritten")
-        begun = self._begun(touched)
-        return self._lake.write_divided(kept.select(*LEDGER.fieldNames()), path, "closed_on", begun)
+    def _of_opened(self, rows: DataFrame) -> DataFrame:
+        names = self._named("messages")
+        return rows.join(names, rows["message_id"] == names["name"], "left_semi")
 
-    def _begun(self, folders: list[str]) -> list[date]:
-        """The first days of directories for as many ledger rows on each day as these have."""
-        counted = count_in(folders, "closed_on")
-        return begins({day: rows for day, rows in counted.items() if day is not None})
-
-    def _write_findings(self, folded: DataFrame) -> None:
-        old = self._read("message_findings", FINDINGS_OF)
-        kept = old.join(folded.select(f.col("message_id").alias("of")), "of", "left_anti")
-        found = folded.where(f.col("violations").isNotNull()).select(
-            f.explode("violations").alias("one"), f.col("message_id").alias("of")
-        )
-        self._write(
-            "message_findings",
-            found.select("one.*", "of").unionByName(kept.select(*FINDINGS_OF.fieldNames())),
-        )
-
-    # --- service ---
-
-    def service(self) -> None:
-        """Partner service for the days on which any message changed."""
-        if self._folded is None:
-            return
-        days = self._changed_days()
-        current = self._lake.read(
-            self._spark, self._version, LEDGER, "ledger_closed", "ledger_open"
-        )
-        rows = current
-        if days is not None:
-            rows = rows.where(
-                f.to_date("submitted_at").isin(days) | f.to_date("received_at").isin(days)
-            )
-        made = partner_service(rows)
-        if days is not None:
-            made = made.where(f.to_date("hour").isin(days))
-        # An hour of a partner has one message at least, so the ledger says how many there may be.
-        begun = self._begun(
-            [
-                folder
-                for table in ("ledger_closed", "ledger_open")
-                for folder in self._lake.folders(self._version, table)
-            ]
-        )
-        path = data_path("partner_service", self._name)
-        entries = self._lake.write_divided(made, path, "hour", begun)
-        old = self._before.tables.get("partner_service", ())
-        kept, beside = other_days(self._lake, old, days)
-        for own, some in divided(beside, "hour"):
-            place = f"{path}-kept/part={own.first}"
-            kept.append(self._lake.write_table(some, place, key=own.key))
-        self._version = self._version.with_table("partner_service", [*kept, *entries])
-
-    def _changed_days(self) -> list[date] | None:
-        """The days whose hours must be counted again; None: all of them."""
-        if self._folded is None or not self._before.tables.get("partner_service"):
-            return None
-        days = (
-            self._folded.select(f.to_date("submitted_at").alias("day"))
-            .unionByName(self._folded.select(f.to_date("received_at").alias("day")))
-            .where(f.col("day").isNotNull())
-            .distinct()
-            .limit(DAYS_MAX + 1)
-            .collect()
-        )
-        return None if len(days) > DAYS_MAX else [row["day"] for row in days]
-
-    # --- the end ---
+    # --- what is said of all of it ---
 
     def finished(self) -> Version:
         """The version with everything that this run made."""
-        tables = ("message_findings", *OF_OTHERS)
-        every = [self._findings(self._version, table) for table in tables]
-        problems: list[Violation] = self._judging.context.problems
-        every.append(
-            self._spark.createDataFrame([tuple(violation) for violation in problems], FINDING)
+        self._version = replace(
+            self._version,
+            nodes={
+                name: replace(state, folded=state.seq)
+                for name, state in self._version.nodes.items()
+            },
         )
-        self._write("violations", told_once(union(every)).coalesce(1))
-        far = extent.judged_channels(self._lake, self._version, self._before, self._judging)
-        self._write("judged", self._spark.createDataFrame(far, JUDGED).coalesce(1))
-        nodes = {
-            name: replace(state, folded=state.seq) for name, state in self._version.nodes.items()
+        small = merges(self._version)
+        service, kept = self._service()
+        self._clear("violations", "judged", "partner_service")
+        self._lake.clear(*(merge.path for merge in small))
+        frames = [
+            each(
+                self._spark,
+                [*self._last_words(), *(partial(merge.write, self._lake.root) for merge in small)],
+            )
+        ]
+        if service is not None:
+            frames.append(service.mapInArrow(returning(gold.write_service(self._setting)), RESULT))
+        made, written = [], []
+        for value in results(*frames):
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, Made):
+                    self._take(one)
+                    made.append(one)
+                else:
+                    written.append(one)
+        for table in ("violations", "judged"):
+            self._replace(table, made)
+        counted = [entry for one in made for entry in one.tables.get("partner_service", ())]
+        version = self._version.with_table("partner_service", [*kept, *counted])
+        judged = {
+            **self._judging.as_dict(),
+            "rules": rules_digest(),
+            "verdicts": {
+                entry.path: self._verdicts[entry.path] for entry in OPEN["ledger"].entries(version)
+            },
         }
-        judged = {**self._judging.as_dict(), "rules": rules_digest()}
-        shutil.rmtree(self._lake.root / WORK, ignore_errors=True)
-        return replace(self._version, nodes=nodes, judged=judged)
+        self._lake.clear(WORK)
+        return applied(replace(version, judged=judged), written)
+
+    def _last_words(self) -> list[Callable[[], Made]]:
+        """What one task each says of all: the violations, how far it was judged; and of directories
+        that an earlier lake did not count, their verdicts."""
+        setting, version = self._setting, self._version
+        findings = [
+            entry.path
+            for table in ("message_findings", *OF_OTHERS)
+            for entry in version.tables.get(table, ())
+        ]
+        problems = self._judging.context.problems
+        return [
+            partial(gold.write_violations, setting, findings, problems),
+            partial(gold.write_judged, setting, self._ways, self._judging),
+            *(
+                partial(gold.count_verdicts, setting.root, entry.path)
+                for entry in OPEN["ledger"].entries(version)
+                if entry.path not in self._verdicts
+            ),
+        ]
+
+    def _service(self) -> tuple[DataFrame | None, list[Entry]]:
+        """Partner service for the days on which any message changed, and what stays of it."""
+        old = self._before.tables.get("partner_service", ())
+        closed = self._version.tables.get("ledger_closed", ())
+        days = self._days if old and len(self._days) <= DAYS_MAX else None
+        kept: list[Entry] = []
+        if days is not None:
+            if not days:
+                return None, list(old)
+            first = str(min(days) - CLOCKS_DIFFER)
+            closed = tuple(entry for entry in closed if Days.of_entry(entry).last >= first)
+            together = {
+                date.fromordinal(EPOCH + span * SPAN_DAYS + day)
+                for span in {(each_day.toordinal() - EPOCH) // SPAN_DAYS for each_day in days}
+                for day in range(SPAN_DAYS)
+            }
+            kept = [entry for entry in old if not Days.of_entry(entry).touch(together)]
+        entries = [*closed, *self._version.tables.get("ledger_open", ())]
+        tasks = tasks_for(sum(entry.rows for entry in entries), self._cores)
+        rows = self._paths(LEDGER, (entry.path for entry in entries))
+        if days is None:
+            return partner_service(rows, None, tasks), kept
+        chosen = sorted(days)
+        rows = rows.where(
+            f.to_date("submitted_at").isin(chosen) | f.to_date("received_at").isin(chosen)
+        )
+        others = self._paths(
+            GOLD["partner_service"], (entry.path for entry in old if entry not in kept)
+        ).where(~f.to_date("hour").isin(chosen))
+        every = partner_service(rows, days, tasks).unionByName(
+            others.withColumn("span", span_of(f.col("hour")))
+        )
+        # What is written as one directory comes to one task.
+        return every.coalesce(1) if tasks == 1 else every.repartition(tasks, "span"), kept
 
 
-def told_once(findings: DataFrame) -> DataFrame:
-    """The same as `oncewire.journal.check.told_once`, over all findings of a lake."""
-    cut_off = (
-        findings.where(f.col("kind") == ViolationKind.CUT_OFF.value)
-        .select(f.col("node").alias("cut"))
-        .distinct()
-    )
-    of_journals = findings.where(f.col("predicate") == QUARANTINE).distinct()
-    others = findings.where(f.col("predicate") != QUARANTINE)
-    excused = (others["node"] == cut_off["cut"]) & others["kind"].isin(sorted(MISSING))
-    return others.join(cut_off, excused, "left_anti").unionByName(of_journals)
-
-
-def without_copies(rows: DataFrame, judging: Judging) -> DataFrame:
-    """Rows of all journals but those that are copies of others."""
-    if not judging.copies:
-        return rows
-    return rows.where(~f.col("node").isin(sorted(judging.copies)))
+def _as_counted() -> str:
+    """What partner service counts of a ledger row, as JSON; instants are integers."""
+    instants = {x.name for x in LEDGER.fields if isinstance(x.dataType, TimestampType)}
+    columns = [
+        f"unix_micros({name}) AS {name}" if name in instants else name for name in SERVICE_COLUMNS
+    ]
+    return f"to_json(struct({', '.join(columns)}, violations IS NOT NULL AS violations))"

@@ -8,16 +8,17 @@ version names them.
 
 from __future__ import annotations
 
-import hashlib
-import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.pipeline.lake import lake as days
-from oncewire.pipeline.lake.lake import Days, Lake
-from oncewire.pipeline.lake.tables import data_path
-from oncewire.pipeline.lake.version import Entry, Version, parquet_files
+from oncewire.pipeline.lake.lake import Days, Lake, TableFile
+from oncewire.pipeline.lake.silver import SILVER
+from oncewire.pipeline.lake.tables import JOURNAL, LEDGER, arrow, data_path, nullable
+from oncewire.pipeline.lake.version import Entry, Version, in_parts, parquet_files
 
 MANY = 16
 """So many directories of one kind are too many."""
@@ -28,31 +29,84 @@ FEW = 4
 ENOUGH = 500_000
 """A directory with so many rows is not written again."""
 
-BY_NODE = "journal"
-WHOLE = ("messages", "attempts", "context", "boots", "documents")
-BY_DAY = {"ledger_closed": ("ledger", "closed"), "partner_service": ("partner_service", "")}
+ENOUGH_DAYS = 50_000
+"""Neighbouring days of closed messages are put together until they have so many rows; so much is
+written again where one message is opened again."""
+
+SCHEMAS = {"journal": JOURNAL, "ledger_closed": LEDGER, **SILVER}
+
+
+class Merge(NamedTuple):
+    """Directories of a table that become one, with the same rows."""
+
+    table: str
+    entries: tuple[Entry, ...]
+    path: str
+
+    def write(self, root: Path) -> tuple[Merge, Entry]:
+        """Write it: what a task does, or `oncewire pipeline compact` without Spark."""
+        import pyarrow.dataset as ds
+
+        schema = SCHEMAS[self.table]
+        days = "closed_on" if self.table == "ledger_closed" else ""
+        file = TableFile(root, self.table, self.path, schema, days=days)
+        for entry in self.entries:
+            files = parquet_files(root / entry.path)
+            found = ds.dataset(files, format="parquet", schema=arrow(nullable(schema)))
+            for batch in found.to_batches() if files else ():
+                file.write(batch)
+        made = file.close()
+        # What is gone from a lake must not be published as if it had never been there.
+        published = sum(entry.rows for entry in self.entries)
+        if made.rows != published:
+            raise JournalProblem(
+                f"the directories from {self.entries[0].path} to {self.entries[-1].path} have "
+                f"{made.rows} of {published} rows that were published",
+                remedy="bring them back from a copy of the lake, or make the lake anew",
+            )
+        if self.table == "journal":
+            first, last = self.entries[0], self.entries[-1]
+            made = replace(made, key=first.key, first=first.first, last=last.last)
+            made = replace(made, since=first.since, chain=last.chain)
+        return self, made
+
+
+def merges(version: Version, many: int = MANY) -> list[Merge]:
+    """What is to be written together, where there are too many directories."""
+    name = f"v{version.number + 1:08d}-compact"
+    found = _journals(version, many)
+    for table in SILVER:
+        small = [entry for entry in version.tables.get(table, ()) if entry.rows < ENOUGH]
+        if len(small) >= many:
+            found.append(Merge(table, tuple(small), data_path(table, name)))
+    return [*found, *_days(version, many, data_path("ledger", f"closed/{name}"))]
 
 
 def compacted(lake: Lake, version: Version, many: int = MANY) -> Version:
     """The version with fewer directories where there were too many; itself where there were not."""
-    name = f"v{version.number + 1:08d}-compact"
-    version = _journals(lake, version, many)
-    for table in WHOLE:
-        entries = version.tables.get(table, ())
-        small = [entry for entry in entries if entry.rows < ENOUGH]
-        if len(small) >= many:
-            made = _together(lake, small, data_path(table, name))
-            large = [entry for entry in entries if entry.rows >= ENOUGH]
-            version = version.with_table(table, [*large, made])
-    for table, (owner, below) in BY_DAY.items():
-        version = _days(lake, version, table, data_path(owner, f"{below}/{name}".strip("/")), many)
+    found = merges(version, many)
+    lake.clear(*(merge.path for merge in found))
+    return applied(version, [merge.write(lake.root) for merge in found])
+
+
+def applied(version: Version, written: Iterable[tuple[Merge, Entry]]) -> Version:
+    """The version with new directories in place of the many."""
+    verdicts = dict(version.judged.get("verdicts", {}))
+    for merge, made in written:
+        kept = [entry for entry in version.tables[merge.table] if entry not in merge.entries]
+        version = version.with_table(merge.table, [*kept, made])
+        counted = [verdicts.pop(entry.path, None) for entry in merge.entries]
+        if merge.table == "ledger_closed" and None not in counted:
+            verdicts[made.path] = dict(sum(map(Counter, counted), Counter()))
+    if verdicts:
+        version = replace(version, judged={**version.judged, "verdicts": verdicts})
     return version
 
 
-def _journals(lake: Lake, version: Version, many: int) -> Version:
+def _journals(version: Version, many: int) -> list[Merge]:
     """The ranges of each node, where gold knows them already and none of their rows is aside."""
     held = {entry.path.split("/", 2)[2] for entry in version.tables.get("quarantine", ())}
-    kept = list(version.journal)
+    found = []
     for node, state in version.nodes.items():
         ranges = [
             entry
@@ -64,15 +118,11 @@ def _journals(lake: Lake, version: Version, many: int) -> Version:
         ]
         for every in _following(sorted(ranges, key=lambda entry: entry.first)):
             run = every if len(every) >= many else _newest(every)
-            if len(run) < min(many, FEW):
-                continue
-            first, last = run[0].first, run[-1].last
-            folder = run[0].path.rsplit("/", 1)[0]
-            made = _together(lake, run, f"{folder}/{first}-{last}")
-            made = replace(made, key=node, first=first, last=last)
-            made = replace(made, since=run[0].since, chain=run[-1].chain)
-            kept = [*(each_entry for each_entry in kept if each_entry not in run), made]
-    return version if kept == list(version.journal) else version.with_table("journal", kept)
+            if len(run) >= min(many, FEW):
+                folder = run[0].path.rsplit("/", 1)[0]
+                path = f"{folder}/{run[0].first}-{run[-1].last}"
+                found.append(Merge("journal", tuple(run), path))
+    return found
 
 
 def _following(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -104,56 +154,12 @@ def _newest(run: list[Entry]) -> list[Entry]:
     return run[start:]
 
 
-def _days(lake: Lake, version: Version, table: str, path: str, many: int) -> Version:
+def _days(version: Version, many: int, path: str) -> Iterator[Merge]:
     """Neighbouring days, until they are worth a directory; a table of few is left alone."""
-    entries = sorted(version.tables.get(table, ()), key=Days.of_entry)
-    small = [entry for entry in entries if entry.rows < days.ENOUGH]
-    if len(small) < many:
-        return version
-    runs: list[list[Entry]] = []
-    for entry in small:
-        if runs and sum(each_entry.rows for each_entry in (*runs[-1], entry)) <= days.ENOUGH:
-            runs[-1].append(entry)
-        else:
-            runs.append([entry])
-    kept = [entry for entry in entries if entry.rows >= days.ENOUGH]
-    for number, run in enumerate(runs):
-        spans = [Days.of_entry(entry) for entry in run]
-        key = Days(spans[0].first, max(span.last for span in spans)).key
-        kept.append(
-            replace(_together(lake, run, f"{path}/{number}"), key=key) if len(run) > 1 else run[0]
-        )
-    return version.with_table(table, kept)
-
-
-def _together(lake: Lake, entries: list[Entry], path: str) -> Entry:
-    """One directory with the rows of several."""
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
-    files = [file for entry in entries for file in parquet_files(lake.root / entry.path)]
-    # A killed run may have left something there; what is published is never written over.
-    digest = hashlib.sha256("\n".join(map(str, files)).encode()).hexdigest()[:8]
-    folder = lake.root / path
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    rows = 0
-    schema = ds.dataset(files[0], format="parquet").schema
-    with pq.ParquetWriter(folder / f"part-{digest}.parquet", schema, compression="zstd") as writer:
-        for file in files:
-            table = ds.dataset(file, format="parquet", schema=schema).to_table()
-            writer.write_table(table)
-            rows += table.num_rows
-    _check_whole(entries, rows)
-    return Entry(path, rows)
-
-
-def _check_whole(entries: list[Entry], rows: int) -> None:
-    """What is gone from a lake must not be published as if it had never been there."""
-    published = sum(entry.rows for entry in entries)
-    if rows != published:
-        raise JournalProblem(
-            f"the directories from {entries[0].path} to {entries[-1].path} have {rows} of "
-            f"{published} rows that were published",
-            remedy="bring them back from a copy of the lake, or make the lake anew",
-        )
+    entries = sorted(version.tables.get("ledger_closed", ()), key=Days.of_entry)
+    small = [entry for entry in entries if entry.rows < ENOUGH_DAYS]
+    if len(small) >= many:
+        runs = in_parts(small, lambda entry: entry.rows, ENOUGH_DAYS)
+        for number, run in enumerate(runs):
+            if len(run) > 1:
+                yield Merge("ledger_closed", tuple(run), f"{path}/{number}")

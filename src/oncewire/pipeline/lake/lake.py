@@ -22,10 +22,11 @@ import re
 import shutil
 import sys
 import time
+import uuid
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
@@ -42,11 +43,13 @@ from oncewire.pipeline.lake.storage import (
     Storage,
     version_name,
 )
+from oncewire.pipeline.lake.tables import arrow, batch_of, nullable
 from oncewire.pipeline.lake.version import (
+    BATCH_ROWS,
     CURRENT_FILE,
     Entry,
     Version,
-    count_rows,
+    force,
     local_path,
     parquet_files,
     write_forced,
@@ -54,10 +57,9 @@ from oncewire.pipeline.lake.version import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from oncewire.pipeline.lake.version import Entry
 
 
 # Names: which messages or documents a directory has rows of, asked without reading it.
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 # A row that comes late opens a closed message again, so every run must ask of each name that is
 # new whether any directory has it already. Beside the files of a large directory lie the digests
 # of its names, eight bytes each and in order: to ask costs what is new, and hardly more in a large
-# lake than in a small one. They are made when a directory is published, and where they are missing
+# lake than in a small one. They are made when a directory is written, and where they are missing
 # (in an older lake, in a copy of a bucket) when it is asked for the first time. What they are made
 # of is in their file's name, so those of other files are never believed.
 
@@ -112,15 +114,6 @@ class Names:
         return found
 
 
-def note(root: Path, version: Version, before: Version) -> None:
-    """Note the names of the directories that a version has and the one before has not."""
-    for table, column in COLUMNS.items():
-        old = {entry.path for entry in before.tables.get(table, ())}
-        for entry in version.tables.get(table, ()):
-            if entry.path not in old and entry.rows >= FEW:
-                _made(root / entry.path, column)
-
-
 def _made(folder: Path, column: str) -> Path:
     """The file of a directory's names, which is made if it is not there."""
     import pyarrow.compute as pc
@@ -155,10 +148,6 @@ def _digest(name: str) -> int:
 # to read thousands of rows. So a directory holds as many days as make it worth a file, and its
 # entry's key says which: the first and the last.
 
-
-ENOUGH = 50_000
-"""Days are put together until they have so many rows; so much is written again where one row
-changes."""
 
 _BETWEEN = ".."
 
@@ -199,34 +188,83 @@ class Days(NamedTuple):
         return any(self.first <= str(day) <= self.last for day in days)
 
 
-def begins(rows: Mapping[date, int], enough: int = ENOUGH) -> list[date]:
-    """The first day of each directory, for so many rows on each day."""
-    found: list[date] = []
-    held = enough
-    for day in sorted(rows):
-        if held + rows[day] > enough:
-            found.append(day)
-            held = 0
-        held += rows[day]
-    return found
+# A file of a table, written by one task.
 
 
-def divided(table: pa.Table, column: str, enough: int = ENOUGH) -> list[tuple[Days, pa.Table]]:
-    """The rows of a table, as its directories have them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+ROWS_IN_GROUP = 50_000
+"""So many rows of a file are read or passed over together."""
 
-    days = table[column].cast(pa.date32())
-    counted: list[dict[str, Any]] = pc.value_counts(days).to_pylist()
-    begun = begins({each_day["values"]: each_day["counts"] for each_day in counted}, enough)
-    made = []
-    for number, first in enumerate(begun):
-        mask = pc.greater_equal(days, first)
-        if number + 1 < len(begun):
-            mask = pc.and_(mask, pc.less(days, begun[number + 1]))
-        last = pc.max(days.filter(mask)).as_py()
-        made.append((Days(str(first), str(last)), table.filter(mask)))
-    return made
+ROWS_OF_DAY = 5_000
+"""The same where rows are in the order of days, of which few are asked for."""
+
+
+class TableFile:
+    """The one file of a new directory of a table.
+
+    It is written beside its place, forced to disk and renamed: a task that dies leaves no file,
+    and two attempts at one task leave one. Without any row there is no directory.
+    """
+
+    def __init__(
+        self, root: Path, table: str, path: str, schema: StructType, *, days: str = ""
+    ) -> None:
+        """`days` names a column of dates or instants: the file is in its order, and the entry's key
+        says the first and the last day."""
+        self._folder, self._table, self._path, self._days = root / path, table, path, days
+        self._schema = arrow(nullable(schema))
+        self._held: list[pa.RecordBatch] = []
+        self._rows: list[Sequence[Any]] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._beside = self._folder / f".{uuid.uuid4().hex}.new"
+        self.rows = 0
+
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        """More rows, as plain values."""
+        self._rows += rows
+        if len(self._rows) >= BATCH_ROWS:
+            self._add_held()
+
+    def _add_held(self) -> None:
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self.write(batch_of(list(zip(*rows, strict=True)), self._schema))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """More rows; columns that the table does not have are left out."""
+        self._held.append(batch.select(self._schema.names))
+        self.rows += len(batch)
+        if not self._days and sum(map(len, self._held)) >= ROWS_IN_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_batches(self._held).cast(self._schema)
+        self._held = []
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._beside, self._schema, compression="zstd")
+        if self._days:
+            table = table.sort_by(self._days)
+        size = ROWS_OF_DAY if self._days else ROWS_IN_GROUP
+        self._writer.write_table(table, row_group_size=size)
+
+    def close(self) -> Entry:
+        """The directory, with its one file in place."""
+        self._add_held()
+        if sum(map(len, self._held)):
+            self._flush()
+        if self._writer is None:
+            return Entry(self._path, 0)
+        self._writer.close()
+        force(self._beside)
+        self._beside.replace(self._folder / "part-0.parquet")
+        force(self._folder)
+        if self._table in COLUMNS and self.rows >= FEW:
+            _made(self._folder, COLUMNS[self._table])
+        key = Days.of_files(self._folder, self._days).key if self._days else ""
+        return Entry(self._path, self.rows, key)
 
 
 NOT_DATA = "_delta_log"
@@ -235,9 +273,6 @@ SIGNATURE = ".sig"
 """How the name of a version's signature ends, which stands beside it."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
-
-ROW_GROUPS = {"parquet.block.row.count.limit": "50000"}
-"""So that what is in order can be read in part."""
 
 
 class Lake:
@@ -344,54 +379,15 @@ class Lake:
             self.sweep(version)
             yield version
 
-    def write(
-        self, frame: DataFrame, path: str, *, key: str = "", first: int = 0, last: int = 0
-    ) -> Entry:
-        """Write a directory whole, in place of what a killed run may have left there."""
-        folder = self.root / path
-        frame.write.mode("overwrite").options(**ROW_GROUPS).parquet(str(folder))
-        return Entry(path, count_rows(folder), key, first, last)
-
-    def write_table(self, table: pa.Table, path: str, *, key: str = "") -> Entry:
-        """The same for rows that are at hand; without any there is no directory."""
-        import pyarrow.parquet as pq
-
-        folder = self.root / path
-        shutil.rmtree(folder, ignore_errors=True)
-        if not table.num_rows:
-            return Entry(path, 0, key)
-        folder.mkdir(parents=True)
-        pq.write_table(table, folder / "part-0.parquet", compression="zstd")
-        return Entry(path, table.num_rows, key)
-
-    def write_divided(
-        self, frame: DataFrame, path: str, by: str, begun: list[date] | None = None
-    ) -> list[Entry]:
-        """Write one directory for each value of a column, which stays in the files too.
-
-        With the first days of directories the column is of days or hours, and each directory has
-        those that follow.
-        """
-        folder = self.root / path
-        part = _begin_of(frame[by], begun) if begun else frame[by]
-        divided = frame.withColumn("part", part)
-        divided.repartition("part").write.mode("overwrite").partitionBy("part").parquet(str(folder))
-        return [
-            Entry(
-                f"{path}/{each_path.name}",
-                count_rows(each_path),
-                each_path.name.removeprefix("part=")
-                if begun is None
-                else Days.of_files(each_path, by).key,
-            )
-            for each_path in sorted(folder.glob("part=*"))
-        ]
+    def clear(self, *paths: str) -> None:
+        """Remove what a killed run may have left where tasks are about to write."""
+        for path in paths:
+            shutil.rmtree(self.root / path, ignore_errors=True)
 
     def publish(self, version: Version) -> Version:
         """Make a version the current one: all of it, or nothing."""
         before = self.current_or_new()
         published = replace(version, number=before.number + 1)
-        note(self.root, published, before)
         self.storage.publish(published, before)
         self._show(published, before)
         return published
@@ -490,16 +486,6 @@ def storage_of(place: Path | str) -> Storage:
 
 def _in_bucket(place: Path | str) -> re.Match[str] | None:
     return re.fullmatch(r"s3:/{1,2}([^/]+)(?:/(.*))?", str(place))
-
-
-def _begin_of(day: Column, begun: list[date]) -> Column:
-    """The first day of the directory that a day belongs to; nothing is before the first."""
-    from pyspark.sql import functions as f
-
-    # Sorted, so the last that is not after the day; one expression, however many there are.
-    firsts = f.array(*(f.lit(first) for first in begun))
-    before = f.filter(firsts, lambda first: first <= day)
-    return f.coalesce(f.array_max(before), f.lit(begun[0]))
 
 
 def input_at(place: Path | str) -> Path:

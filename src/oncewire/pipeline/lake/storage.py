@@ -25,7 +25,7 @@ from oncewire.pipeline.lake.tables import OPEN
 from oncewire.pipeline.lake.version import (
     CURRENT_FILE,
     Version,
-    force_to_disk,
+    force_folders,
     parquet_files,
     safe_name,
     write_forced,
@@ -125,7 +125,7 @@ class Folder:
             os.close(handle)
 
     def publish(self, version: Version, before: Version) -> None:
-        force_to_disk(self.root, made_since(version, before))
+        force_folders(self.root, made_since(version, before))
         name = version_name(version)
         (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
         write_forced(self.root / VERSIONS / name, version.as_text())

@@ -79,9 +79,6 @@ QUARANTINE: Final = _schema_table(
 )
 """Journal rows that break the contract, as JSON, each with the reason: kept, not judged."""
 
-CHECKED_JOURNAL: Final = StructType([*JOURNAL.fields, StructField("problem", _TEXT)])
-"""Journal rows as they come, each with what breaks the contract, if anything does."""
-
 BOOTS: Final = _schema_table(
     ("node", _TEXT, False),
     ("boot", _TEXT, False),
@@ -459,19 +456,9 @@ def rows_of_batch(batch: pa.RecordBatch) -> Iterator[Row]:
 _NAMES = frozenset(COLUMNS)
 
 
-def with_problems(batches: Iterable[pa.RecordBatch], node: str) -> Iterator[pa.RecordBatch]:
-    """The same rows of a node, each with what breaks its contract."""
-    import pyarrow as pa
-
-    for batch in batches:
-        problems = pa.array([_problem(row, node) for row in rows_of_batch(batch)], pa.string())
-        yield pa.RecordBatch.from_arrays(
-            [*batch.columns, problems], names=[*batch.schema.names, "problem"]
-        )
-
-
-def _problem(row: Row, node: str) -> str | None:
-    """A row's own problem; types are the reader's matter, but not what is empty."""
+def problem_in(row: Row, node: str) -> str | None:
+    """What breaks the contract of a row of that node's journal; types are the reader's matter, but
+    not what is empty."""
     for name, value in zip(ALWAYS_THERE, row, strict=False):
         if value is None:
             return f"{name} is missing"

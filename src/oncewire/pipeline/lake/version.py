@@ -7,11 +7,11 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.errors import NotAllowed
 from oncewire.journal.predicates.context import Hole
@@ -164,6 +164,8 @@ class Book(Protocol):
     path: str
     local_only: bool
     """Whether it can be read only where it lies, by the process that opened it."""
+    unreadable: dict[int, str]
+    """Of the rows that were read so far those with a text that is not UTF-8, and its column."""
 
     def read_at(self, now: int) -> int:
         """Until when what the node did is in the book, as far as its reader knows at that
@@ -250,7 +252,7 @@ def reached(place: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-# Files and folders of a lake: found, counted, forced to disk, and replaced whole.
+# Files and folders of a lake: found, forced to disk, and replaced whole.
 
 
 FORCED_AT_ONCE = 8
@@ -291,38 +293,25 @@ def safe_name(text: str) -> str:
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def count_rows(folder: Path) -> int:
-    """How many rows the Parquet files of a directory hold, by their footers."""
-    import pyarrow.parquet as pq
+def force_folders(root: Path, paths: Iterable[str]) -> None:
+    """Force to disk some directories and each one on the way to them, once.
 
-    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
-
-
-def force_to_disk(root: Path, paths: Iterable[str]) -> None:
-    """Force to disk every file of some directories, and each directory on the way to them, once.
-
-    A file that nobody forced may be empty after a power failure, and a directory's own name is
-    an entry of the one above it. Several are forced at a time, because a disk does that in the
-    time of one.
+    The tasks that wrote their files forced them; a directory's own name is an entry of the one
+    above it. Several are forced at a time, because a disk does that in the time of one.
     """
-    files: list[Path] = []
-    folders: set[Path] = set()
-    for folder in (root / path for path in paths):
-        found = list(folder.rglob("*"))
-        files += [
-            each_path
-            for each_path in found
-            if each_path.is_file() and "_SUCCESS" not in each_path.name
-        ]
-        folders.update(each_path for each_path in found if each_path.is_dir())
-        folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
+    folders = {
+        each
+        for folder in (root / path for path in paths)
+        for each in (folder, *folder.parents[: len(folder.relative_to(root).parts)])
+        if each.is_dir()
+    }
     with ThreadPoolExecutor(FORCED_AT_ONCE) as pool:
-        for kind in (files, sorted(folders)):
-            for _ in pool.map(_force, kind):
-                pass
+        for _ in pool.map(force, sorted(folders)):
+            pass
 
 
-def _force(path: Path) -> None:
+def force(path: Path) -> None:
+    """Force one file or directory to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -340,4 +329,20 @@ def write_forced(path: Path, content: str | bytes) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     beside.replace(path)
-    _force(path.parent)
+    force(path.parent)
+
+
+T = TypeVar("T")
+
+
+def in_parts(items: Iterable[T], size: Callable[[T], int], most: int) -> list[list[T]]:
+    """The items in their order, together until they have `most`; one that is larger is alone."""
+    parts: list[list[T]] = []
+    held = 0
+    for item in items:
+        if not parts or held + size(item) > most:
+            parts.append([])
+            held = 0
+        parts[-1].append(item)
+        held += size(item)
+    return parts

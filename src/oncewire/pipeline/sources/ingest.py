@@ -3,54 +3,53 @@
 A node's rows are taken in order of `seq`, each once. The lake remembers the last row it has of
 each node, so a second run reads only what is new, and a store that is not the one it was (another
 one with the same name, or an older copy) is refused instead of mixed in.
+
+Spark's tasks read and write; the driver only names what they wrote. The chain of a journal is
+sequential, so a range that nobody kept heads of is one task, from the head that the lake has.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from oncewire.errors import JournalProblem
+from oncewire.journal.identity import START, last_head
 from oncewire.journal.predicates.context import Hole, merged
-from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.message.instant import Instant
-from oncewire.pipeline.lake import silver
-from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.proof import chain_of, rows_in
+from oncewire.pipeline.lake import version as crash
+from oncewire.pipeline.lake.lake import Lake, TableFile
+from oncewire.pipeline.lake.silver import SILVER, Silver
 from oncewire.pipeline.lake.tables import (
-    CHECKED_JOURNAL,
     JOURNAL,
     QUARANTINE,
-    arrow,
     data_path,
-    nullable,
-    with_problems,
+    problem_in,
+    rows_of_batch,
 )
 from oncewire.pipeline.lake.version import (
+    BATCH_ROWS,
     Book,
     Entry,
     Mark,
     NodeState,
     Version,
-    count_rows,
+    in_parts,
     safe_name,
     write_node_file,
 )
-from oncewire.pipeline.sources.journal_source import check_distinct
-from oncewire.pipeline.sources.oncewire import CHECKED
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from oncewire.pipeline.sources.journal_source import check_distinct, open_books
+from oncewire.pipeline.sources.oncewire import is_local, store_out_of_reach
+from oncewire.pipeline.tasks import run_each
 
 # Ranges: what a lake does not have of a journal, and where the journal's chain goes on there.
 #
@@ -71,6 +70,10 @@ class Range:
     end: int
     fills: bool = False
     """Whether they lie in a hole of what was taken in before: a file that came late."""
+    since: str = ""
+    head: str = ""
+    """The heads of the chain before and behind them: the first as its node kept it or as the lake
+    made it of what it has, the second only as its node kept it."""
 
     @property
     def name(self) -> str:
@@ -81,23 +84,38 @@ class Range:
 def new_ranges(version: Version, book: Book) -> list[Range]:
     """What the lake does not have of a book: its end, and what holes of it can be filled."""
     start, end = new_range(version, book)
-    found = where_chained(book, start, end) if end > start else []
+    found = where_chained(version, book, start, end) if end > start else []
     state = version.nodes.get(book.node)
     holes = () if state is None else state.holes[:HOLES_LOOKED_AT]
     late = [hole for hole in holes if book.count(hole.first - 1, hole.last)]
     return [
         *found,
-        *(Range(book, each_hole.first - 1, each_hole.last, fills=True) for each_hole in late),
+        *(_range(version, book, hole.first - 1, hole.last, fills=True) for hole in late),
     ]
 
 
-def where_chained(book: Book, start: int, end: int) -> list[Range]:
-    """A range, in two where the node began to chain its rows only within it."""
-    if book.head(end) is not None and book.head(start) is None:
-        cut = book.chained_from() - 1
-        if start < cut < end:
-            return [Range(book, start, cut), Range(book, cut, end)]
-    return [Range(book, start, end)]
+def where_chained(version: Version, book: Book, start: int, end: int) -> list[Range]:
+    """A range, cut where the node began to chain its rows, and where it is long and the node kept
+    a head: each piece is a task's, and leads from one head to the next."""
+    cuts = [last for _, last in book.splits(start, end, ROWS_PER_TASK) if start < last < end]
+    cuts = [cut for cut in cuts if book.head(cut) is not None]
+    began = book.chained_from() - 1
+    if start < began < end and book.head(start) is None and book.head(end) is not None:
+        cuts.append(began)
+    edges = [start, *sorted(set(cuts)), end]
+    return [_range(version, book, first, last) for first, last in pairwise(edges)]
+
+
+def _range(version: Version, book: Book, start: int, end: int, *, fills: bool = False) -> Range:
+    since = book.head(start)
+    if since is None:
+        made = [
+            entry.chain
+            for entry in version.journal
+            if entry.key == book.node and entry.last == start
+        ]
+        since = made[0] if made else ""
+    return Range(book, start, end, fills, since, book.head(end) or "")
 
 
 def new_range(version: Version, book: Book) -> tuple[int, int]:
@@ -135,31 +153,17 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
     return state.seq, last
 
 
-def since_of(version: Version, span: Range) -> str:
-    """The head before a range: as its node kept it, or as the lake made it of what it has."""
-    kept = span.book.head(span.start)
-    if kept is not None:
-        return kept
-    return next(
-        (
-            entry.chain
-            for entry in version.journal
-            if entry.key == span.book.node and entry.last == span.start
-        ),
-        "",
-    )
+ROWS_PER_TASK = 200_000
+"""So many rows of ranges that follow one another one task takes in."""
 
-
-PART = "part"
-"""What the rows of several ranges are divided by while they are written together."""
-
-SMALL = 250_000
-"""So many rows are not worth a job: the driver takes them in and judges them itself, in less
-processor time than Spark spends on its own plans, files and workers (`bench/pipeline_runs.py`). A
-row takes 3 kB of memory meanwhile."""
+ROWS_AT_ONCE = 20_000
+"""So many rows a task holds of a book that is asked by position."""
 
 Edge = tuple[int, Instant | None]
 """A position and its instant."""
+
+Run = tuple[Edge, Edge]
+"""The first and the last of positions without a gap."""
 
 Progress = Callable[[str], None]
 """Told of each step as it begins."""
@@ -170,71 +174,281 @@ def quiet(step: str) -> None:
     del step
 
 
+# What executors are asked before anything is taken in: which journals there are, what is new.
+
+
 @dataclass(frozen=True, slots=True)
-class TakenIn:
-    """The version with what was taken in, not published yet, and how much it was."""
+class Surveyed:
+    """A book, and what a lake does not have of it."""
 
-    version: Version
-    entries: tuple[Entry, ...] = ()
-    quarantined: tuple[Entry, ...] = ()
+    book: Book
+    ranges: tuple[Range, ...]
+    last: int
+    """The last position that it has."""
 
-    @property
-    def rows(self) -> int:
-        """Journal rows that were taken in."""
-        return sum(entry.rows for entry in self.entries)
 
-    @property
-    def rows_quarantined(self) -> int:
-        """Rows that were set aside."""
-        return sum(entry.rows for entry in self.quarantined)
+def survey(spark: SparkSession, version: Version, places: Sequence[str | Path]) -> list[Surveyed]:
+    """Every book at some places, by one task for each place."""
+    check_reach(spark, places)
+    calls = [partial(survey_place, version, str(place)) for place in places]
+    found = [book for some in run_each(spark, calls) for book in some]
+    check_distinct([each.book for each in found])
+    return found
+
+
+def check_reach(spark: SparkSession, places: Sequence[str | Path]) -> None:
+    """Refuse a SQLite store where tasks run on other machines, before anything is read."""
+    master = spark.conf.get("spark.master", "") or ""
+    for place in places:
+        if Path(place).is_file() and not is_local(master):
+            raise store_out_of_reach(place, master)
+
+
+def survey_place(version: Version, place: str) -> list[Surveyed]:
+    """The books at one place."""
+    return [
+        Surveyed(book, tuple(new_ranges(version, book)), book.bounds()[1])
+        for book in open_books(place)
+    ]
+
+
+def survey_batch(version: Version, book: Book, first: int, last: int) -> list[Surveyed]:
+    """One batch of a stream: rows of a book from one position to another."""
+    known = version.nodes.get(book.node)
+    start = first - 1
+    if known is not None:
+        if last <= known.seq:
+            return []  # Played again: the lake has it.
+        start, following = known.seq, book.next_seq(known.seq)
+        # Rows between the lake's last and the batch's first must not exist.
+        if following is not None and following < first:
+            raise JournalProblem(
+                f"the stream is at row {first} of {book.node}, but the lake wants row {following} "
+                f"next",
+                remedy="the checkpoint belongs to another lake: remove it, the lake knows where "
+                "it is",
+            )
+    ranges = where_chained(version, book, start, last)
+    return [Surveyed(book, tuple(ranges), book.bounds()[1])]
+
+
+# What a task takes in: rows checked, chained, written as bronze and silver.
+
+
+class Part(NamedTuple):
+    """One range as it was taken in."""
+
+    span: Range
+    entry: Entry
+    aside: Entry
+    mark: Mark | None
+    """Its last row."""
+    runs: tuple[Run, ...]
+
+
+class Written(NamedTuple):
+    """What one task took in."""
+
+    parts: list[Part]
+    silver: dict[str, Entry]
 
 
 def take_in(
     spark: SparkSession,
     lake: Lake,
     version: Version,
-    books: list[Book],
+    surveyed: Sequence[Surveyed],
     tell: Progress = quiet,
     *,
     now: Instant = 0,
 ) -> TakenIn:
     """Everything new in some books, read at that instant of the reader's clock."""
-    check_distinct(books)
-    ranges = [span for book in books for span in new_ranges(version, book)]
-    taken = TakenIn(version)
+    ranges = [span for each in surveyed for span in each.ranges]
     rows = sum(span.end - span.start for span in ranges)
     for number, span in enumerate(ranges, 1):
         place = f"{number} of {len(ranges)}, {rows:,} rows in all"
         tell(f"taking in {span.book.node} {span.start + 1}..{span.end} ({place})")
-    small = [span for span in ranges if span.end - span.start <= SMALL]
-    large = [span for span in ranges if span.end - span.start > SMALL]
-    if small:
-        taken = take_small_ranges(lake, taken, small)
-    if large:
-        taken = take_ranges(lake, taken, [read_range(spark, span) for span in large], large)
-    noted = read_through(taken.version, books, now) if now else taken.version
-    return with_silver(spark, lake, replace(taken, version=noted))
+    parts = in_parts(ranges, lambda span: span.end - span.start, ROWS_PER_TASK)
+    lake.clear(*(path for part in parts for path in _paths(part)))
+    calls = [partial(write_ranges, lake.root, part) for part in parts]
+    taken = placed(lake, version, run_each(spark, calls))
+    for each in surveyed if now else ():
+        state = taken.version.nodes.get(each.book.node)
+        if state is not None and state.seq >= each.last:
+            # All of the journal was read now.
+            noted = replace(state, read_at=each.book.read_at(now))
+            taken = replace(taken, version=taken.version.with_node(each.book.node, noted))
+    return taken
 
 
-def read_through(version: Version, books: Iterable[Book], now: Instant) -> Version:
-    """The version, with the instant at which each journal was read to its end."""
-    for book in books:
-        state = version.nodes.get(book.node)
-        if state is not None and state.seq >= book.bounds()[1]:
-            version = version.with_node(book.node, replace(state, read_at=book.read_at(now)))
-    return version
+def _paths(part: Sequence[Range]) -> Iterator[str]:
+    """Where a task writes."""
+    name = silver_name(span.name for span in part)
+    yield from (data_path(table, name) for table in SILVER)
+    for span in part:
+        yield from (f"bronze/journal/{span.name}", f"bronze/quarantine/{span.name}")
 
 
-def read_range(spark: SparkSession, span: Range) -> DataFrame:
-    """The rows of a range through `format("oncewire")`, each with what breaks its contract."""
-    return (
-        spark.read.format("oncewire")
-        .option("table", CHECKED)
-        .option("node", span.book.node)
-        .option("startingSeq", str(span.start))
-        .option("endingSeq", str(span.end))
-        .load(span.book.path)
-    )
+def write_ranges(root: Path, spans: Sequence[Range]) -> Written:
+    """Take some ranges in; this is what a task does."""
+    silver = Silver(root, silver_name(span.name for span in spans))
+    parts = [_write_range(root, span, silver) for span in spans]
+    return Written(parts, silver.close())
+
+
+def _write_range(root: Path, span: Range, silver: Silver) -> Part:
+    """One range, in the order of its positions: each row is chained to the one before."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    book = span.book
+    journal = TableFile(root, "journal", f"bronze/journal/{span.name}", JOURNAL)
+    quarantine = TableFile(root, "quarantine", f"bronze/quarantine/{span.name}", QUARANTINE)
+    head = bytes.fromhex(span.since) if span.since else START
+    runs: list[Run] = []
+    for start, end in book.splits(span.start, span.end, ROWS_AT_ONCE):
+        found = list(book.batches(start, end, COLUMNS, ()))
+        if not found:
+            continue
+        for batch in pa.Table.from_batches(found).sort_by("seq").to_batches(BATCH_ROWS):
+            crash.reached("mid_task")
+            rows = list(rows_of_batch(batch))
+            head = last_head(head, rows)
+            _note_runs(runs, rows, book)
+            problems = [
+                f"its {book.unreadable[row.seq]} is not UTF-8"
+                if row.seq in book.unreadable
+                else problem_in(row, book.node)
+                for row in rows
+            ]
+            pairs = list(zip(rows, problems, strict=True))
+            aside = [(row, problem) for row, problem in pairs if problem is not None]
+            if aside:
+                quarantine.add(_set_aside(row, problem, book.path) for row, problem in aside)
+                batch = batch.filter(pc.is_null(pa.array(problems, pa.string())))  # noqa: PLW2901
+            journal.write(batch)
+            silver.add(
+                (row for row, problem in pairs if problem is None), (row for row, _ in aside)
+            )
+    entry, held = journal.close(), quarantine.close()
+    expected = book.count(span.start, span.end)
+    if entry.rows + held.rows != expected:
+        raise JournalProblem(
+            f"{expected} rows of {book.node} were to be taken in, and {entry.rows + held.rows} "
+            f"arrived",
+            remedy="run again; if it stays so, another program changes the journal",
+        )
+    entry = replace(entry, key=book.node, first=span.start + 1, last=span.end)
+    entry = replace(entry, since=span.since, chain=head.hex())
+    mark = book.mark(span.end)
+    return Part(span, entry, replace(held, key=book.node), mark, tuple(runs))
+
+
+def _set_aside(row: Row, problem: str, source: str) -> tuple[Any, ...]:
+    """A row that breaks the contract, as the table `quarantine` has it."""
+    said = {name: value for name, value in row._asdict().items() if value is not None}
+    own = {"source": source, "problem": problem, "raw": json.dumps(said, ensure_ascii=False)}
+    return tuple(own[name] if name in own else getattr(row, name) for name in _QUARANTINED)
+
+
+_QUARANTINED = QUARANTINE.fieldNames()
+
+
+def _note_runs(runs: list[Run], rows: Sequence[Row], book: Book) -> None:
+    """Add positions, which are in order, to the runs without a gap."""
+    for row in rows:
+        edge = (row.seq, row.at)
+        last = runs[-1][1][0] if runs else None
+        if last == row.seq:
+            raise JournalProblem(
+                f"{book.path} has two rows {row.seq} of {book.node}",
+                remedy="two stores call themselves by one name: export each to a folder of its own",
+            )
+        if last is not None and row.seq == last + 1:
+            runs[-1] = (runs[-1][0], edge)
+        else:
+            runs.append((edge, edge))
+
+
+# What the driver makes of it: a version that names what the tasks wrote.
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """The version with what was taken in, not published yet, and how much it was."""
+
+    version: Version
+    rows: int = 0
+    rows_quarantined: int = 0
+
+
+def placed(lake: Lake, version: Version, written: Iterable[Written]) -> TakenIn:
+    """The version with what some tasks took in."""
+    every = list(written)
+    parts = [part for each in every for part in each.parts]
+    for part in sorted(parts, key=lambda part: (part.span.fills, part.span.start)):
+        span, node = part.span, part.span.book.node
+        write_node_file((lake.root / part.entry.path).parent, node, JOURNAL_VERSION)
+        before = version.nodes.get(node)
+        state = before if span.fills and before is not None else _state_at(part, before)
+        state = replace(state, holes=_holes(part, before))
+        version = version.adding("journal", part.entry).with_node(node, state)
+        if part.aside.rows:
+            version = version.adding("quarantine", part.aside)
+        if span.fills:
+            version = forgetting(version)
+    for each in every:
+        for table, entry in each.silver.items():
+            version = version.adding(table, entry)
+    aside = sum(part.aside.rows for part in parts)
+    return TakenIn(version, sum(part.entry.rows for part in parts), aside)
+
+
+def forgetting(version: Version) -> Version:
+    """The same, to be judged from the first row on: rows came where none were."""
+    nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
+    return replace(version, nodes=nodes, judged={})
+
+
+def _holes(part: Part, before: NodeState | None) -> tuple[Hole, ...]:
+    """What is missing of a node after a range was taken in."""
+    span = part.span
+    known = () if before is None else before.holes
+    filled = next((hole for hole in known if span.fills and hole.first == span.start + 1), None)
+    kept = [hole for hole in known if hole is not filled]
+    first: Edge = (0, None) if before is None else (span.start, before.at)
+    last: Edge = (span.end + 1, part.runs[-1][1][1] if part.runs else 0)
+    if filled is not None:
+        first, last = (span.start, filled.before), (span.end + 1, filled.after)
+    ends = [first, *(run[1] for run in part.runs)]
+    begins = [*(run[0] for run in part.runs), last]
+    found = [
+        Hole(end[0] + 1, begin[0] - 1, end[1], begin[1] or 0)
+        for end, begin in zip(ends, begins, strict=True)
+        if begin[0] - end[0] > 1
+    ]
+    return tuple(sorted((*kept, *merged(found))))
+
+
+def _state_at(part: Part, before: NodeState | None) -> NodeState:
+    """The lake now stands at the last row that it has."""
+    # Without a mark the last rows of the range were removed meanwhile; it is taken anyway.
+    at, boot = (before.at, before.boot) if before else (0, "")
+    if part.mark is not None:
+        at, boot = part.mark.at or 0, part.mark.boot or ""
+    state = NodeState(part.span.end, at, boot, chain=part.span.head)
+    if before is None:
+        return state
+    return replace(state, folded=before.folded, read_at=before.read_at)
+
+
+def silver_name(ranges: Iterable[str]) -> str:
+    """A name that follows from the ranges alone, so that a replay takes the same place."""
+    names = sorted(ranges)
+    if len(names) == 1:
+        return names[0]
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+    return f"{len(names)}-nodes/{digest}"
 
 
 def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFrame:
@@ -246,327 +460,3 @@ def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFram
         .option("endingSeq", str(end))
         .load(book.path)
     )
-
-
-def take_ranges(
-    lake: Lake, taken: TakenIn, frames: Sequence[DataFrame], ranges: Sequence[Range]
-) -> TakenIn:
-    """Write the rows of some ranges, all of them in one job."""
-    parts = [
-        frame.withColumn(
-            PART,
-            f.when(f.col("problem").isNull(), f.lit(f"{index}-rows")).otherwise(
-                f.lit(f"{index}-aside")
-            ),
-        )
-        for index, frame in enumerate(frames)
-    ]
-    folder = _landing(lake, taken, ranges)
-    silver.union(parts).write.mode("overwrite").partitionBy(PART).parquet(str(folder))
-    return _place_all(lake, taken, ranges, folder)
-
-
-def take_small_ranges(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> TakenIn:
-    """The same for ranges of few rows: the driver reads and writes them itself, in the time that
-    it would take to plan a job."""
-    import pyarrow as pa
-
-    checked = (
-        list(with_problems(span.book.batches(span.start, span.end, COLUMNS, ()), span.book.node))
-        for span in ranges
-    )
-    empty = arrow(nullable(CHECKED_JOURNAL)).empty_table()
-    tables = (pa.Table.from_batches(batches) if batches else empty for batches in checked)
-    return take_tables(lake, taken, tables, ranges)
-
-
-def take_tables(
-    lake: Lake, taken: TakenIn, tables: Iterable[pa.Table], ranges: Sequence[Range]
-) -> TakenIn:
-    """The same for rows that are at hand, each with what breaks its contract."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    folder = _landing(lake, taken, ranges)
-    shutil.rmtree(folder, ignore_errors=True)
-    for index, table in enumerate(tables):
-        rows = table.cast(arrow(nullable(CHECKED_JOURNAL)))
-        good = pc.is_null(rows["problem"])
-        for name, mask in (("rows", good), ("aside", pc.invert(good))):
-            some = rows.filter(mask)
-            if some.num_rows:
-                target = folder / f"{PART}={index}-{name}"
-                target.mkdir(parents=True)
-                pq.write_table(some, target / "part-0.parquet", compression="zstd")
-    return _place_all(lake, taken, ranges, folder)
-
-
-def _landing(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> Path:
-    """Where the rows of several ranges are written together, before each has its own place."""
-    digest = _digest(span.name for span in ranges)
-    return lake.root / f"bronze/landing/v{taken.version.number + 1:08d}-{digest}"
-
-
-def _place_all(lake: Lake, taken: TakenIn, ranges: Sequence[Range], folder: Path) -> TakenIn:
-    for index, span in enumerate(ranges):
-        taken = _placed(lake, taken, span, folder, index)
-    shutil.rmtree(folder, ignore_errors=True)
-    return taken
-
-
-def _placed(lake: Lake, taken: TakenIn, span: Range, landing: Path, index: int) -> TakenIn:
-    """The rows of one range at their place in bronze, counted and looked over."""
-    book, version = span.book, taken.version
-    entry = _moved(lake, landing / f"{PART}={index}-rows", f"bronze/journal/{span.name}")
-    entry = replace(entry, key=book.node, first=span.start + 1, last=span.end)
-    aside = _set_aside(lake, landing / f"{PART}={index}-aside", span)
-    write_node_file((lake.root / entry.path).parent, book.node, JOURNAL_VERSION)
-    expected = book.count(span.start, span.end)
-    if entry.rows + aside.rows != expected:
-        raise JournalProblem(
-            f"{expected} rows of {book.node} were to be taken in, and {entry.rows + aside.rows} "
-            f"arrived",
-            remedy="run again; if it stays so, another program changes the journal",
-        )
-    before = version.nodes.get(book.node)
-    state = before if span.fills and before is not None else _state_at(book, span.end, before)
-    holes = _holes(lake, span, (entry, aside), before)
-    entry = replace(entry, since=since_of(version, span))
-    entry = replace(entry, chain=chain_of(entry.since, rows_in(lake, entry)))
-    if not span.fills:
-        state = replace(state, chain=book.head(span.end) or "")
-    version = version.adding("journal", entry).with_node(book.node, replace(state, holes=holes))
-    if aside.rows:
-        version = version.adding("quarantine", aside)
-    if span.fills:
-        version = forgetting(version)
-    return TakenIn(
-        version,
-        (*taken.entries, entry),
-        (*taken.quarantined, aside) if aside.rows else taken.quarantined,
-    )
-
-
-def _set_aside(lake: Lake, found: Path, span: Range) -> Entry:
-    """The few rows that break the contract, as the table `quarantine` has them."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
-    path = f"bronze/quarantine/{span.name}"
-    shutil.rmtree(lake.root / path, ignore_errors=True)
-    if not found.is_dir():
-        return Entry(path, 0, span.book.node)
-    rows = ds.dataset(found, format="parquet").to_table()
-    whole = rows.select(JOURNAL.fieldNames())
-    values = {
-        "source": pa.array([span.book.path] * rows.num_rows, pa.string()),
-        "raw": pa.array(
-            [json.dumps({k: v for k, v in row.items() if v is not None}, ensure_ascii=False)
-             for row in whole.to_pylist()],
-            pa.string(),
-        ),
-    }  # fmt: skip
-    table = pa.table(
-        [values[name] if name in values else rows[name] for name in QUARANTINE.fieldNames()],
-        schema=arrow(nullable(QUARANTINE)),
-    )
-    (lake.root / path).mkdir(parents=True)
-    pq.write_table(table, lake.root / path / "part-0.parquet", compression="zstd")
-    return Entry(path, table.num_rows, span.book.node)
-
-
-def forgetting(version: Version) -> Version:
-    """The same, to be judged from the first row on: rows came where none were."""
-    nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
-    return replace(version, nodes=nodes, judged={})
-
-
-def _moved(lake: Lake, found: Path, path: str) -> Entry:
-    """A directory at its place, instead of what a killed run may have left there."""
-    target = lake.root / path
-    shutil.rmtree(target, ignore_errors=True)
-    if not found.is_dir():
-        return Entry(path, 0)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    found.rename(target)
-    return Entry(path, count_rows(target))
-
-
-def _holes(
-    lake: Lake, span: Range, entries: Sequence[Entry], before: NodeState | None
-) -> tuple[Hole, ...]:
-    """What is missing of a node after a range was taken in.
-
-    Mostly nothing is. A store's own key sees to it that no position is there twice, so there the
-    number of rows says so; an export may hold anything.
-    """
-    known = () if before is None else before.holes
-    filled = next((hole for hole in known if span.fills and hole.first == span.start + 1), None)
-    kept = [hole for hole in known if hole is not filled]
-    start = 0 if before is None else span.start
-    rows = sum(entry.rows for entry in entries)
-    if span.book.local_only and rows == span.end - start:
-        return tuple(kept)
-    runs = _runs([lake.root / entry.path for entry in entries if entry.rows], span.book)
-    last = (span.end + 1, runs[-1][1][1] if runs else 0)
-    first: Edge = (start, None if before is None else before.at)
-    if filled is not None:
-        first, last = (span.start, filled.before), (span.end + 1, filled.after)
-    ends = [first, *(run[1] for run in runs)]
-    begins = [*(run[0] for run in runs), last]
-    found = [
-        Hole(end[0] + 1, begin[0] - 1, end[1], begin[1] or 0)
-        for end, begin in zip(ends, begins, strict=True)
-        if begin[0] - end[0] > 1
-    ]
-    return tuple(sorted((*kept, *merged(found))))
-
-
-def _runs(folders: Sequence[Path], book: Book) -> list[tuple[Edge, Edge]]:
-    """The first and the last row of each run of positions without a gap, in order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-
-    tables = [
-        ds.dataset(path, format="parquet").to_table(columns=["seq", "at"]) for path in folders
-    ]
-    if not tables:
-        return []
-    rows = pa.concat_tables(tables).sort_by("seq")
-    seq, at = rows["seq"].combine_chunks(), rows["at"].combine_chunks()
-    steps = pc.subtract(seq.slice(1), seq.slice(0, len(seq) - 1))
-    twice = pc.index(steps, pa.scalar(0, pa.int64())).as_py()
-    if twice >= 0:
-        raise JournalProblem(
-            f"{book.path} has two rows {seq[twice].as_py()} of {book.node}",
-            remedy="two stores call themselves by one name: export each to a folder of its own",
-        )
-    cuts = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
-    begins, ends = [0, *(cut + 1 for cut in cuts)], [*cuts, len(seq) - 1]
-    return [
-        ((seq[begin].as_py(), at[begin].as_py()), (seq[end].as_py(), at[end].as_py()))
-        for begin, end in zip(begins, ends, strict=True)
-    ]
-
-
-def with_silver(spark: SparkSession, lake: Lake, taken: TakenIn) -> TakenIn:
-    """The tables that are made from new ranges of journals alone."""
-    if not taken.rows and not taken.quarantined:
-        return taken
-    name = silver_name((*taken.entries, *taken.quarantined))
-    folders = [str(lake.root / entry.path) for entry in taken.entries if entry.rows]
-    held = [str(lake.root / entry.path) for entry in taken.quarantined]
-    version = taken.version
-    if taken.rows <= SMALL:
-        tables = silver.tables(folders, held)
-        for table, made in tables.items():
-            version = version.adding(table, lake.write_table(made, data_path(table, name)))
-        return replace(taken, version=version)
-    rows = lake.read_folders(spark, JOURNAL, folders)
-    for table, frame in (
-        ("context", silver.context_rows(rows)),
-        ("boots", silver.boots(rows, lake.read_folders(spark, QUARANTINE, held))),
-        # In order, because a run looks for those that are not settled yet.
-        ("documents", silver.document_rows(rows).sortWithinPartitions("at")),
-        ("messages", silver.messages(rows)),
-        ("attempts", silver.attempts(rows)),
-    ):
-        version = version.adding(table, lake.write(frame, data_path(table, name)))
-    return replace(taken, version=version)
-
-
-def silver_name(entries: Sequence[Entry]) -> str:
-    """A name that follows from the ranges alone, so that a replay takes the same place."""
-    ranges = sorted({entry.path.split("/", 2)[2] for entry in entries})
-    if len(ranges) == 1:
-        return ranges[0]
-    return f"{len(ranges)}-nodes/{_digest(ranges)}"
-
-
-def _state_at(book: Book, end: int, before: NodeState | None) -> NodeState:
-    """The lake now stands at the last row that it has."""
-    mark = book.mark(end)
-    if mark is None:
-        # The last rows of the range are quarantined or were removed; the range is taken anyway.
-        mark = Mark(end, before.at if before else 0, before.boot if before else "")
-    state = NodeState(mark.seq, mark.at or 0, mark.boot or "")
-    if before is None:
-        return state
-    return replace(state, folded=before.folded, read_at=before.read_at)
-
-
-def _digest(names: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
-
-
-# The rows of one batch of a stream: at hand where they are few, kept by Spark where they are not.
-#
-# A batch of a stream costs what its jobs cost, long before its rows do. Few rows come to the
-# driver in the one job that reads them; what is many is read once too, and counted and written
-# where it is.
-
-
-class Batch(Protocol):
-    """The rows of a batch, each with what breaks its contract."""
-
-    def bounds(self) -> dict[str, tuple[int, int]]:
-        """The first and the last position of each node."""
-
-    def take_in(self, lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> TakenIn:
-        """Write the rows of some ranges into a lake."""
-
-
-@contextmanager
-def opened(frame: DataFrame, *, few: bool) -> Iterator[Batch]:
-    """The rows of a frame, which is read once."""
-    if few:
-        yield _AtHand(frame.toArrow())
-        return
-    held = frame.persist()
-    try:
-        yield _InSpark(held)
-    finally:
-        held.unpersist()
-
-
-class _AtHand:
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows.sort_by([("node", "ascending"), ("seq", "ascending")])
-
-    def bounds(self) -> dict[str, tuple[int, int]]:
-        found = self._rows.group_by("node").aggregate([("seq", "min"), ("seq", "max")])
-        return {row["node"]: (row["seq_min"], row["seq_max"]) for row in found.to_pylist()}
-
-    def take_in(self, lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> TakenIn:
-        import pyarrow.compute as pc
-
-        tables = (
-            self._rows.filter(
-                (pc.field("node") == span.book.node)
-                & (pc.field("seq") > span.start)
-                & (pc.field("seq") <= span.end)
-            )
-            for span in ranges
-        )
-        return take_tables(lake, taken, tables, ranges)
-
-
-class _InSpark:
-    def __init__(self, rows: DataFrame) -> None:
-        self._rows = rows
-
-    def bounds(self) -> dict[str, tuple[int, int]]:
-        of_nodes = self._rows.groupBy("node")
-        seen = of_nodes.agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
-        return {row["node"]: (row["first"], row["last"]) for row in seen.collect()}
-
-    def take_in(self, lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> TakenIn:
-        frames = [
-            self._rows.where(
-                (f.col("node") == span.book.node) & f.col("seq").between(span.start + 1, span.end)
-            )
-            for span in ranges
-        ]
-        return take_ranges(lake, taken, frames, ranges)

@@ -230,6 +230,7 @@ class SqliteBook:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
+        self.unreadable: dict[int, str] = {}
         rows = self._run("SELECT name, journal_version FROM node")
         if not rows:
             raise self._no_store("its table `node` is empty")
@@ -329,6 +330,12 @@ class SqliteBook:
         columns = arrow(nullable(schema))
         while True:
             rows = self._run(statement, (start, end, *values, BATCH_ROWS))
+            self.unreadable |= {
+                row[0]: name
+                for row in rows
+                for name, value in zip(columns.names, row[1:], strict=True)
+                if isinstance(value, NotText)
+            }
             if rows:
                 yield batch_of(list(zip(*rows, strict=True))[1:], columns)
             if len(rows) < BATCH_ROWS:
@@ -342,6 +349,7 @@ class SqliteBook:
         uri = f"file:{quote(self.path)}?mode=ro"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
+                connection.text_factory = _text
                 return connection.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
             if "no such" in str(error):
@@ -360,6 +368,19 @@ class SqliteBook:
             f"{self.path} is a SQLite file, but no store of Oncewire: {why}",
             remedy="give the path of a handler's store",
         )
+
+
+class NotText(str):
+    """A text that is not UTF-8, with its odd bytes written out."""
+
+    __slots__ = ()
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return NotText(value.decode(errors="backslashreplace"))
 
 
 # A journal as a folder of Parquet files: what a cluster reads, and what a lake keeps.
@@ -394,6 +415,7 @@ class ExportBook:
         heads: Mapping[int, str] | None = None,
     ) -> None:
         self.path, self.node = path, node
+        self.unreadable: dict[int, str] = {}
         self._read_at = read_at
         self._heads = dict(heads or {})
         self._folders = list(folders)
@@ -493,7 +515,31 @@ class ExportBook:
         table = fragment.subset(row_group_ids=groups).to_table(
             columns=list(schema.names), filter=condition
         )
-        yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+        mended = self._mended(table.cast(schema))
+        yield from mended.to_batches(max_chunksize=BATCH_ROWS)
+
+    def _mended(self, table: pa.Table) -> pa.Table:
+        """The same with every text as UTF-8; where one was not is noted."""
+        import pyarrow as pa
+
+        try:
+            table.validate(full=True)
+            return table
+        except pa.ArrowInvalid:
+            pass
+        for number, field in enumerate(table.schema):
+            if not pa.types.is_string(field.type):
+                continue
+            values = [
+                None if value is None else _text(value)
+                for value in table[field.name].cast(pa.binary()).to_pylist()
+            ]
+            if "seq" in table.schema.names:
+                positions = zip(table["seq"].to_pylist(), values, strict=True)
+                odd = {seq: field.name for seq, value in positions if isinstance(value, NotText)}
+                self.unreadable |= odd
+            table = table.set_column(number, field, pa.array(values, field.type))
+        return table
 
     def _overlapping(self, start: int, end: int) -> list[_Piece]:
         return [piece for piece in self._pieces if piece.last > start and piece.first <= end]

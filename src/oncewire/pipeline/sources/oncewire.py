@@ -35,18 +35,15 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.journal.row import COLUMNS
 from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake, input_at
 from oncewire.pipeline.lake.tables import (
-    CHECKED_JOURNAL,
     EVERY,
     JOURNAL,
     STORED_MESSAGES,
     arrow,
     nullable,
     only,
-    with_problems,
 )
 from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.sources import journal_source
@@ -55,10 +52,7 @@ from oncewire.pipeline.sources.journal_source import SqliteBook, open_book
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHECKED = "checked journal"
-"""The journal, each row with what breaks its contract: the way into a lake."""
-
-TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES, CHECKED: CHECKED_JOURNAL}
+TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES}
 ROWS_PER_PARTITION = 250_000
 TASKS_OF_TABLE = 16
 MAX_ROWS_PER_BATCH = 1_000_000
@@ -72,6 +66,19 @@ def is_lake(path: str) -> bool:
 def is_local(master: str) -> bool:
     """Whether every task runs on the driver's machine, on the driver's own files."""
     return master == "local" or master.startswith("local[")
+
+
+def store_out_of_reach(path: str | Path, master: str) -> NotAllowed:
+    """The refusal of a SQLite store in a session whose tasks run elsewhere."""
+    return NotAllowed(
+        f"{path} is a SQLite store, and this session's master is "
+        f"{master or 'not known'}: its executors do not have that file",
+        remedy=(
+            "take it into a lake on shared storage with a local master "
+            "(`oncewire pipeline run`) and let the cluster read the lake; in a session "
+            "of your own call oncewire.pipeline.session.register(spark) first"
+        ),
+    )
 
 
 def oncewire_source_for(master: str | None) -> type[OncewireSource]:
@@ -108,7 +115,7 @@ class Request:
     @property
     def of_lake(self) -> bool:
         """Whether a table of a lake is asked for, and not a journal in it."""
-        return is_lake(self.path) and self.table not in ("journal", CHECKED)
+        return is_lake(self.path) and self.table != "journal"
 
 
 class OncewireSource(DataSource):
@@ -153,15 +160,7 @@ class OncewireSource(DataSource):
             return request
         book = open_book(request.path, request.node)
         if book.local_only and not is_local(self.master):
-            raise NotAllowed(
-                f"{request.path} is a SQLite store, and this session's master is "
-                f"{self.master or 'not known'}: its executors do not have that file",
-                remedy=(
-                    "take it into a lake on shared storage with a local master "
-                    "(`oncewire pipeline run`) and let the cluster read the lake; in a session "
-                    "of your own call oncewire.pipeline.session.register(spark) first"
-                ),
-            )
+            raise store_out_of_reach(request.path, self.master)
         return request
 
     def _request(self) -> Request:
@@ -172,11 +171,9 @@ class OncewireSource(DataSource):
         path = str(input_at(path))
         table, known = options.get("table", "journal"), TABLES
         if is_lake(path):
-            known = {CHECKED: CHECKED_JOURNAL} | {
-                each_table.name: each_table.schema for each_table in EVERY.values()
-            }
+            known = {each_table.name: each_table.schema for each_table in EVERY.values()}
         if table not in known:
-            names = ", ".join(name for name in known if name != CHECKED)
+            names = ", ".join(known)
             raise InvalidValue(f"{path} has no table {table!r}", remedy=f"choose one of {names}")
         ending, version = options.get("endingSeq"), options.get("version")
         return Request(
@@ -337,11 +334,7 @@ def _read(
         return  # Spark asks for one empty partition where there are none.
     book = open_book(request.path, request.node)
     ordered = request.schema.fieldNames()
-    if partition.table == "journal" and request.table == CHECKED:
-        batches = with_problems(
-            book.batches(partition.start, partition.end, COLUMNS, pushed), book.node
-        )
-    elif partition.table == "journal":
+    if partition.table == "journal":
         batches = book.batches(partition.start, partition.end, ordered, pushed)
     elif isinstance(book, SqliteBook):
         batches = book.message_batches(
