@@ -18,13 +18,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from oncewire.errors import OncewireError
-from oncewire.pipeline.session import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Batches = Iterator["pa.RecordBatch"]
 RESULT = "result binary"
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, whose Java is somewhere else."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def returning(work: Callable[[Batches], Any]) -> Callable[[Batches], Batches]:

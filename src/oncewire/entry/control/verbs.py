@@ -85,7 +85,8 @@ class Status:
     `lag_ms`: the longest that anything waited for its turn in the last minute, in milliseconds.
     `stuck`: why it is not called running although its process is there.
     `transfers`: large messages that leave now, by MessageId: bytes that have left, and of how many.
-    `refusals`: messages that the application refuses, by MessageId: how often, when last, and what
+    `refusals`: messages that the application refuses, by MessageId: how often, when last (in
+    microseconds since 1970), and what
     it raised then.
     """
 

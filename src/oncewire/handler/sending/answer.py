@@ -285,7 +285,7 @@ def post_or_reply(
     if is_bundle(answer):
         # Two replies share a body only on the connection that waits for both (C30).
         bundled = codec.unbundle(whole_parcel(context, answer.parcel), context.limits)
-        parts = [replace(answer, parcel=stored_parcel(part)) for part in bundled]
+        parts = [structs.replace(answer, parcel=stored_parcel(part)) for part in bundled]
     for part in parts:
         post_signal(context, agreement, part, sender=sender, message_id=message_id)
     return NOTHING
