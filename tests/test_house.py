@@ -305,14 +305,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 366,
+    "modules": 363,
     "lines": 98_500,
     "code_lines": 70_300,
-    "import_depth": 38,
+    "import_depth": 37,
     "circles_loaded": 0,
     "circles_named": 3,
-    "import_share": 10.6,
-    "once_share": 23.5,
+    "import_share": 10.5,
+    "once_share": 23.1,
     "under_60_lines": 4,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

@@ -109,7 +109,11 @@ def perform_effects(
         elif isinstance(effect, Resolve):
             resolve_incidents(context, tx, effect)
         elif isinstance(effect, Pause):
-            _pause_receiver(context, tx, stored.peer, effect)
+            key = receiver_key(stored.peer)
+            receiver = tx.sending_channel(key) or SendingChannel(key)
+            tx.save_sending_channel(receiver.pause(effect.until))
+            if effect.problem:
+                open_incident(context, tx, Raise(effect.problem, channel=key))
         elif isinstance(effect, Leave):
             # Nothing got across: the operator hears of it once, and it is probed from now on.
             peer, transport = stored.peer, effect.transport
@@ -214,14 +218,6 @@ def receiver_key(peer: str) -> str:
 def receiver_of(key: str) -> str | None:
     """The handler that such a channel stands for; None: it is another channel."""
     return key.removeprefix(_TO) if key.startswith(_TO) else None
-
-
-def _pause_receiver(context: HandlerContext, tx: Transaction, peer: str, effect: Pause) -> None:
-    key = receiver_key(peer)
-    receiver = tx.sending_channel(key) or SendingChannel(key)
-    tx.save_sending_channel(receiver.pause(effect.until))
-    if effect.problem:
-        open_incident(context, tx, Raise(effect.problem, channel=key))
 
 
 def open_incident(
