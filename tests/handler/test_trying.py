@@ -21,6 +21,10 @@ class Partner:
         self.pongs -= 1
         return self.pongs >= 0
 
+    @property
+    def loop(self) -> Partner:
+        return self
+
     async def operate(self, decide: Any) -> None:
         """There is nothing to forget."""
 

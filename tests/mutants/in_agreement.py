@@ -158,15 +158,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a revoked certificate is good for what is under way",
         "oncewire.handler.authentication:_verified",
-        "if partner is None:\n"
-        "    verified = signature.verify_signature(*asked)\n"
-        "else:\n"
-        "    verified = context.caches.templates.signatures.verify(partner, *asked)\n"
-        "_check_withdrawn(context, verified.certificate)",
-        "if partner is None:\n"
-        "    verified = signature.verify_signature(*asked)\n"
-        "else:\n"
-        "    verified = context.caches.templates.signatures.verify(partner, *asked)",
+        "is_withdrawn(context.agreements.withdrawn, verified.certificate)",
+        "False",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
     ),
     Mutant(

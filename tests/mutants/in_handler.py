@@ -33,8 +33,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an acknowledgement means that the application has it",
         "oncewire.handler.receiving.arrive:Arriving._first",
-        "old = release_old(context, tx, judgement.channel, judgement.deliver)",
-        "old = release_old(context, tx, judgement.channel, judgement.deliver)\n"
+        "deliver, old = (judgement.deliver, 0)",
+        "deliver, old = (judgement.deliver, 0)\n"
         "if self.final and (not judgement.held):\n"
         "    stored = replace(stored, incoming=stored.incoming.handed_over(0).confirmed(0))",
         requirement="RM-3 RM-1",

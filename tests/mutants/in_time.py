@@ -40,10 +40,10 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "retention goes on although the time is in doubt",
         "oncewire.handler.runtime.engine:Engine.tick",
-        "if not context.in_doubt and context.now() >= state.sweep_due_at:\n"
+        "if now >= state.sweep_due_at and (not state.timeline.in_doubt):\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
-        "if context.now() >= state.sweep_due_at:\n"
+        "if now >= state.sweep_due_at:\n"
         "    with context.transition() as tx:\n"
         "        retention.sweep(context, tx)",
         requirement="STO-7",
@@ -68,7 +68,7 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a document is given up although the time is in doubt",
         "oncewire.handler.runtime.engine:Engine.tick",
-        "if looks_at_gaps and (not context.in_doubt):\n    give_up_incomplete(context)",
+        "if looks_at_gaps and (not state.timeline.in_doubt):\n    give_up_incomplete(context)",
         "if looks_at_gaps:\n    give_up_incomplete(context)",
         requirement="BIG-6",
         tests=(f"{_CLOCK}::test_no_document_is_given_up_while_the_clock_is_in_doubt",),

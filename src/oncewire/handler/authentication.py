@@ -274,23 +274,19 @@ def _verified(
         verified = signature.verify_signature(*asked)
     else:
         verified = context.caches.templates.signatures.verify(partner, *asked)
-    _check_withdrawn(context, verified.certificate)
+    if is_withdrawn(context.agreements.withdrawn, verified.certificate):
+        # Whatever was agreed, and whenever: who is not trusted any more is not believed.
+        raise SecurityFailure(
+            "the message is signed with a certificate that was revoked",
+            location="//Header/Signature",
+            remedy="sign with the partner's new certificate",
+        )
     return verified
 
 
 def _header(message: Message) -> tuple[MessageKind, Header]:
     """What a message says of itself; foreign elements are kept as bytes, and those may differ."""
     return message.kind, replace(message.header, foreign=())
-
-
-def _check_withdrawn(context: HandlerContext, certificate: x509.Certificate) -> None:
-    """Whatever was agreed, and whenever: who is not trusted any more is not believed."""
-    if is_withdrawn(context.agreements.withdrawn, certificate):
-        raise SecurityFailure(
-            "the message is signed with a certificate that was revoked",
-            location="//Header/Signature",
-            remedy="sign with the partner's new certificate",
-        )
 
 
 def is_withdrawn(withdrawn: Withdrawn, certificate: x509.Certificate) -> bool:

@@ -243,19 +243,11 @@ class HandlerContext:
         """One for a message that is stored; one that was made ahead, if there is one."""
         return self.caches.fresh_ids.popleft() if self.caches.fresh_ids else self.new_message_id()
 
-    def acts_for(self, party: str) -> bool:
-        """Whether a party, by the name listings use, is ours under any agreement."""
-        return any(
-            party == str(party_id)
-            for agreement in self.agreements
-            for party_id in agreement.own.party.ids
-        )
-
     def is_ours(self, keeper: Transaction | Reader, stored: StoredIncoming) -> bool:
         """Whether a stored message is for a party of ours: by an agreement of today, or by the
         one it was accepted under, which may be gone."""
         to_party = stored.facts.to_party
-        if self.acts_for(to_party):
+        if any(to_party in map(str, agreement.own.party.ids) for agreement in self.agreements):
             return True
         kept = self.agreement_kept(keeper, stored.agreement_id)
         return kept is not None and to_party in map(str, kept.own.party.ids)

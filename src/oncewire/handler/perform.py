@@ -111,11 +111,7 @@ def perform_effects(
         elif isinstance(effect, Pause):
             _pause_receiver(context, tx, stored.peer, effect)
         elif isinstance(effect, Leave):
-            # Nothing got across: the operator hears of it once, and it is probed from now on.
-            peer, transport = stored.peer, effect.transport
-            context.state.left.add((peer, transport))
-            reason = f"nothing gets to {peer} over {transport}: messages go another way"
-            open_incident(context, tx, Raise(reason, channel=way_key(peer, transport)))
+            _leave(context, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
             context.state.status_questions.append(effect.message_id)
         elif isinstance(effect, Notify):
@@ -200,6 +196,22 @@ def way_to(
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
 
 
+def _leave(context: HandlerContext, tx: Transaction, peer: str, effect: Leave) -> None:
+    """Nothing got across: the operator hears of it once, and it is probed from now on."""
+    context.state.left.add((peer, effect.transport))
+    reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
+    open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
+
+
+def _pause_receiver(context: HandlerContext, tx: Transaction, peer: str, effect: Pause) -> None:
+    """Keep the pause that a receiver asked for under the receiver's own name (RTY-8)."""
+    key = receiver_key(peer)
+    receiver = tx.sending_channel(key) or SendingChannel(key)
+    tx.save_sending_channel(receiver.pause(effect.until))
+    if effect.problem:
+        open_incident(context, tx, Raise(effect.problem, channel=key))
+
+
 def way_key(peer: str, transport: str) -> str:
     """The channel that incidents name of a transport that nothing gets across on."""
     return f"{WAY}{transport} to {peer}"
@@ -214,14 +226,6 @@ def receiver_key(peer: str) -> str:
 def receiver_of(key: str) -> str | None:
     """The handler that such a channel stands for; None: it is another channel."""
     return key.removeprefix(_TO) if key.startswith(_TO) else None
-
-
-def _pause_receiver(context: HandlerContext, tx: Transaction, peer: str, effect: Pause) -> None:
-    key = receiver_key(peer)
-    receiver = tx.sending_channel(key) or SendingChannel(key)
-    tx.save_sending_channel(receiver.pause(effect.until))
-    if effect.problem:
-        open_incident(context, tx, Raise(effect.problem, channel=key))
 
 
 def open_incident(

@@ -190,7 +190,7 @@ def arrival_of(
 
 def _stamp(message: Message, resolution: Resolution) -> Instant:
     """When the handler that numbered the message made it ready (see `receiving`)."""
-    hop = message.last_hop
+    hop = message.routing[-1] if message.routing else None
     per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
     if per_hop and hop is not None and hop.timestamp is not None:
         return hop.timestamp
@@ -408,7 +408,9 @@ class Arriving:
         answer = self._answer_at_once(owed, plan) if at_once else None
         stored = self._stored(incoming, answer)
         # What an epoch that is over still held goes before the one that begins the next (S6).
-        old = release_old(context, tx, judgement.channel, judgement.deliver)
+        deliver, old = judgement.deliver, 0
+        if deliver:
+            old = release_old(context, tx, judgement.channel, deliver)
         tx.add_incoming(stored)
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
         self._write(note, stored, incoming.digest, self.facts.size)
@@ -427,7 +429,7 @@ class Arriving:
             self._hub.send_on(stored, self.ahead, kept_open=relays)
         if judgement.channel is not None:
             # Messages that waited for this one.
-            release(context, tx, judgement.channel.key, judgement.deliver[old:])
+            release(context, tx, judgement.channel.key, deliver[old:])
         if reply is not None:
             return reply
         if joins and not self._waits_here(plan):

@@ -70,7 +70,6 @@ from oncewire.handler.sending.answer import (
     post_signal,
     word_for,
 )
-from oncewire.handler.sending.seal import stored_parcel
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.spool_reading import Reading, RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
@@ -130,7 +129,8 @@ def receive_message(
 ) -> Answer:
     """Take one message that could be read."""
     message = received.message
-    kept = stored or stored_parcel(received.parcel)
+    parcel = received.parcel
+    kept = stored or StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
     message_id, stored_now = message.header.message_id, _is_for_application(message)
     # Where we are the ones who called, it is known who is there.
     replied_here = source.transport == REPLY

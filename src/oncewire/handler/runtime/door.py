@@ -286,8 +286,10 @@ class Door:
             return Reply(500)
         finally:
             self._forget(connection)
-            # From here on its row names the file, or nobody ever will.
-            self._let_go(inbound.stored, kept=kept)
+            # From here on its row names the file, or no row ever will.
+            spool = self._engine.context.store.spool
+            for name in inbound.stored.spooled:
+                (spool.let_go if kept else spool.give_back)(name)
 
     async def _come_back(self, problem: StoreProblem) -> Reply:
         """The store cannot: a sender is sent away for a while, and somebody here is told why."""
@@ -315,7 +317,8 @@ class Door:
                 known = taken.partner_is_there
                 if taken.awaited is not None:
                     # Within the turn: what nobody waits for is not given to the application.
-                    self._register(taken.awaited, connection)
+                    connection.key = taken.awaited.sender, taken.awaited.message_id
+                    self._replying.setdefault(connection.key, []).append(connection)
                 return taken
             finally:
                 # It is over: what it cost counts against whatever comes next.
@@ -327,18 +330,6 @@ class Door:
         named = not aside and not inbound.stored.spooled
         names = named_in(inbound.parcel.body) if named else ()
         return await self._relaying.receive(receive, names=names, aside=aside), known
-
-    def _let_go(self, parcel: StoredParcel, *, kept: bool) -> None:
-        spool = self._engine.context.store.spool
-        for name in parcel.spooled:
-            if kept:
-                spool.let_go(name)
-            else:
-                spool.give_back(name)
-
-    def _register(self, awaited: Awaited, connection: _Connection) -> None:
-        connection.key = awaited.sender, awaited.message_id
-        self._replying.setdefault(connection.key, []).append(connection)
 
     def _forget(self, connection: _Connection) -> None:
         """Stop waiting on a connection."""

@@ -298,7 +298,7 @@ class Engine:
             # What could not be put together for want of room is tried again.
             context.isolated_step(lambda tx: gathering.begin_all(context, tx))
             close_what_is_over(context)
-        if looks_at_gaps and not context.in_doubt:
+        if looks_at_gaps and not state.timeline.in_doubt:
             give_up_incomplete(context)
         if state.repost_after is not None:
             context.isolated_step(lambda tx: repost_answers(context, tx))
@@ -309,13 +309,13 @@ class Engine:
             # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
             with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
                 ask_status(context, tx, message_id)
-        due = state.refusals.due_at
-        if due is not None and context.now() >= due:
+        now, due = context.now(), state.refusals.due_at
+        if due is not None and now >= due:
             with context.transition() as tx:
-                state.refusals.write(tx, context.now())
-        if context.now() >= state.clean_due_at:
+                state.refusals.write(tx, now)
+        if now >= state.clean_due_at:
             retention.clean_spool(context)
-        if not context.in_doubt and context.now() >= state.sweep_due_at:
+        if now >= state.sweep_due_at and not state.timeline.in_doubt:
             with context.transition() as tx:
                 retention.sweep(context, tx)
 
