@@ -305,15 +305,15 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 366,
-    "lines": 98_500,
-    "code_lines": 70_300,
+    "modules": 360,
+    "lines": 97_900,
+    "code_lines": 69_910,
     "import_depth": 38,
     "circles_loaded": 0,
     "circles_named": 3,
-    "import_share": 10.6,
-    "once_share": 23.5,
-    "under_60_lines": 4,
+    "import_share": 10.5,
+    "once_share": 23.2,
+    "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
 
