@@ -3,8 +3,8 @@
     python -m oncewire.lab.bench.copying FOLDER [PORT]
 
 No message, no digest, no agreement: the sender writes a copy of the file and has it on the disk,
-posts it with the product's HTTP client, and the product's HTTP server hands it to somebody who
-writes it and has it on the disk before he answers. Without a port it is the receiver and says its
+posts it with the product's HTTP client, and the receiver behind the product's HTTP server writes it
+and has it on the disk before it answers. Without a port it is the receiver and says its
 own; with one it is the sender.
 """
 

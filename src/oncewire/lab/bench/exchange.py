@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from oncewire.lab.bench import peers
 from oncewire.lab.bench.child import Child, Task
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, PeerFigure, Plan
 from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
 
 SIDE = "oncewire.lab.bench.side"
 LIMIT = "oncewire.lab.bench.limit"
+PEER = "oncewire.lab.bench.peers"
 _COUNTED = ("statements", "rows", "fsyncs")
 _TROUBLES = ("retries", "failed_attempts")
 """What was sent again, or came to nothing: an exchange that is turned away is no exchange."""
@@ -27,7 +28,7 @@ LIMIT_WORDS = (
 
 
 class Pair:
-    """Two open parties, and whoever pushes."""
+    """Two open parties, and the process that pushes."""
 
     def __init__(
         self,
@@ -148,6 +149,41 @@ def count(pair: Pair, plan: Plan) -> dict[str, float]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One product, and what of it is measured."""
+
+    name: str
+    product: str
+    remark: str
+    arguments: tuple[str, ...] = ()
+
+
+PEERS = (
+    Peer("rabbitmq", "rabbitmq", "durable queue, persistent messages, confirmed when stored"),
+    Peer("nats", "nats", "JetStream on file, sync_interval always, acknowledged when stored"),
+    Peer("as2", "as2", "pyas2lib over HTTP, synchronous MDN, unsigned; no store at all"),
+    Peer("as2 signed", "as2", "the same, message and MDN signed (RSA)", ("--signed",)),
+)
+
+
+def measure_peer(peer: Peer, plan: Plan, in_flight: int, size: int) -> PeerFigure:
+    """One of them; without rates where it is not installed."""
+    with (
+        tempfile.TemporaryDirectory(prefix="oncewire-peer-", ignore_cleanup_errors=True) as folder,
+        Child(PEER, peer.product, folder, *peer.arguments) as child,
+    ):
+        missing = child.first.get("missing")
+        if missing:
+            return PeerFigure(peer.name, remark=str(missing))
+        rates = []
+        child.ask("push", seconds=plan.warming, in_flight=in_flight, size=size)
+        for _ in range(plan.repeats):
+            pushed = child.ask("push", seconds=plan.seconds, in_flight=in_flight, size=size)
+            rates.append(pushed["messages"] / pushed["seconds"])
+    return PeerFigure(peer.name, tuple(rates), peer.remark)
+
+
 def run(configurations: Sequence[Configuration], plan: Plan) -> Outcome:
     """Every configuration that is asked for, the default one, and the peers."""
     first, default = configurations[0], None
@@ -158,10 +194,8 @@ def run(configurations: Sequence[Configuration], plan: Plan) -> Outcome:
         figures = tuple(measure(each, plan, limit) for each in configurations)
         if plan.default and first.default not in configurations:
             default = measure(first.default, plan, limit)
-    others: tuple[PeerFigure, ...] = ()
+    peers: tuple[PeerFigure, ...] = ()
     if plan.peers:
         plan.tell("others, where they are installed")
-        others = tuple(
-            peers.measure(peer, plan, first.in_flight, first.size) for peer in peers.PEERS
-        )
-    return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, others)
+        peers = tuple(measure_peer(peer, plan, first.in_flight, first.size) for peer in PEERS)
+    return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, peers)

@@ -45,7 +45,7 @@ class Figure:
     what: str
     rates: tuple[float, ...]
     limits: tuple[float, ...]
-    # Whatever else was found, by its name; what nobody measured is not there.
+    # Other figures by name, those that were measured.
     more: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -116,8 +116,6 @@ class Outcome:
         """Of the first figure."""
         return self.figures[0].rate if self.messages is None else self.messages
 
-
-# Results: what is kept of benchmarks, a line for each run and a picture of the last ones.
 
 HISTORY = "history.jsonl"
 HISTORY_MAX = 200
@@ -210,14 +208,12 @@ def picture(outcome: Outcome) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-# Configuration: how two parties of a benchmark talk.
-
 IN_FLIGHT_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One way to exchange documents; every figure says its own."""
+    """How two parties of a benchmark talk; every figure says its own."""
 
     # The acknowledgement comes in the reply to the message, or on a connection of its own.
     in_reply: bool = True

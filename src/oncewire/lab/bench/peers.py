@@ -2,7 +2,8 @@
 
     python -m oncewire.lab.bench.peers NAME FOLDER [--signed]
 
-One of them as a process of its own that pushes documents on demand, or says why it cannot.
+One of them as a process of its own that pushes documents on demand, or says why it cannot;
+`exchange` measures it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from oncewire.entry.party.keys import make_keys
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.child import Child
-from oncewire.lab.bench.figures import PeerFigure, Plan
 from oncewire.lab.bench.side import Task, obey, push_for
 from oncewire.lab.demo.ways import free_port
 
@@ -33,41 +31,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _MODULE = "oncewire.lab.bench.peers"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """One product, and what of it is measured."""
-
-    name: str
-    product: str
-    remark: str
-    arguments: tuple[str, ...] = ()
-
-
-PEERS = (
-    Peer("rabbitmq", "rabbitmq", "durable queue, persistent messages, confirmed when stored"),
-    Peer("nats", "nats", "JetStream on file, sync_interval always, acknowledged when stored"),
-    Peer("as2", "as2", "pyas2lib over HTTP, synchronous MDN, unsigned; no store at all"),
-    Peer("as2 signed", "as2", "the same, message and MDN signed (RSA)", ("--signed",)),
-)
-
-
-def measure(peer: Peer, plan: Plan, in_flight: int, size: int) -> PeerFigure:
-    """One of them; without rates where it is not installed."""
-    with (
-        tempfile.TemporaryDirectory(prefix="oncewire-peer-", ignore_cleanup_errors=True) as folder,
-        Child(_MODULE, peer.product, folder, *peer.arguments) as child,
-    ):
-        missing = child.first.get("missing")
-        if missing:
-            return PeerFigure(peer.name, remark=str(missing))
-        rates = []
-        child.ask("push", seconds=plan.warming, in_flight=in_flight, size=size)
-        for _ in range(plan.repeats):
-            pushed = child.ask("push", seconds=plan.seconds, in_flight=in_flight, size=size)
-            rates.append(pushed["messages"] / pushed["seconds"])
-    return PeerFigure(peer.name, tuple(rates), peer.remark)
 
 
 async def _nothing(_: Task) -> Task:

@@ -213,7 +213,7 @@ async def obey(do: Callable[[Task], Awaitable[Task]], **facts: object) -> None:
 
 
 def _tell(result: Task) -> None:
-    """Say one line to whoever started us."""
+    """Write one line to the parent process."""
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 

@@ -121,7 +121,7 @@ def bench(
 
 
 def _tell(stage: str) -> None:
-    """Say what is measured now, for it takes long; on stderr, whoever reads the figures."""
+    """Say what is measured now, for it takes long; on stderr, beside the figures."""
     sys.stderr.write(f"measuring: {stage}\n")
     sys.stderr.flush()
 

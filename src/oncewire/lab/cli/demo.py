@@ -30,7 +30,7 @@ class Unread:
     problem: Problem
     # Whether the demo may end well all the same.
     excused: bool
-    # Nobody asked for them: that is no trouble.
+    # They were not asked for: that is no trouble.
     unwanted: bool = False
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # The demo with a hub: buyer and seller agree with each other, and reach each other through it.
 
 HUB = "hub"
-# The hub stores each order, answers for it, and says so to whoever it has it from.
+# The hub stores each order, answers for it, and says so to the handler it has it from.
 _HOP = {"hop.mode": '"store_and_forward"', "ack.hop_request": '"Unsigned"'}
 
 
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Who takes part, whoever is to be there first standing first."""
+        """The parties, in the order in which they are started."""
         return (SELLER, HUB, BUYER) if self.hub else (SELLER, BUYER)
 
     @property

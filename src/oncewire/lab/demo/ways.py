@@ -220,7 +220,7 @@ def way_called(name: str) -> DemoWay:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A port of loopback that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -357,7 +357,7 @@ class ChaosProxy:
         return Fate.PASSED
 
     async def _hold(self) -> None:
-        """Until another exchange has overtaken it, or nobody comes."""
+        """Wait until another exchange has overtaken this one, or none comes."""
         self._passed.clear()
         try:
             await asyncio.wait_for(self._passed.wait(), self.weather.late_by * 2)

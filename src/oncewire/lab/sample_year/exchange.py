@@ -146,7 +146,7 @@ class DocumentsSent:
             self._side.submit(when, part)
 
     def _part_told(self, when: Instant, journey: Journey, severity: Severity) -> None:
-        """Nobody is told of a part."""
+        """Parts are not told of; their document is."""
 
     def _part_ended(self, when: Instant, journey: Journey) -> None:
         split_id, number = journey.letter.document or "", journey.letter.part or 0
@@ -381,7 +381,7 @@ class _Exchange:
         return {hop: trouble}
 
     def _stranger(self, index: int, like: Letter) -> Letter:
-        """What the receiver hands over though nobody submitted it."""
+        """What the receiver hands over though it was never submitted."""
         message_id = self._plan.message_id(self._stream.index, -index)
         digest = hashlib.sha256(message_id.encode()).hexdigest()
         return Letter(message_id, digest, like.size, "", like.received)

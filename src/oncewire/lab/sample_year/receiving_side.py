@@ -60,7 +60,7 @@ class ReceivingSide:
             self._send_error(when, journey, Error.of(later))
             return
         digest = other_digest(letter.digest) if letter.does("altered") else letter.digest
-        # Whoever repeats a number is not caught here: then it would be the receiver's fault too.
+        # A repeated number is let through, or it would be the receiver's fault too.
         sequence = None if letter.does("number_again") else letter.sequence
         arrival = Arrival(letter.message_id, digest, letter.stamp, sequence, letter.expires_at)
         known = self._known.get(letter.message_id)
@@ -122,7 +122,7 @@ class ReceivingSide:
         )
 
     def invent(self, when: Instant, letter: Letter) -> None:
-        """Something is here that nobody submitted."""
+        """A message arrives that was never submitted."""
         self._store(when, letter, First(None, (letter.message_id,)), letter.digest)
 
     def _refuse(self, when: Instant, journey: Journey, judged: Refused | TurnedAway) -> None:
@@ -144,7 +144,7 @@ class ReceivingSide:
                 self._world.writer.note(self._handler, when, effect, terms_id=self.terms_id)
 
     def _give_up_gap(self, when: Instant, letter: Letter) -> None:
-        """Nobody waits for ever for a number that was given up."""
+        """Stop waiting for a number that was given up."""
         channel, sequence = self._channel, letter.sequence
         if channel is None or sequence is None:
             return

@@ -263,7 +263,7 @@ class SendingSide:
         message_id = journey.letter.message_id
         if isinstance(effect, Notify):
             if journey.outgoing.state is OutgoingState.SENT:
-                # News about a best-effort message is owed to nobody (C34).
+                # The application is owed no news of a best-effort message (C34).
                 return
             self.tell(when, journey, effect.severity)
             if journey.trouble.late:
@@ -287,7 +287,7 @@ class SendingSide:
             self.write(when, Note(resolved, journey.letter.message_id, channel=channel))
 
     def _operate(self, when: Instant, journey: Journey) -> None:
-        """Whoever looks at an incident finds the trouble gone."""
+        """The operator resumes: the trouble behind the incident is over."""
         outgoing, channel = journey.outgoing, self._channel
         if outgoing.state is OutgoingState.SUSPENDED:
             journey.trouble = PLAIN

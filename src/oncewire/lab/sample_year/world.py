@@ -233,7 +233,7 @@ class Trouble:
     """Whether the connection was refused, so that its sender knows that nothing arrived."""
     answer: str = ""
     late: bool = False
-    """An acknowledgement comes when nobody waits for it any more."""
+    """An acknowledgement comes when its sender no longer waits for it."""
     ack_after: Duration = 0
     """How much longer than usual an acknowledgement takes."""
 
@@ -261,7 +261,7 @@ def draw_way(rng: Random) -> str:
 
 
 def trouble_of(way: str, terms: Terms, rng: Random) -> Trouble:
-    """The same as what its attempts meet."""
+    """What the attempts of a message meet that goes this way."""
     ways = len(terms.transports) if terms.retries_counted is RetryCount.PER_TRANSPORT else 1
     more = ways * (1 + terms.resends) - 1
     if way == "plain" or (way in ("resend", "lost_ack") and not (more or not terms.reliable)):

@@ -152,7 +152,7 @@ class Application:
         if machine.engine is not engine or not machine.up:
             return
         if (machine.name, taken.message_id) in machine.ledger.given_up:
-            # Whoever takes it meanwhile is not heard any more.
+            # The handler no longer hears an application that took it meanwhile.
             return
         whim, refusals = self._whim(taken), self._refusals.get(taken.message_id, 0)
         mood = machine.mood_of(whim)

@@ -1,6 +1,6 @@
-"""Door: the connections of one machine, those it makes and those it accepts.
+"""Connections: the links between nodes, and the door of each machine to them.
 
-HTTP carries a reply on the connection; mail is taken by somebody and arrives, or does not.
+HTTP carries a reply on the connection; mail is accepted by a relay and arrives later, or does not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn, Source
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from oncewire.lab.simulation.machine import Machine
 
 
-# Links: what happens to bytes between two nodes, transfer by transfer, as the plan has it.
-
 LATENCY: Duration = 20 * MILLISECOND
 HTTP = "http"
 
@@ -43,7 +42,8 @@ Turned = Callable[[int], None]
 
 
 class Links:
-    """Every direction of every link counts its transfers; a mishap knows its own by number."""
+    """What happens to bytes between two nodes, as planned: each direction of each link counts its
+    transfers, and a mishap hits the one with its number."""
 
     def __init__(self, clock: Clock, seed: int, events: Iterable[Event]) -> None:
         self.clock, self._seed = clock, seed
@@ -112,8 +112,10 @@ class Links:
         if mishap.harm is Harm.BUSY and turned is not None:
             self.clock.after(delay, lambda: turned(mishap.by))
             return
-        if mishap.harm is Harm.DAMAGE:
-            body = _damaged(body, mishap.by)
+        if mishap.harm is Harm.DAMAGE and body:
+            place = mishap.by % len(body)
+            flipped = body[place] ^ (1 << mishap.by % 8)
+            body = body[:place] + bytes((flipped,)) + body[place + 1 :]
         if mishap.harm is Harm.DELAY:
             delay += mishap.by
         self.clock.after(delay, lambda: arrive(body))
@@ -121,15 +123,8 @@ class Links:
             self.clock.after(delay + mishap.by, lambda: arrive(body))
 
     def _jitter(self, sender: str, receiver: str, nth: int) -> Duration:
-        """Up to once more the usual time; whatever else is in the plan, the same."""
+        """Up to once more the usual time, and the same whatever else is in the plan."""
         return zlib.crc32(f"{self._seed} {sender} {receiver} {nth}".encode()) % LATENCY
-
-
-def _damaged(body: bytes, where: int) -> bytes:
-    if not body:
-        return body
-    place = where % len(body)
-    return body[:place] + bytes((body[place] ^ (1 << where % 8),)) + body[place + 1 :]
 
 
 ANSWER_TIMEOUT: Duration = 30 * SECOND
@@ -152,8 +147,8 @@ class Door:
 
     def close(self) -> None:
         """The process is gone, and its connections with it."""
-        for sender, message_id in self.waiting:
-            self._alone(sender, message_id)
+        for _, message_id in self.waiting:
+            self._alone(message_id)
         self.waiting.clear()
         self.relaying = Connections()
 
@@ -218,7 +213,7 @@ class Door:
         links, clock = machine.links, machine.clock
 
         def end(reply: Reply | None, reason: str = "", certain: bool = False) -> None:
-            # Whatever comes first decides.
+            # The first of the reply and the timeout decides.
             if pending[0]:
                 pending[0] = False
                 over(reply, reason, certain)
@@ -247,9 +242,7 @@ class Door:
         def respond(answer: Answer) -> None:
             reply = target.door.reply_of(answer)
             note_report(machine.ledger, name, machine.name, reply.body)
-            links.carry(
-                name, machine.name, reply.body, lambda data: end(_damaged_reply(reply, data))
-            )
+            links.carry(name, machine.name, reply.body, lambda data: end(replace(reply, body=data)))
 
         links.carry(
             machine.name,
@@ -346,8 +339,8 @@ class Door:
             if not open_[0] or machine.engine is not engine:
                 return
             ending = machine.turn("overdue", lambda: found.append(engine.overdue(awaited)))
-            self._alone(*key)
-            # What could not be committed is said to nobody.
+            self._alone(awaited.message_id)
+            # An answer that could not be committed does not leave.
             done = ending is Ending.DONE
             finish(found[0] if done else Answer(503, retry_after=RETRY_AFTER))
 
@@ -367,27 +360,26 @@ class Door:
             kept.append(body)
 
     def answered(self, sender: str, message_id: str) -> int:
-        """The response to a request is stored: those who wait for it look; returns how many."""
+        """The response to a request is stored: connections that wait look; returns how many."""
         waiting = list(self.waiting.get((sender, message_id), ()))
         for look in waiting:
             look()
         return len(waiting)
 
-    def _alone(self, sender: str, message_id: str) -> None:
+    def _alone(self, message_id: str) -> None:
         ledger, name = self._machine.ledger, self._machine.name
-        del sender
         ledger.left_alone.setdefault((name, message_id), self._machine.clock.now)
 
 
 def note_report(ledger: Ledger, sender: str, receiver: str, body: bytes) -> None:
-    """Remember what somebody was told of: parcels with an ErrorList."""
+    """Remember parcels with an ErrorList."""
     body = _opened(body)
     if b"ErrorList" in body:
         ledger.reports.append((sender, receiver, body))
 
 
 def _opened(body: bytes) -> bytes:
-    """A body with what is readable in it beside: what is agreed to go by mail is base64."""
+    """A body, followed by its parts in base64 (as in mail) decoded."""
     if b"base64" not in body:
         return body
     found = [body]
@@ -405,7 +397,3 @@ def _parcel_of(reply: Reply | None) -> Parcel | None:
 
 def _with_body(parcel: Parcel, body: bytes) -> Parcel:
     return Parcel(parcel.content_type, body, parcel.headers)
-
-
-def _damaged_reply(reply: Reply, body: bytes) -> Reply:
-    return Reply(reply.status, reply.content_type, reply.headers, body, reply.retry_after)

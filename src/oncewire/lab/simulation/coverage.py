@@ -82,21 +82,16 @@ class Coverage:
 
 def _is_possible(one: str, other: str) -> bool:
     """Whether some sound agreement holds both values."""
-    for profile, ground, said in product(
-        ("ebms2", "ms-0.9x", "rm-0.78"), _GROUNDS, _said_for(one, other)
+    for profile, ground, first, second in product(
+        ("ebms2", "ms-0.9x", "rm-0.78"), _GROUNDS, _spellings(one), _spellings(other)
     ):
-        merged = dict((*ground, *said))
+        merged = dict((*ground, *first, *second))
         if profile == "ebms2":
             merged["wire.extensions"] = ("hop_sequence", "routing", "transient_error")
         paper = Paper("any", BUYER, SELLER, profile, tuple(merged.items()))
         if is_sound(paper) and {one, other} <= held_by(paper.agreement.sending.terms):
             return True
     return False
-
-
-def _said_for(one: str, other: str) -> Iterator[Said]:
-    for first, second in product(_spellings(one), _spellings(other)):
-        yield (*first, *second)
 
 
 def _spellings(value: str) -> tuple[Said, ...]:
@@ -112,12 +107,9 @@ def _spellings(value: str) -> tuple[Said, ...]:
     return (((key.name, tuple(plain) if isinstance(plain, list) else plain),),)
 
 
-# Tally: what a run of many wild worlds has tried: options, faults, and pairs of terms.
-
-
 @dataclass(slots=True)
 class Tally:
-    """Adds up results; what stands still is counted as well as what went wrong."""
+    """What a run of many wild worlds has tried: options, faults, and pairs of terms."""
 
     worlds: int = 0
     messages: int = 0
@@ -174,11 +166,6 @@ def options_of(plan: Plan) -> Iterator[str]:
         yield f"called application ({name})"
 
 
-# Shrink: the fewest messages and faults that still break the promise.
-#
-# Delta debugging over the two lists of a plan: take out halves, then quarters, then single items,
-# as long as the same kind of promise is still broken.
-
 RUNS_MAX = 400
 """Worlds tried at most; what is left then is small enough to read."""
 
@@ -188,7 +175,10 @@ def _kinds(violations: Iterable[Violation]) -> set[tuple[str, str]]:
 
 
 def shrink(plan: Plan, violations: Iterable[Violation]) -> Result:
-    """The smallest world found in which a promise of these kinds is still broken."""
+    """The smallest world found in which a promise of these kinds is still broken.
+
+    Delta debugging over the two lists of a plan: take out halves, then quarters, then single items.
+    """
     wanted = _kinds(violations)
     best = [run(plan)]
     left = [RUNS_MAX]

@@ -1,9 +1,9 @@
-"""Draw: a seed becomes a plan: the setting here, what goes wrong in it in `trouble`."""
+"""Draw: a seed becomes the plan of a wild world: its setting, its orders and what goes wrong."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
@@ -47,10 +47,10 @@ from oncewire.lab.simulation.plan import (
 )
 from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
-# Trouble: what goes wrong in a wild world and who meddles, drawn by theme.
+# --- what goes wrong ----------------------------------------------------------------------------
 #
 # A world has a few kinds of trouble, each with some items: with a little of everything nothing
-# would ever go far enough to break.
+# would go far enough to break.
 
 _THEMES = {
     "losses": 30, "copies": 20, "storm": 12, "crashes": 20, "disk": 8, "clock": 14, "moods": 16,
@@ -96,8 +96,8 @@ def draw_events(
 
 
 def draw_outages(seed: int, setting: Setting, orders: tuple[Order, ...]) -> tuple[Event, ...]:
-    """Single transports that fail and come back, where there is another to fall back to. Drawn on
-    their own, so that a world is what it was beside them."""
+    """Single transports that fail and come back, where there is another to fall back to. Their own
+    source of chance leaves the rest of the world as it is."""
     chance = random.Random(f"outages {seed}")
     found: list[tuple[str, str, tuple[str, ...]]] = []
     for node in setting.nodes:
@@ -222,7 +222,7 @@ class Trouble:
         ]
 
     def clock(self) -> list[Event]:
-        """Clocks that somebody sets."""
+        """Clocks that are set wrong."""
         return [
             ClockStep(
                 self.chance.choice(self.setting.nodes),
@@ -520,26 +520,28 @@ def _with_hubs_of_their_own(chance: random.Random, setting: Setting) -> Setting:
 
 
 def _with_a_second_way(setting: Setting, seed: int) -> Setting:
-    """Where nothing is said of transports, some fall back to another. Drawn on its own, so that a
-    world is what it was beside it."""
+    """Give some agreements that name no transport a second one to fall back to. Its own source of
+    chance leaves the rest of the world as it is."""
     chance = random.Random(f"ways {seed}")
     drawn = chance.random() < 0.4, chance.choice(_WAYS)
     if setting.calm or not drawn[0] or "delivery.transports" in dict(setting.said):
         return setting
-    said = tuple({**dict(setting.said), "delivery.transports": drawn[1]}.items())
-    tried = replace(setting, said=said)
-    papers = [paper for node in tried.nodes for paper in papers_of(tried, node)]
-    return tried if all(map(is_sound, papers)) else setting
+    return _with_said(setting, {"delivery.transports": drawn[1]})
 
 
 def _with_bounds(setting: Setting, seed: int) -> Setting:
-    """Some say how much of a document they take, more than any of these worlds has. Drawn on its
-    own too."""
+    """Have some agreements limit documents, above the size of any order. Its own source of chance
+    leaves the rest of the world as it is."""
     chance = random.Random(f"bounds {seed}")
     drawn = {key: chance.choice(values) for key, values in _BOUNDS.items()}
     if setting.calm or chance.random() < 0.6:
         return setting
-    tried = replace(setting, said=tuple({**dict(setting.said), **drawn}.items()))
+    return _with_said(setting, drawn)
+
+
+def _with_said(setting: Setting, said: Mapping[str, object]) -> Setting:
+    """The setting with these values, where every agreement of it is still sound."""
+    tried = replace(setting, said=tuple({**dict(setting.said), **said}.items()))
     papers = [paper for node in tried.nodes for paper in papers_of(tried, node)]
     return tried if all(map(is_sound, papers)) else setting
 

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from oncewire.lab.simulation.world import World
 
 
-# Standstills: when a node rightly sends nothing to a receiver, or on a channel.
+# --- standstills ---
 #
-# One message causes them and all others of its receiver or its channel wait: a receiver that asks
-# for a pause is left alone (RTY-8), and a channel that is suspended stands until somebody decides.
-# So the rows of a message alone do not say when its next attempt was due.
+# A receiver that asks for a pause gets nothing meanwhile (RTY-8), and a suspended channel stands
+# until an operator decides: one message causes this and others wait. So the rows of a message
+# alone do not say when its next attempt was due.
 
 _LIFTS = (RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED)
 
@@ -60,7 +60,7 @@ _LIFTS = (RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED)
 @dataclass(frozen=True, slots=True)
 class _Standstill:
     begin: Instant
-    # None: it lasts.
+    # None: it has not ended.
     end: Instant | None
     # The message that caused it.
     message_id: str | None = None
@@ -70,7 +70,7 @@ class _Standstill:
 
 
 class Standstills:
-    """Those of all nodes, by the true time that `at` tells of a row."""
+    """When nodes rightly send nothing to a receiver or on a channel, by the true time of a row."""
 
     def __init__(self, rows: Iterable[Row], at: Callable[[Row], Instant]) -> None:
         self._of: dict[tuple[str, str, str], list[_Standstill]] = defaultdict(list)
@@ -101,7 +101,7 @@ class Standstills:
 
     def due(self, row: Row, due: Instant, slack: Duration) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver
-        and channel; None: not before somebody decides.
+        and channel; None: not before an operator decides.
 
         What is due is done a moment later (`slack`), and the next standstill may come first: of
         all that wait for the end of one, the first whose retries are used up stops the others.
@@ -132,9 +132,9 @@ def judge(world: World) -> tuple[Violation, ...]:
     books = {machine.name: set(world.ledger.told[machine.name]) for machine in world.machines}
     found = [*report.violations, *report.quarantined, *untold(rows, books)]
     if any(isinstance(event, ClockStep) for event in world.plan.events):
-        # It compares instants of one node across boots; here they are judged by the true time.
+        # S11 compares instants of one node across boots; `History` judges them by the true time.
         found = [violation for violation in found if violation.predicate != "S11"]
-    # It is lost, and says so: by the word of a person, and never under another name.
+    # A message that an operator abandoned is lost, and its journal says so.
     found = [
         violation
         for violation in found
@@ -147,7 +147,7 @@ def judge(world: World) -> tuple[Violation, ...]:
     found += world.ledger.found
     setting = world.plan.setting
     if setting.hubs and setting.signed and not setting.hub_keys:
-        # Nobody believes what such a hub says, so little arrives: what counts is that it answers.
+        # The ends do not believe what such a hub says, so little arrives: it has to answer.
         found = [
             violation
             for violation in found
@@ -208,7 +208,8 @@ class History:
                 sentence = "It was given up, and is called confirmed."
                 self.ledger.broke("falsified", sentence, node, message_id)
         self._accepted()
-        self._probes()
+        for order in self.world.probes:
+            self._delivered(order, "wedged", "all trouble was over")
         self._documents()
         for (node, message_id), rows in self.traces.items():
             kinds = {row.kind for row in rows}
@@ -232,10 +233,6 @@ class History:
             if (order.sender, order.message_id) not in self.traces and not too_large:
                 self._delivered(order, "calm", "no fault was drawn")
 
-    def _probes(self) -> None:
-        for order in self.world.probes:
-            self._delivered(order, "wedged", "all trouble was over")
-
     def _delivered(self, order: Order, kind: str, why: str) -> None:
         rows = self.traces.get((order.sender, order.message_id), [])
         told = [row.kind for row in rows if row.kind in (FAILED, NOTIFIED)]
@@ -257,7 +254,7 @@ class History:
         for (node, message_id), shown in self.ledger.shown.items():
             document = self.ledger.documents.get(message_id)
             if document is None:
-                self.ledger.broke("invented", "Nobody submitted it.", node, message_id)
+                self.ledger.broke("invented", "It was never submitted.", node, message_id)
             elif any(content != document for content in shown):
                 sentence = "The application was shown another document than was submitted."
                 self.ledger.broke("altered", sentence, node, message_id)
@@ -290,7 +287,7 @@ class History:
                 self._hasty(node, message_id, begun, row, terms)
 
     def _late(self, node: str, message_id: str, rows: list[Row], terms: Terms) -> None:
-        """An attempt comes when its timer says so, whatever somebody did to the clock."""
+        """An attempt comes when its timer runs out, also where the clock was set meanwhile."""
         before: Row | None = None
         for row in rows:
             if row.kind in (SENT, EXHAUSTED) and before is not None and before.boot == row.boot:
@@ -318,12 +315,12 @@ class History:
     def _hasty(self, node: str, message_id: str, begun: Row, row: Row, terms: Terms) -> None:
         """Nothing expires before its time, by a clock that tells the time."""
         lived = self.at(row) - self.at(begun)
-        lifetimes = [terms.persist_duration]
+        lifetime = terms.persist_duration
         if notes.Expired.read(row.detail).by == "TimeToLive":
-            order = self._order(message_id)
-            own = None if order is None else order.lifetime
-            lifetimes = [own or terms.time_to_live or 0]
-        if begun.kind == SUBMITTED and lived < min(lifetimes) - SLACK:
+            orders = (*self.world.plan.orders, *self.world.probes)
+            own = {order.message_id: order.lifetime for order in orders}.get(message_id)
+            lifetime = own or terms.time_to_live or 0
+        if begun.kind == SUBMITTED and lived < lifetime - SLACK:
             sentence = f"It expired after {lived / SECOND:.0f} s already."
             self.ledger.broke("hasty", sentence, node, message_id)
 
@@ -392,7 +389,7 @@ class History:
                 receiver == order.sender and order.message_id.encode() in body
                 for _, receiver, body in self.ledger.reports
             ):
-                sentence = "Header and agreement differ, and nobody was warned."
+                sentence = "Header and agreement differ, and its sender was not warned."
                 self.ledger.broke("unwarned", sentence, order.receiver, order.message_id)
 
     def _owed_a_warning(self, order: Order) -> bool:
@@ -411,11 +408,5 @@ class History:
             return False
         return bool(found.warnings)
 
-    # --- small things ---
-
     def _terms_of(self, row: Row) -> Terms:
         return self.terms[row.terms_id or ""]
-
-    def _order(self, message_id: str) -> Order | None:
-        orders: Iterable[Order] = (*self.world.plan.orders, *self.world.probes)
-        return next((order for order in orders if order.message_id == message_id), None)

@@ -1,7 +1,7 @@
-"""Machine: one node of a wild world: a real engine, its disk, its clock, its application.
+"""Machine: one node of a world: a real engine, its disk, its clock, its application.
 
-It drives the engine as `handler.handler` and `handler.shell` do: verbs, one commit, then what may
-leave. What goes wrong at which step stands in the plan.
+It drives the engine as `handler.handler` and its commit loop do: verbs, one commit, then what may
+leave. The plan says what goes wrong at which step.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Machine:
         return Engine(node)
 
     def boot(self) -> None:
-        """Start a process over whatever the store kept."""
+        """Start a process over what the store kept."""
         if self.up:
             return
         self.world.boot()
@@ -138,9 +138,9 @@ class Machine:
         self.clock.after(lasts, self.boot)
 
     def set_clock(self, by: Duration) -> None:
-        """Somebody sets the clock, relative to what it shows."""
+        """Set the clock, relative to what it shows."""
         self.world.offset += by
-        # A shell looks again at least every second.
+        # The commit loop looks again at least every second.
         self._schedule(self.clock.now + SECOND)
 
     # --- one turn: a verb, a commit, its actions ---
@@ -151,8 +151,8 @@ class Machine:
         verb: Callable[[], object],
         expected: tuple[type[Exception], ...] = (),
     ) -> Ending:
-        """Run a verb and make it durable. What it may raise is its caller's matter; anything
-        else is a broken promise, for in a real handler it would be a line in a log."""
+        """Run a verb and make it durable. The caller handles the `expected` exceptions; any other
+        is a broken promise, for in a real handler it would be a line in a log."""
         if not self.up:
             return Ending.DOWN
         self.turns += 1
@@ -235,7 +235,7 @@ class Machine:
         wake = self.engine.next_wake()
         if wake is not None:
             delay = wake - self.engine.context.now()
-            # What is due but still under way is looked at again soon, not at once.
+            # A message that is due but in flight is looked at again soon, not at once.
             self._schedule(self.clock.now + max(delay, 50 * MILLISECOND))
 
     def _schedule(self, at: Instant) -> None:
@@ -286,7 +286,12 @@ class Machine:
         elif isinstance(action, PostOn):
             self.door.post_on(action)
         elif isinstance(action, Relay):
-            self._give(action)
+            # To the connection that waits for the next hop's answer, or on a connection of its own.
+            waiting = self.door.relaying.give(action)
+            if not waiting and action.instead is not None:
+                self._perform(action.instead)
+            elif waiting and isinstance(action.instead, Post):
+                self._left_on_connection(action.instead)
         elif isinstance(action, Notice):
             self.application.hear_soon()
         elif isinstance(action, Join):
@@ -301,20 +306,10 @@ class Machine:
     def _let_reply(self, reply: PostReply) -> None:
         """The connections that wait get it; where none does, it travels on its own."""
         waiting = self.door.answered(reply.sender, reply.message_id)
-        if reply.post is None:
-            return
-        if not waiting:
+        if reply.post is not None and waiting:
+            self._left_on_connection(reply.post)
+        elif reply.post is not None:
             self.door.post(reply.post)
-            return
-        self._left_on_connection(reply.post)
-
-    def _give(self, relay: Relay) -> None:
-        """What the next hop said goes back where it is waited for, or travels on its own."""
-        waiting = self.door.relaying.give(relay)
-        if not waiting and relay.instead is not None:
-            self._perform(relay.instead)
-        elif waiting and isinstance(relay.instead, Post):
-            self._left_on_connection(relay.instead)
 
     def _left_on_connection(self, post: Post) -> None:
         """A message that left as a reply was sent once."""
@@ -327,7 +322,7 @@ class Machine:
         self.clock.after(MILLISECOND, over)
 
     def turn_of(self, engine: Engine, step: str, verb: Callable[[], object]) -> Ending:
-        """A turn for something that an earlier process began; it died with that."""
+        """A turn of the process that began something; there is none once that process is gone."""
         return self.turn(step, verb) if self.engine is engine else Ending.DOWN
 
     # --- looking ---

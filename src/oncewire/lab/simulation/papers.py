@@ -1,7 +1,7 @@
-"""Papers: the agreements of a wild world, side by side, as they are now and as they were.
+"""Papers: the agreements of a world, one paper for each side.
 
-Every agreement is a text that is read like anybody's, so a world uses no agreement that a
-file could not hold.
+Every agreement is a text that is read like any agreement file, so a world uses none that a file
+could not hold.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from oncewire.protocol.terms import (
     Terms,
 )
 
-# Contradictions: agreements that no message can be sent under, though `agreement check` is silent.
+# --- contradictions ---
 #
-# A world with one of them would show refusals that both parties have agreed on, and nothing else.
-# Each is a sentence that `agreement check` may say one day; then it goes from here.
+# Agreements that no message can be sent under, though `agreement check` finds no error. A world
+# with one of them would show refusals that both parties have agreed on, and nothing else.
 
 PATIENT = 3
 """Retries that bring a message through two hubs that ask to come back later."""
@@ -106,7 +106,7 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
 
 def _wrong_kind(binding: ActionBinding) -> bool:
     """Whether what we ask for is of another kind than ack.signature allows. For the next
-    handler ack.hop_request says it, and nobody compares the two."""
+    handler ack.hop_request says it, and no check compares the two."""
     rules, terms = binding.rules, binding.terms
     at_end = rules.actor is Actor.TO_PARTY_MSH
     asked = terms.ack_requested if at_end else terms.hop_ack_requested
@@ -167,8 +167,8 @@ def _only_passes(agreement: Agreement) -> bool:
 def believes_hubs(agreement: Agreement) -> bool:
     """Whether a sender waits for a hub's own acknowledgement, and for no other.
 
-    Whoever asks for signatures believes nothing without one, so such a hub needs a key: without
-    it nothing that is sent through it could ever count as delivered.
+    A sender that asks for signatures believes nothing without one, so such a hub needs a key:
+    without it nothing that is sent through it counts as delivered.
     """
     terms, form = agreement.sending.terms, agreement.form
     if agreement.via is None or _only_passes(agreement):
@@ -178,7 +178,7 @@ def believes_hubs(agreement: Agreement) -> bool:
 
 
 def is_slow(agreement: Agreement) -> bool:
-    """Whether hubs on the way send everybody away first and acknowledge later."""
+    """Whether hubs on the way first ask senders to come back later, and acknowledge then."""
     return agreement.sending.terms.hop_mode is HopMode.TRANSIENT_UNTIL_FORWARDED
 
 

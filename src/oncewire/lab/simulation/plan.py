@@ -1,4 +1,4 @@
-"""Plan: one wild world as data: who there is, what was agreed, what is sent, what goes wrong.
+"""Plan: one world as data: its nodes, what was agreed, what is sent, what goes wrong.
 
 Nothing is drawn while a world runs. A fault names the transfer, the durable step or the instant
 that it hits, so a plan with fewer items is the same world with less in it, and that is what
@@ -50,7 +50,7 @@ class Leaning(StrEnum):
 class Setting:
     """Who there is and what was agreed before anything happened."""
 
-    # No fault, no intervention: every message arrives and nobody is told of a failure.
+    # No fault, no intervention: every message arrives and none is told as failed.
     calm: bool = False
     leaning: Leaning = Leaning.NONE
     hubs: int = 0
@@ -86,7 +86,7 @@ class Setting:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Everybody."""
+        """All nodes."""
         return (*self.ends, *self.way)
 
     def is_direct(self, partner: str) -> bool:
@@ -184,7 +184,7 @@ class FullDisk:
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """Somebody sets a node's clock, and sets it right after a while."""
+    """A node's clock is set wrong, and right again after a while."""
 
     node: str
     at: Duration
@@ -231,13 +231,13 @@ class Change:
     sides: tuple[str, ...]
     turn: Turn
     said: Said = ()
-    # When somebody notices and puts the old one back; None: it stays, or is put right when
-    # the two sides differ at the end of all trouble.
+    # After how long the old one is put back; None: it stays, or is put right at the end of all
+    # trouble where the two sides differ.
     lasts: Duration | None = None
 
 
 class Deed(StrEnum):
-    """What a person does to a node, asked for by nobody."""
+    """What an operator does to a node unasked."""
 
     PAUSE = "pause"
     RESTART = "restart"
@@ -260,7 +260,7 @@ class Meddling:
 class Tale(StrEnum):
     """What a partner says about a message."""
 
-    # Somebody who never saw it says that it failed.
+    # A partner that never saw it says that it failed.
     SLANDER = "slander"
     # Its receiver asks for an endless pause.
     PAUSE = "pause"
@@ -328,11 +328,11 @@ class Plan:
         return text
 
 
-# Ending: how a turn of a machine ended for whoever asked for it.
+# --- what comes of it ---------------------------------------------------------------------------
 
 
 class Ending(Enum):
-    """How a turn ended for whoever asked for it."""
+    """How a turn of a machine ended for its caller."""
 
     DONE = "done"
     # The process is not there, or died on the way.
@@ -342,15 +342,10 @@ class Ending(Enum):
     RAISED = "raised"
 
 
-# Ledger: what a wild world itself knows to be true, whatever the journals say of it.
-#
-# The journals are the product's own words. Here stands what was handed in and out at the edges,
-# what was raised, and at which true instant each row was written, whatever a node's clock said.
-
-
 @dataclass(slots=True)
 class Ledger:
-    """Everything worth keeping of one run."""
+    """What a world itself knows of its run, beside the journals, which the product writes: what was
+    handed in and out, what was raised, and at which true instant each row was written."""
 
     # What applications handed in, by MessageId.
     documents: dict[str, bytes] = field(default_factory=dict)
@@ -386,17 +381,15 @@ class Ledger:
             self.found.append(Violation("edge", kind, message_id, None, node, sentence))
 
     def raised(self, node: str, step: str, problem: Exception) -> None:
-        """A step of a handler ended in an exception that nobody there expects."""
+        """A step of a handler ended in an exception that its caller does not expect."""
         words = f"{step} raised {type(problem).__name__}: {str(problem)[:160]}"
         self.broke("raised", words, node)
 
 
-# Keys of the parties of a wild world: made from their names, so that every replay has the same.
-
-
 @cache
 def keys_of(name: str) -> Keys:
-    """The key a party signs with, and its certificate. Worth nothing outside a simulation."""
+    """The key a party signs with, and its certificate: made from its name, so that every replay
+    has the same, and worth nothing outside a simulation."""
     secret = int.from_bytes(hashlib.sha256(f"simulated {name}".encode()).digest()) >> 1
     key = ec.derive_private_key(secret, ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -420,9 +413,7 @@ def certificate_pem(name: str) -> str:
     return keys_of(name).certificate.public_bytes(encoding).decode()
 
 
-# Values: what the keys of an agreement may say in a wild world.
-#
-# Every term of `protocol.terms` is reached through the keys here.
+# --- the values of agreements -------------------------------------------------------------------
 
 VALUES: dict[str, tuple[object, ...]] = {
     "delivery.reliable": (False,),
@@ -468,7 +459,8 @@ VALUES: dict[str, tuple[object, ...]] = {
     "payload.max_size": (100_000, 700, 300),
     "payload.compress": ("gzip",),
 }
-"""Beyond a profile's own; what a profile says is left alone more often than not."""
+"""Values of an agreement's keys that wild worlds draw, beside those of its profile; every term of
+`protocol.terms` is reached through a key here."""
 
 RARE = frozenset(
     {"delivery.reliable", "delivery.method", "delivery.receipt_provided", "ack.request"}

@@ -1,4 +1,4 @@
-"""World: one plan, run: submit, suffer, heal, finish, try once more, judge."""
+"""World: runs one plan: submit, let faults happen, heal, settle, try once more, judge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
-from oncewire.lab.simulation import people
+from oncewire.lab.simulation import interventions
 from oncewire.lab.simulation.application import document_of, submission_of
 from oncewire.lab.simulation.clock import START, Clock
 from oncewire.lab.simulation.connection import Links
@@ -71,7 +71,7 @@ class World:
         self._machines: dict[str, Machine] = {}
         for name in plan.setting.nodes:
             self._machines[name] = Machine(name, self)
-        self._operators = [people.Operator(machine) for machine in self.machines]
+        self._operators = [interventions.Operator(machine) for machine in self.machines]
         self.probes: list[Order] = []
 
     def machine(self, name: str) -> Machine:
@@ -84,12 +84,14 @@ class World:
         return list(self._machines.values())
 
     def run(self) -> Result:
-        """Submit, suffer, heal, finish, try once more, judge."""
+        """Run the plan to its end and judge it."""
         began = time.process_time()
         self._schedule()
         self._until(START + self.plan.trouble_until)
         self._finish(self.plan.lingers)
-        self._heal()
+        # Everything works again, and agreements that do not fit together are put right.
+        self.links.healed = True
+        interventions.mend_all(self)
         self._finish(self._longest() if self.plan.settles is None else self.plan.settles)
         if self._was_paused():
             self._until(self.clock.now + self._longest() // 2)
@@ -108,7 +110,7 @@ class World:
             self.plan,
             violations,
             self.ledger.happened,
-            self._held(),
+            frozenset(held_by(paper.agreement.sending.terms) for paper in self._papers()),
             len(ids),
             len(ids & {row.message_id for row in rows if row.kind == "confirmed"}),
             len(ids & {row.message_id for row in rows if row.kind == "notified"}),
@@ -120,11 +122,6 @@ class World:
     def rows(self) -> list[Row]:
         """The journals of all nodes."""
         return [row for machine in self.machines for row in machine.rows()]
-
-    def _held(self) -> frozenset[Held]:
-        """The terms that were in force, in the beginning and at the end."""
-        terms = {paper.agreement.sending.terms for paper in self._papers()}
-        return frozenset(map(held_by, terms))
 
     def _papers(self) -> list[Paper]:
         """Every paper of the beginning and every one of now."""
@@ -145,10 +142,10 @@ class World:
                 self._schedule_change(event)
             elif isinstance(event, Meddling) and event.order in orders:
                 order = orders[event.order]
-                self._at(event.at, lambda e=event, o=order: people.meddle(self, e, o))  # type: ignore[misc]
+                self._at(event.at, lambda e=event, o=order: interventions.meddle(self, e, o))  # type: ignore[misc]
             elif isinstance(event, Claim) and event.order in orders:
                 order = orders[event.order]
-                self._at(event.at, lambda e=event, o=order: people.claim(self, e, o))  # type: ignore[misc]
+                self._at(event.at, lambda e=event, o=order: interventions.claim(self, e, o))  # type: ignore[misc]
         self.clock.after(OPERATOR, self._operate)
 
     def _at(self, at: Duration, event: Callable[[], None]) -> None:
@@ -165,10 +162,10 @@ class World:
         self._at(event.at + event.lasts, lambda: machine.set_clock(-event.by))
 
     def _schedule_change(self, event: Change) -> None:
-        self._at(event.at, lambda: people.change(self, event))
+        self._at(event.at, lambda: interventions.change(self, event))
         if event.lasts is not None:
             end = event.at + event.lasts
-            self._at(end, lambda: people.mend(self, event.cpa_id, event.sides))
+            self._at(end, lambda: interventions.mend(self, event.cpa_id, event.sides))
 
     def _submit(self, order: Order) -> None:
         submission = submission_of(order, document_of(order))
@@ -182,11 +179,6 @@ class World:
     def _until(self, instant: Instant) -> None:
         while self.clock.now < instant and self.clock.step():
             pass
-
-    def _heal(self) -> None:
-        """Everything works again, and agreements that do not fit together are put right."""
-        self.links.healed = True
-        people.mend_all(self)
 
     def _was_paused(self) -> bool:
         """Whether a partner asked for a pause; it is kept, up to what the terms allow."""
@@ -228,7 +220,7 @@ class World:
         number = max(1_000, len(self.plan.orders))
         for partner in self.plan.setting.ends[1:]:
             paper = self.machine(BUYER).papers.get(cpa_id_of(partner))
-            if not people.is_usable(paper):
+            if not interventions.is_usable(paper):
                 continue
             for sender, receiver in ((BUYER, partner), (partner, BUYER)):
                 number += 1

@@ -1,4 +1,4 @@
-"""People: the operator who meets incidents, and whoever changes agreements, clocks and minds."""
+"""Interventions: what operators do about incidents, agreements and messages; false reports."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Operator:
         machine, engine = self._machine, self._machine.engine
         self._met[message_id, channel] += 1
         if (channel or "").startswith(WAY) and self._met[message_id, channel] <= PROBED:
-            # A transport that was left is probed; nobody need say that it works again.
+            # The handler probes a transport that failed, and takes it up again by itself.
             return
         tired = self._met[message_id, channel] > machine.setting.patience
         if message_id is not None and tired:
@@ -72,7 +72,7 @@ class Operator:
             else:
                 self._do("resume", lambda: engine.resume(channel=channel))
         elif message_id is None:
-            # It is the clock's. Nobody here accepts a wrong one.
+            # The incident is about the clock; operators accept it once it is right.
             if machine.world.offset == 0:
                 self._do("accept", engine.accept_clock)
         elif self._do("resume", lambda: engine.resume(message_id=message_id)) is Ending.RAISED:
@@ -112,7 +112,7 @@ def change(world: World, event: Change) -> None:
             continue
         if event.turn is Turn.REPLACED:
             amended = paper.amended(event.said)
-            # Two changes may not go together; then nobody could write the second.
+            # Two changes may contradict each other; then the second is not made.
             paper = amended if is_readable(amended) else paper
         elif event.turn is Turn.ENDED:
             paper = replace(paper, end=world.clock.now)
@@ -135,7 +135,7 @@ def mend(world: World, cpa_id: str, sides: tuple[str, ...]) -> None:
 
 
 def mend_all(world: World) -> None:
-    """Where the two sides of an agreement differ, or a hub has none, all is as it was."""
+    """Put the first papers back where the two sides of an agreement differ, or a hub has none."""
     for cpa_id in sorted(
         {cpa_id for each_machine in world.machines for cpa_id in each_machine.papers}
     ):
@@ -192,7 +192,7 @@ def _content(paper: Paper | None) -> object:
 
 
 def meddle(world: World, event: Meddling, order: Order) -> None:
-    """Do it; what is not possible is refused, and nothing comes of it."""
+    """Do what the event says; the handler may refuse it."""
     machine = world.machine(order.sender)
     engine = machine.engine
     world.ledger.happened[f"operator {event.deed.value}"] += 1
@@ -211,7 +211,7 @@ def meddle(world: World, event: Meddling, order: Order) -> None:
     }
     if channel is not None:
         key = channel
-        verbs[Deed.PAUSE] = lambda: engine.pause(key, "somebody wants it so")
+        verbs[Deed.PAUSE] = lambda: engine.pause(key, "the operator wants it so")
         verbs[Deed.RESTART] = lambda: engine.restart(key)
     if event.deed in verbs:
         machine.turn(f"operate {event.deed.value}", verbs[event.deed], (OncewireError,))
@@ -233,7 +233,7 @@ def _reuse(machine: Machine, order: Order) -> None:
 
 
 def claim(world: World, event: Claim, order: Order) -> None:
-    """Somebody tells the sender of an order something about it."""
+    """A partner tells the sender of an order something about it."""
     speaker = order.receiver
     code, severity = "TransientError", Severity.WARNING
     if event.tale is Tale.SLANDER:
@@ -267,7 +267,7 @@ def claim(world: World, event: Claim, order: Order) -> None:
     try:
         parcel = codec.write(report, agreement.form)
     except InvalidValue:
-        # What a wire format has no words for nobody can claim.
+        # The wire format cannot express such a claim.
         return
     world.ledger.happened[f"tale {event.tale.value}"] += 1
     source = Source("http", can_answer=True, address=f"http://{speaker}")
