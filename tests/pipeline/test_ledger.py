@@ -22,7 +22,7 @@ from oncewire.journal.survey import doubts, survey
 from oncewire.lab.sample_year.plan import deals
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.check import judge_lake
-from oncewire.pipeline.judging.partner_service import SPAN_DAYS
+from oncewire.pipeline.judging.refresh import SPAN_DAYS
 from oncewire.pipeline.lake.lake import Days, Lake
 from oncewire.pipeline.lake.tables import JOURNAL, OUTCOME, SEQUENCE_GAPS, rows_of_batch
 from tests.pipeline.books import (

@@ -27,7 +27,7 @@ from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import ENVELOPES, OPEN
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Book, Entry, Version, local_path
-from oncewire.pipeline.session import is_remote, pinned
+from oncewire.pipeline.session import pinned
 from oncewire.pipeline.sources.ingest import (
     Progress,
     Surveyed,
@@ -41,6 +41,7 @@ from oncewire.pipeline.tasks import (
     Batches,
     Spent,
     counting,
+    is_remote,
     results,
     returning,
     run_each,

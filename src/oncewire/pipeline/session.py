@@ -29,6 +29,7 @@ from oncewire import errors
 from oncewire.errors import JournalProblem, NotAllowed, OncewireError, StoreGone
 from oncewire.pipeline.sources.ebxml import EbxmlSource
 from oncewire.pipeline.sources.oncewire import is_local, oncewire_source_for
+from oncewire.pipeline.tasks import is_remote
 
 DEFAULT_MASTER = "local[2]"
 REMOTE = "sc://"
@@ -150,11 +151,6 @@ def _is_here(package: str) -> bool:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # What it lies in is not here either.
         return False
-
-
-def is_remote(session: SparkSession) -> bool:
-    """Whether it is a session of Spark Connect, whose Java is somewhere else."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def is_running() -> bool:

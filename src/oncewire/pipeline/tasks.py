@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from oncewire.errors import OncewireError
-from oncewire.pipeline.session import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +69,11 @@ def run_each(spark: SparkSession, calls: Sequence[Callable[[], Any]]) -> list[An
     if not calls:
         return []
     return [value for some in results(each(spark, calls)) for value in some]
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, whose Java is somewhere else."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 @dataclass(slots=True)

@@ -345,11 +345,10 @@ OUTSIDE = (
     "oncewire.pipeline.judging.extent",
     "oncewire.pipeline.judging.gold",
     "oncewire.pipeline.judging.ledger",
-    "oncewire.pipeline.judging.partner_service",
     "oncewire.pipeline.judging.refresh",
     "oncewire.pipeline.judging.together",
-    "oncewire.pipeline.lake.silver",
     "oncewire.pipeline.lake.tables",
+    "oncewire.pipeline.sources.ingest",
 )
 """Modules outside `oncewire.journal` that a verdict depends on."""
 

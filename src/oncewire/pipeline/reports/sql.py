@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from oncewire.errors import InvalidValue
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import EVERY
-from oncewire.pipeline.session import is_remote, pinned
+from oncewire.pipeline.session import pinned
+from oncewire.pipeline.tasks import is_remote
 
 ROWS_MAX = 10_000
 """More rows than this are a table of their own, and not an answer."""
