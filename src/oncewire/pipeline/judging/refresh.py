@@ -29,6 +29,7 @@ from oncewire.pipeline.judging.extent import (
     Extents,
     Judging,
     Way,
+    add_ways,
     rules_digest,
     tasks_for,
 )
@@ -196,9 +197,7 @@ class _Refresh:
             self._having[table] |= paths
         self._verdicts |= made.verdicts
         self._days |= made.days
-        for way, more in made.ways.items():
-            known = self._ways.get(way, Extents())
-            self._ways[way] = Extents(*map(sum, zip(known, more, strict=True)))
+        add_ways(self._ways, made.ways)
 
     def _judge(
         self, frames: list[DataFrame], rows: int, work: Callable[[Any], Made], *more: Any
