@@ -88,7 +88,7 @@ def main() -> None:
         jobs.run(spark, Lake(folder / "refused"), [store])
     except NotAllowed as refusal:
         found["refused"] = str(refusal)
-    found["opened"], found["collected"] = OPENED, max(COLLECTED)
+    found["opened"], found["collected"] = list(OPENED), max(COLLECTED)
     # The hook works: what it is there for is refused.
     for attempt in (lambda: sqlite3.connect(store), lambda: open(store)):  # noqa: PTH123, SIM115
         try:

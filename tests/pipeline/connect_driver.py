@@ -12,8 +12,8 @@ from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.reports.reconcile import reconcile
 from oncewire.pipeline.reports.sql import ask
 from oncewire.pipeline.session import cores_of, open_session
-from oncewire.pipeline.tasks import is_remote
 from oncewire.pipeline.sources.journal_source import open_book
+from oncewire.pipeline.tasks import is_remote
 
 
 def main() -> None:

@@ -162,7 +162,8 @@ class Publishing:
 
 
 def read_meanwhile(spark, folder: Path, *, messages: int, steps: int, reads: int) -> Meanwhile:
-    """Read the gold tables with every tool by turns, while runs publish without a pause."""
+    """Read the gold tables with every tool by turns, while runs publish without a pause: so often,
+    and on until a version was published in the middle of a read."""
     publishing = Publishing(spark, folder, messages, steps)
     publishing.step(0)
     lake, over = publishing.lake, threading.Event()
@@ -170,7 +171,9 @@ def read_meanwhile(spark, folder: Path, *, messages: int, steps: int, reads: int
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(publishing.until, over)
         try:
-            for table, tool in islice(cycle(product(GOLD, tools)), reads):
+            for table, tool in islice(cycle(product(GOLD, tools)), 100 * reads):
+                if len(found) >= reads and any(read.first != read.last for read in found):
+                    break
                 first = lake.current().number
                 content = tool.content(table)
                 found.append(Read(tool.name, table, content, first, lake.current().number))

@@ -1,6 +1,7 @@
 """Delta's logs and the plain folders beside them: many versions, and tables without rows."""
 
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import deltalake
@@ -9,9 +10,19 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from oncewire.pipeline.lake import delta
-from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import OPEN, VIOLATIONS, arrow, data_path, nullable
 from oncewire.pipeline.lake.version import Entry, Version
 from tests.pipeline.books import write_rows
@@ -117,3 +128,83 @@ def test_plain_readers_find_an_empty_table_empty(tmp_path: Path, name: str) -> N
     assert list(found.columns) == OPEN[name].schema.fieldNames()
     files = f"read_parquet('{path}/current/*.parquet')"
     assert duckdb.sql(f"SELECT count(*) FROM {files}").fetchall() == [(0,)]
+
+
+# --- what a log says of its table -------------------------------------------------------------
+
+
+def test_columns_that_are_added_later_are_seen_and_the_table_stays_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, path = Lake(tmp_path), str(tmp_path / "gold/violations")
+    before = follow(lake, Version(), 1, 2)
+    table = deltalake.DeltaTable(path)
+    wider = StructType([*VIOLATIONS.fields, StructField("count", LongType())])
+    monkeypatch.setitem(delta.OPEN, "violations", OPEN["violations"]._replace(schema=wider))
+    follow(lake, before, 3)
+    later = deltalake.DeltaTable(path)
+    assert later.metadata().id == table.metadata().id
+    assert [field.name for field in later.schema().fields] == wider.fieldNames()
+    found = later.to_pyarrow_table()
+    assert found["count"].to_pylist() == [None, None]
+    assert sorted(found["kind"].to_pylist()) == ["k0", "k3"]
+
+
+def test_each_table_of_each_lake_has_an_id_of_its_own(tmp_path: Path) -> None:
+    ids = set()
+    for name in ("one", "other"):
+        follow(Lake(tmp_path / name), Version(), *range(1, delta.CHECKPOINT_EVERY + 3))
+        path = str(tmp_path / name / "gold/violations")
+        every = {
+            deltalake.DeltaTable(path, version=number).metadata().id
+            for number in (0, delta.CHECKPOINT_EVERY, delta.CHECKPOINT_EVERY + 1)
+        }
+        assert len(every) == 1
+        ids |= every
+    assert len(ids) == 2
+
+
+def test_a_log_of_an_earlier_release_gets_an_id_with_its_next_commit(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    before = follow(lake, Version(), 1)
+    (commit,) = (tmp_path / "gold/violations/_delta_log").glob("*.json")
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for name in (delta.TABLE, delta.COLUMNS):
+        del lines[0]["commitInfo"][name]
+    lines[2]["metaData"]["id"] = "the one id of every lake"
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    follow(lake, before, 2)
+    path = str(tmp_path / "gold/violations")
+    assert deltalake.DeltaTable(path).metadata().id != "the one id of every lake"
+    assert kinds(path) == ["k0", "k2"]
+
+
+def test_a_log_says_what_lies_in_each_file(tmp_path: Path) -> None:
+    """Readers pass over files by the least and greatest value of a column."""
+    shape = StructType(
+        [
+            StructField("message_id", StringType()),
+            StructField("size", LongType()),
+            StructField("at", TimestampType()),
+            StructField("closed_on", DateType()),
+            StructField("late", BooleanType()),
+            StructField("violations", ArrayType(VIOLATIONS)),
+        ]
+    )
+    at = datetime(2025, 3, 1, 12, 0, 0, 1, UTC)
+    rows = [("b", 5, at, date(2025, 3, 1), True, None), ("a", None, None, None, False, [])]
+    file = TableFile(tmp_path, "ledger", "gold/ledger/_data/1", shape)
+    file.add(rows)
+    path = tmp_path / file.close().path / "part-0.parquet"
+    assert delta.statistics_of(path) == {
+        "numRecords": 2,
+        "minValues": {
+            "message_id": "a", "size": 5, "at": "2025-03-01T12:00:00.000Z",
+            "closed_on": "2025-03-01",
+        },
+        "maxValues": {
+            "message_id": "b", "size": 5, "at": "2025-03-01T12:00:00.001Z",
+            "closed_on": "2025-03-01",
+        },
+        "nullCount": {"message_id": 0, "size": 1, "at": 1, "closed_on": 1, "late": 0},
+    }  # fmt: skip

@@ -1,11 +1,15 @@
 """The ledger that Spark computes is the fold of the journal, row for row, however it was cut."""
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from oncewire.journal.check import (
@@ -21,10 +25,14 @@ from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
 from oncewire.lab.sample_year.plan import deals
 from oncewire.pipeline import jobs
+from oncewire.pipeline.judging import gold, refresh
 from oncewire.pipeline.judging.check import judge_lake
-from oncewire.pipeline.judging.partner_service import SPAN_DAYS
+from oncewire.pipeline.judging.extent import Judging
+from oncewire.pipeline.judging.ledger import FOLDED
+from oncewire.pipeline.judging.refresh import SPAN_DAYS
 from oncewire.pipeline.lake.lake import Days, Lake
-from oncewire.pipeline.lake.tables import JOURNAL, OUTCOME, SEQUENCE_GAPS, rows_of_batch
+from oncewire.pipeline.lake.tables import JOURNAL, OUTCOME, SEQUENCE_GAPS, arrow, rows_of_batch
+from oncewire.pipeline.lake.version import Version
 from tests.pipeline.books import (
     PROMISES,
     Year,
@@ -247,6 +255,69 @@ def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -
     )
     assert [one["verdict"] for one in row] == ["twice"]
     assert plan.messages == 200
+
+
+def test_days_on_which_nothing_changed_are_not_counted_again(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is open is judged again in every run, however old it is."""
+    lake, nodes = Lake(tmp_path / "lake"), small_year(200, 7)[1]
+    most = {node: rows[: len(rows) - 12] for node, rows in nodes.items()}
+    jobs.run(spark, lake, make_stores(tmp_path / "stores", most))
+    before = {row["message_id"]: row for row in ledger_rows(spark, lake)}
+    counted: list[Collection[date] | None] = []
+    real = refresh.partner_service
+
+    def watched(rows: DataFrame, days: Collection[date] | None, tasks: int) -> DataFrame:
+        counted.append(days)
+        return real(rows, days, tasks)
+
+    monkeypatch.setattr(refresh, "partner_service", watched)
+    rest = {node: rows[len(most[node]) :] for node, rows in nodes.items()}
+    jobs.run(spark, lake, make_stores(tmp_path / "stores", rest))
+    changed = [
+        each
+        for row in ledger_rows(spark, lake)
+        if {**row, "extent": ""} != {**before.get(row["message_id"], {}), "extent": ""}
+        for each in (row, before.get(row["message_id"]))
+    ]
+    waiting = days_of(row for row in before.values() if row["extent"] == "not_yet")
+    (days,) = counted
+    assert days is not None
+    assert set(days) <= days_of(changed)
+    assert len(days) < len(waiting | days_of(changed))
+
+
+def ledger_rows(spark, lake: Lake) -> list[dict[str, Any]]:
+    return [
+        row.asDict(recursive=True) for row in read_ledger(spark, lake, lake.current()).collect()
+    ]
+
+
+def days_of(rows: Iterable[dict[str, Any] | None]) -> set[date]:
+    """The days of some ledger rows, in UTC as their tables have them."""
+    instants = ("submitted_at", "received_at")
+    return {
+        row[name].astimezone(UTC).date() for row in rows if row for name in instants if row[name]
+    }
+
+
+def test_a_message_that_moves_to_another_day_leaves_the_one_that_it_was_on(tmp_path: Path) -> None:
+    shape = arrow(FOLDED)
+
+    def of(*rows: tuple[str, int]) -> pa.RecordBatch:
+        noon = [datetime(2025, 3, day, 12, tzinfo=UTC) for _, day in rows]
+        values = {"message_id": [name for name, _ in rows], "submitted_at": noon}
+        nothing = [None] * len(rows)
+        columns = [pa.array(values.get(field.name, nothing), field.type) for field in shape]
+        return pa.RecordBatch.from_arrays(columns, schema=shape)
+
+    setting = gold.Setting(tmp_path, "v", Version(), frozenset())
+    task = gold._Messages(setting, Judging(Context(healed=True), ended=False), "0")
+    was = of(("moved", 1), ("same", 5))
+    task._was = dict(zip(was["message_id"].to_pylist(), gold._counted(was), strict=True))
+    task._note_days(of(("moved", 2), ("same", 5), ("new", 9)))
+    assert task._made.days == {date(2025, 3, 1), date(2025, 3, 2), date(2025, 3, 9)}
 
 
 def test_a_clock_that_jumps_is_not_believed(spark, tmp_path: Path) -> None:

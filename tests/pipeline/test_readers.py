@@ -207,7 +207,7 @@ def test_a_run_is_six_passes_by_few_tasks(spark, tmp_path: Path) -> None:
     lake, half = Lake(tmp_path / "lake"), halves(NODES)
     stores = make_stores(tmp_path / "stores", half)
     rest = {one: NODES[one][len(half[one]) :] for one in NODES}
-    for passes, tasks, more in ((6, 12, rest), (6, 20, {}), (2, 5, {})):
+    for passes, tasks, more in ((6, 12, rest), (6, 20, {}), (2, 6, {})):
         before, known = executions(), status.jobsList(None).size()
         done = jobs.run(spark, lake, stores)
         every = status.jobsList(None)

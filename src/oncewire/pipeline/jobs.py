@@ -37,11 +37,11 @@ from oncewire.pipeline.sources.ingest import (
     take_in,
 )
 from oncewire.pipeline.tasks import (
-    is_remote,
     RESULT,
     Batches,
     Spent,
     counting,
+    is_remote,
     results,
     returning,
     run_each,

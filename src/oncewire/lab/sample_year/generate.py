@@ -34,11 +34,10 @@ from oncewire.message.header import DeliverySemantics
 from oncewire.message.instant import DAY
 from oncewire.message.signals import AckRequested
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.silver import Silver
 from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
 from oncewire.pipeline.lake.version import Entry, NodeState, Version, safe_name, write_node_file
 from oncewire.pipeline.session import cores_of
-from oncewire.pipeline.sources.ingest import Progress, quiet
+from oncewire.pipeline.sources.ingest import Progress, Silver, quiet
 from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note

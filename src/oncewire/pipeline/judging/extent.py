@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -240,6 +240,13 @@ class Extents(NamedTuple):
         )
 
 
+def add_ways(ways: dict[Way, Extents], more: Mapping[Way, Extents]) -> None:
+    """Count more messages of some ways."""
+    for way, counted in more.items():
+        known = ways.get(way, Extents())
+        ways[way] = Extents(*map(sum, zip(known, counted, strict=True)))
+
+
 def ways_of(made: pa.RecordBatch, *, is_open: bool) -> dict[Way, Extents]:
     """The ways of some ledger rows; only what is open can be unjudged."""
     import pyarrow as pa
@@ -257,17 +264,14 @@ def ways_of(made: pa.RecordBatch, *, is_open: bool) -> dict[Way, Extents]:
 
 
 def judged_ways(
-    before: list[str], ways: Iterable[Mapping[Way, Extents]], judging: Judging
+    before: list[str], ways: Mapping[Way, Extents], judging: Judging
 ) -> list[tuple[Any, ...]]:
     """The rows of the table `judged`: every way that has messages, or had some in its directories
     before."""
     counted: dict[Way, Extents] = {}
     for row in _rows(before):
         counted[Way(*(row[name] for name in Way._fields))] = Extents()
-    for some in ways:
-        for way, more in some.items():
-            known = counted.get(way, Extents())
-            counted[way] = Extents(*map(sum, zip(known, more, strict=True)))
+    add_ways(counted, ways)
     return [row_of(way, counted[way], judging) for way in sorted(counted, key=_order)]
 
 
@@ -345,11 +349,10 @@ OUTSIDE = (
     "oncewire.pipeline.judging.extent",
     "oncewire.pipeline.judging.gold",
     "oncewire.pipeline.judging.ledger",
-    "oncewire.pipeline.judging.partner_service",
     "oncewire.pipeline.judging.refresh",
     "oncewire.pipeline.judging.together",
-    "oncewire.pipeline.lake.silver",
     "oncewire.pipeline.lake.tables",
+    "oncewire.pipeline.sources.ingest",
 )
 """Modules outside `oncewire.journal` that a verdict depends on."""
 

@@ -23,6 +23,7 @@ from oncewire.pipeline.judging.extent import (
     Extents,
     Judging,
     Way,
+    add_ways,
     gather,
     has_come_due,
     judged_ways,
@@ -106,9 +107,8 @@ class Setting:
         owner, kind = _PLACES.get(table, (table, ""))
         return data_path(owner, f"{kind}{self.name}/{below}")
 
-    def file(self, table: str, below: str | None = None) -> TableFile:
+    def file(self, table: str, below: str) -> TableFile:
         """The file of a task for a table."""
-        below = str(TaskContext.get().partitionId()) if below is None else below  # type: ignore[union-attr]
         path = self.path(table, below)
         return TableFile(self.root, table, path, GOLD[table], days=_DAYS.get(table, ""))
 
@@ -244,13 +244,14 @@ def judge_channels(setting: Setting, judging: Judging, rules: str) -> Callable[[
             "channel_findings", "sequence_gaps", "channel_states", "channel_rows",
             "document_findings",
         )  # fmt: skip
-        files = {table: setting.file(table) for table in tables}
+        task = _task()
+        files = {table: setting.file(table, task) for table in tables}
         changed: set[str] = set()
         for fold, some in by_fold(batches):
             judge = _judge_channel if fold == CHANNEL else _judge_document
             for key, group in rows_by_key(some):
                 changed |= judge(key, group, files, judging, rules)
-        made = _opened(setting, changed, f"told-{TaskContext.get().partitionId()}")  # type: ignore[union-attr]
+        made = _opened(setting, changed, f"told-{task}")
         for table, file in files.items():
             made.put(table, file)
         return made
@@ -323,14 +324,20 @@ def _violation(each: Fed) -> Violation:
 
 def judge_messages(setting: Setting, judging: Judging) -> Callable[[Batches], Made]:
     """The task that judges messages and writes their ledger rows."""
-    return lambda batches: _Messages(setting, judging).judge(batches)
+    return lambda batches: _Messages(setting, judging, _task()).judge(batches)
+
+
+def _task() -> str:
+    """The number of the task in its pass."""
+    context = TaskContext.get()
+    return str(context.partitionId() if context is not None else 0)
 
 
 class _Messages:
-    def __init__(self, setting: Setting, judging: Judging) -> None:
+    def __init__(self, setting: Setting, judging: Judging, task: str) -> None:
         self._judging, self._made = judging, Made()
         tables = ("ledger_closed", "ledger_open", "open_rows", "message_findings")
-        self._files = {table: setting.file(table) for table in tables}
+        self._files = {table: setting.file(table, task) for table in tables}
         self._told: dict[str, list[Violation]] = {}
         self._own: dict[str, list[Violation]] = {}
         self._was: dict[str, dict[str, Any]] = {}
@@ -390,9 +397,7 @@ class _Messages:
             self._files[table].write(some)
             whole = some.filter(some["part_of"].is_null())
             self._verdicts.setdefault(table, Counter()).update(whole["verdict"].to_pylist())
-            for way, more in ways_of(some, is_open=table == "ledger_open").items():
-                known = self._made.ways.get(way, Extents())
-                self._made.ways[way] = Extents(*map(sum, zip(known, more, strict=True)))
+            add_ways(self._made.ways, ways_of(some, is_open=table == "ledger_open"))
             if table == "ledger_open":
                 mine = pc.is_in(rows["message_id"], value_set=some["message_id"])
                 self._files["open_rows"].write(rows.filter(mine))
@@ -502,6 +507,6 @@ def write_violations(setting: Setting, paths: Collection[str], problems: list[Vi
 def write_judged(setting: Setting, ways: Mapping[Way, Extents], judging: Judging) -> Made:
     """The table `judged`: how far each channel was judged."""
     made, file = Made(), setting.file("judged", "0")
-    file.add(judged_ways(setting.folders("judged"), [ways], judging))
+    file.add(judged_ways(setting.folders("judged"), ways, judging))
     made.put("judged", file)
     return made

@@ -186,7 +186,7 @@ def rows_by_key(batches: Batches) -> Iterator[tuple[str, Iterator[Fed]]]:
 
 
 def fed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Fed]:
-    """The rows of Arrow batches, as `Fed` values."""
+    """The rows of some batches."""
     for batch in batches:
         columns = {name: batch[name].to_pylist() for name in batch.schema.names}
         rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), strict=True))

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
 from oncewire.pipeline.lake.lake import Days, Lake, TableFile
-from oncewire.pipeline.lake.silver import SILVER
-from oncewire.pipeline.lake.tables import JOURNAL, LEDGER, arrow, data_path, nullable
+from oncewire.pipeline.lake.tables import JOURNAL, LEDGER, SILVER, arrow, data_path, nullable
 from oncewire.pipeline.lake.version import Entry, Version, in_parts, parquet_files
 
 MANY = 16

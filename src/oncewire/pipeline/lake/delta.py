@@ -11,15 +11,17 @@ begins, and never ahead.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-from uuid import NAMESPACE_URL, uuid5
+from uuid import uuid4
 
 from oncewire.pipeline.lake.tables import OPEN, Table, arrow, nullable
 from oncewire.pipeline.lake.version import Entry, Version, parquet_files, write_forced
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 
 LOG = "_delta_log"
-VERSION = "oncewire.version"
-"""The fact of a commit that says which version of the lake it shows."""
+VERSION, TABLE, COLUMNS = "oncewire.version", "oncewire.table", "oncewire.columns"
+"""The facts of a commit: which version of the lake it shows, the table's own id, and a digest of
+its columns. Where the last commit says others, or an earlier lake none, the next has metaData."""
 
 CHECKPOINT_EVERY = 50
 """So many commits are read one by one before they are summed up."""
@@ -45,7 +48,8 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
         root = lake / table.root
         commits = _commits(root)
         new, old = table.entries(version), table.entries(before)
-        if commits and before.number and _shows(commits[-1]) is not None:
+        said = _said(commits[-1]) if commits else {}
+        if before.number and VERSION in said:
             if new == old:
                 continue
             added = dict(_files(lake, root, [entry for entry in new if entry not in old]))
@@ -58,10 +62,10 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
         number = _number(commits[-1]) if commits else -1
         if not commits or added or removed:
             number += 1
-            _commit(root, table, version, number, added, list(removed), now)
+            said = _commit(root, table, version, number, added, list(removed), now, said)
         # Of a commit that is there already too: a run may have been killed right behind it.
         if (number + 1) % CHECKPOINT_EVERY == 0 and _last_summed(root) != number:
-            _sum_up(root, table, number, now)
+            _sum_up(root, table, number, now, str(said[TABLE]))
 
 
 def _commit(
@@ -72,20 +76,24 @@ def _commit(
     added: dict[str, Path],
     removed: list[str],
     now: int,
-) -> None:
+    said: dict[str, Any],
+) -> dict[str, Any]:
+    """Write a commit behind one that said so; returns what this one says."""
     millis = now // 1_000
+    columns = hashlib.sha256(nullable(table.schema).json().encode()).hexdigest()[:16]
+    facts = {VERSION: version.number, TABLE: said.get(TABLE) or str(uuid4()), COLUMNS: columns}
     actions: list[dict[str, Any]] = [
         {
             "commitInfo": {
                 "timestamp": millis,
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Overwrite"},
-                VERSION: version.number,
+                **facts,
             }
         }
     ]
-    if not number:
-        actions += _beginning(table, millis)
+    if said.get(COLUMNS) != columns:
+        actions += _beginning(table, millis, str(facts[TABLE]))[bool(number) :]
     actions += [
         {"remove": {"path": path, "deletionTimestamp": millis, "dataChange": True}}
         for path in removed
@@ -94,15 +102,17 @@ def _commit(
     (root / LOG).mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
     write_forced(root / LOG / f"{number:020d}.json", text)
+    return facts
 
 
-def _beginning(table: Table, millis: int) -> list[dict[str, Any]]:
+def _beginning(table: Table, millis: int, table_id: str) -> list[dict[str, Any]]:
+    """The protocol, and what the table is."""
     schema = nullable(table.schema)
     return [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {
             "metaData": {
-                "id": str(uuid5(NAMESPACE_URL, f"oncewire:{table.root}")),
+                "id": table_id,
                 "name": table.name,
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": schema.json(),
@@ -115,8 +125,6 @@ def _beginning(table: Table, millis: int) -> list[dict[str, Any]]:
 
 
 def _add(path: str, file: Path) -> dict[str, Any]:
-    import pyarrow.parquet as pq
-
     seen = file.stat()
     return {
         "add": {
@@ -125,9 +133,52 @@ def _add(path: str, file: Path) -> dict[str, Any]:
             "size": seen.st_size,
             "modificationTime": seen.st_mtime_ns // 1_000_000,
             "dataChange": True,
-            "stats": json.dumps({"numRecords": pq.read_metadata(file).num_rows}),
+            "stats": json.dumps(statistics_of(file)),
         }
     }
+
+
+def statistics_of(file: Path) -> dict[str, Any]:
+    """What a file's footer says of its columns, so that readers pass over files: how many rows, and
+    of each number, text, day and instant the least, the greatest, and how many are empty."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(file)
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    empty: dict[str, int] = {}
+    for number, field in enumerate(metadata.schema.to_arrow_schema()):
+        if field.type.num_fields:
+            break  # What is nested comes last, and takes several columns of the file.
+        found = [
+            metadata.row_group(at).column(number).statistics
+            for at in range(metadata.num_row_groups)
+        ]
+        if not found or any(each is None or not each.has_null_count for each in found):
+            continue
+        empty[field.name] = sum(each.null_count for each in found)
+        bounds = [each for each in found if each.has_min_max]
+        # A group without bounds must be empty: otherwise nothing is known of its values.
+        if bounds and all(each.has_min_max or not each.num_values for each in found):
+            low, high = min(each.min for each in bounds), max(each.max for each in bounds)
+            if isinstance(low, datetime):
+                # Delta's instants are of milliseconds: the greatest is rounded up.
+                low, high = (_millis(at) for at in (low, high + timedelta(microseconds=999)))
+            elif isinstance(low, date):
+                low, high = low.isoformat(), high.isoformat()
+            elif isinstance(low, bool) or not isinstance(low, int | str):
+                continue
+            least[field.name], most[field.name] = low, high
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": least,
+        "maxValues": most,
+        "nullCount": empty,
+    }
+
+
+def _millis(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _files(lake: Path, root: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, Path]]:
@@ -184,13 +235,13 @@ def _last_summed(root: Path) -> int | None:
     return said
 
 
-def _sum_up(root: Path, table: Table, number: int, now: int) -> None:
+def _sum_up(root: Path, table: Table, number: int, now: int, table_id: str) -> None:
     """Write a checkpoint of the log up to a commit, and remove what no reader needs: one that began
     with the checkpoint before is led on from there."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    actions = _beginning(table, now // 1_000)
+    actions = _beginning(table, now // 1_000, table_id)
     actions += [{"add": file} for file in _live(root, _commits(root)).values()]
     written = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(actions, schema=_checkpoint_schema()), written)
@@ -222,11 +273,11 @@ def _checkpoint_schema() -> pa.Schema:
     return pa.schema([(name, pa.struct(fields)) for name, fields in parts.items()])
 
 
-def _shows(commit: Path) -> int | None:
+def _said(commit: Path) -> dict[str, Any]:
+    """The facts of a commit."""
     with commit.open(encoding="utf-8") as opened:
-        said = json.loads(opened.readline())
-    number = said.get("commitInfo", {}).get(VERSION)
-    return None if number is None else int(number)
+        found: dict[str, Any] = json.loads(opened.readline()).get("commitInfo", {})
+    return found
 
 
 # Each table as a plain folder of files, one version of it, for tools that know only Parquet.

@@ -237,6 +237,16 @@ STORED_MESSAGES: Final = _schema_table(
 """`format("oncewire")`, table `messages`: what a store holds now, its state rows' facts."""
 
 
+SILVER: Final = {
+    "context": JOURNAL,
+    "boots": BOOTS,
+    "documents": DOCUMENT_ROWS,
+    "messages": MESSAGES,
+    "attempts": ATTEMPTS,
+}
+"""The tables that are made of single rows of the journal: a range of it makes a range of each."""
+
+
 # --- gold: what it tells us -------------------------------------------------------------------
 
 FINDING: Final = StructType([StructField(name, _TEXT, True) for name in Violation._fields])
@@ -425,10 +435,7 @@ EVERY: dict[str, Table] = {
 
 def data_path(table: str, name: str) -> str:
     """Where a directory of a table is written."""
-    layer = (
-        "silver" if table in ("messages", "attempts", "context", "boots", "documents") else "gold"
-    )
-    return f"{layer}/{table}/{DATA}/{name}"
+    return f"{'silver' if table in SILVER else 'gold'}/{table}/{DATA}/{name}"
 
 
 # Rows between Arrow and plain Python: batches in, `Row` values out, and back.
