@@ -76,11 +76,6 @@ def run_each(spark: SparkSession, calls: Sequence[Callable[[], Any]]) -> list[An
     return [value for some in results(each(spark, calls)) for value in some]
 
 
-def is_remote(session: SparkSession) -> bool:
-    """Whether it is a session of Spark Connect, whose Java is somewhere else."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
-
-
 @dataclass(slots=True)
 class Spent:
     """What Spark ran for a job of ours, by its own count."""
