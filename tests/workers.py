@@ -23,6 +23,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_damage.py",
             "tests/pipeline/test_documents.py",
             "tests/pipeline/test_intake.py",
+            "tests/pipeline/test_kept.py",
             "tests/pipeline/test_ledger.py",
             "tests/pipeline/test_names.py",
             "tests/pipeline/test_oncewire_source.py",
