@@ -6,6 +6,7 @@ reorders, with crashes and full disks. What each store then holds as state is re
 """
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from pyspark.sql import functions as f
 
 from oncewire.errors import StoreProblem
 from oncewire.lab.simulation import machine
-from oncewire.lab.simulation.options import Options, faults_of
+from oncewire.lab.simulation.options import Options, faults_of, plan_of
+from oncewire.lab.simulation.world import World
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.store.transition.work import UnitOfWork
 from tests.pipeline.published import read_ledger
-from tests.simulation.given import world_of
 
 pytestmark = pytest.mark.spark
 
@@ -62,7 +63,7 @@ WORLDS = {
     "hub": Options(messages=30, hops=2, loss=0.3, crash=0.02, disk_full=0.02, retries=3),
 }  # fmt: skip
 
-SEEDS = {"ordered": 7, "hub": 1}
+SEEDS = {"ordered": 1, "hub": 1}
 """Worlds in which every way to end is met."""
 
 SAME = ("channel", "epoch", "sequence_number", "attempts", "digest", "size", "terms_id")
@@ -78,7 +79,8 @@ def play(folder: Path, world: str, monkeypatch: pytest.MonkeyPatch) -> list[Path
     monkeypatch.setattr(
         machine, "MemoryStore", lambda node: DiskStore.open(folder / f"{node}.db", node=node)
     )
-    run = world_of(options, seed)
+    # The orders alone: no message of the world's own follows them.
+    run = World(replace(plan_of(options, seed), probed=False))
     result = run.run()
     assert not result.violations
     faults = faults_of(result.happened)
