@@ -193,7 +193,7 @@ def test_nothing_is_opened_before_it_is_known_who_signed(monkeypatch: pytest.Mon
 def secured(agreement: Agreement, security: Security) -> Agreement:
     """The agreement with that of its security, both ways."""
     ways = {
-        name: structs.replace(getattr(agreement, name), security=security)
+        name: replace(getattr(agreement, name), security=security)
         for name in ("sending", "receiving")
     }
     return replace(agreement, **ways)

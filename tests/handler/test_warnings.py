@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from oncewire.handler.actions import Source, Warned
 from oncewire.handler.delivering.deliver import GivenMessage
@@ -22,6 +21,7 @@ from tests.handler.asking import Asking, response
 from tests.handler.pair import Pair
 from tests.handler.receiving.test_reply import Clerk
 from tests.handler.serving import free_port, journal, order, serving
+from tests.replacing import replace
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 BY_MAIL = Source("http", can_answer=False)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.draw import draw
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.options import Options, plan_of
 from oncewire.lab.simulation.world import World
 from tests.journal.scenarios import SCENARIOS
-from tests.simulation.given import world_of
 
 
 def _simulated(options: Options, seed: int) -> Callable[[], list[Row]]:
     def make() -> list[Row]:
-        simulation = world_of(options, seed)
+        simulation = World(replace(plan_of(options, seed), probed=False))
         simulation.run()
         return simulation.rows()
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, Inconsistent, OncewireError, SoapFault
 from oncewire.message import Actor, Dialect, Payload

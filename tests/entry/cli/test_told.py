@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from oncewire.message.instant import HOUR
 from tests.entry.driven import wait_until
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run_json
+from tests.replacing import replace
 
 UNANSWERED = {
     "sync.mode": '"signalsAndResponse"',

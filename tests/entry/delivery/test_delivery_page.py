@@ -148,9 +148,9 @@ def test_the_commands_and_the_log_lines_on_the_page_exist() -> None:
         assert spoken.split()[1] in known, spoken
     handler = ROOT / "src" / "oncewire" / "handler"
     for line, file in (
-        ("a message failed", "handler.py"),
-        ("the application did not take a message", "loop/offers.py"),
-        ("the application did not take the notice of a failure", "loop/offers.py"),
+        ("a message failed", "runtime/handler.py"),
+        ("the application did not take a message", "runtime/offers.py"),
+        ("the application did not take the notice of a failure", "runtime/offers.py"),
     ):
         assert line in PLAIN
         assert f'"{line}"' in (handler / file).read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 import pytest
 
@@ -31,6 +30,7 @@ from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
 from tests.handler.chain import Chain, options
 from tests.handler.pair import START
+from tests.replacing import replace
 from tests.simulation.given import CPA_ID
 
 

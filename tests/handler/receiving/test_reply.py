@@ -306,7 +306,8 @@ async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> N
         await clerk.called.wait()
         awaited = Awaited("urn:test:alpha", "order-1@alpha", 10 * SECOND)
         connection = _Connection(None)
-        beta._door._register(awaited, connection)
+        connection.key = awaited.sender, awaited.message_id
+        beta._door._replying.setdefault(connection.key, []).append(connection)
         answer, confirmed = await asyncio.wait_for(
             asyncio.gather(
                 beta._door._reply_in_time(awaited, connection),

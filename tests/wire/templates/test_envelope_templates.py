@@ -1,9 +1,9 @@
 """What a template is made of, what it declines to read, and how many there are."""
 
 import base64
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from oncewire.message import Dialect, SequenceNumber, SequenceStatus
 from oncewire.message.form import Validation
@@ -59,7 +59,7 @@ def test_the_usual_fields_may_differ(dialect: Dialect) -> None:
     parcel = codec.write(changed, samples.form(dialect))
     found = codec.read(parcel, templates=templates)
     assert found.by_template
-    assert found == codec.read(parcel)
+    assert replace(found, by_template=False) == codec.read(parcel)
     assert templates.hits == 1
 
 

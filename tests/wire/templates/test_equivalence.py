@@ -6,12 +6,12 @@ Hypothesis draws; then envelopes like them, whole and damaged, go both ways.
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncewire.errors import SecurityFailure
 from oncewire.message import Dialect, Message
