@@ -1,4 +1,4 @@
-"""A lake that an earlier version wrote: it opens, and goes on with the stores that it was made of."""
+"""A lake that an earlier version wrote: it opens, and goes on with its stores."""
 
 from __future__ import annotations
 
