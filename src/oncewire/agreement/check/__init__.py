@@ -1,3 +1,3 @@
-"""What is wrong or dangerous in an agreement. The door is `checks`, and `finding` is what it
-says; `dangers`, `exposure` and `hops` are the judges.
+"""What is wrong or dangerous in an agreement: `checks` runs the judges in `dangers` and
+`exposure`, and `finding` is what they say.
 """

@@ -1,5 +1,5 @@
-"""`oncewire agreement ...`: look for dangers in an agreement, show it whole, begin a new one; a
-partner's CPA comes in by `imports`."""
+"""`oncewire agreement ...`: look for dangers in an agreement, show it whole, begin a new one,
+import a partner's CPA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked of a party, and how: `verbs` is the table, `verb` what a row of it is, `doers`
-those that do what it says, `language` and `values` how it is said on the control socket, `client`
-and `server` the two ends of that.
+"""What may be asked of a party, and how: `verbs` is the table, `verb` what a row of it is,
+`language` and `values` how it is said on the control socket, `client` and `server` the two
+ends of that.
 """

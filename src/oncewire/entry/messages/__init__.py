@@ -1,4 +1,4 @@
-"""Messages that people and programs hand in or look at: `documents` become payloads, `submitting`
-finds the agreement for them, `composing` makes a message into a file; exchanges that were
-`recorded`, and bytes that are `stored`.
+"""Messages that people and programs hand in or look at: `documents` become payloads,
+`submitting` finds their agreement, `stored` reads bytes that are kept, `evidence` proves a
+delivery.
 """

@@ -1,3 +1,3 @@
-"""A party's handler as a process. `assemble` makes it, `serving` runs it, `reach` finds the one
-that runs, `open_party` is the door for programs.
+"""A party's handler as a process: `assemble` makes it, `serving` runs it, `background` starts
+and stops it, `open_party` is the door for programs.
 """

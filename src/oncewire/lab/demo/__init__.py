@@ -1,1 +1,3 @@
-"""The demo: `play` is the whole of it, `chaos` its bad network, `books` what Spark finds after."""
+"""The demo: `play` runs two parties over a bad network, `ways` are the transports that it can
+take.
+"""

@@ -1,3 +1,3 @@
-"""The store on SQLite. `store` is the door, `connection` how the file is opened, `reader` what
-people ask, `migrate` how its tables came to be.
+"""The store on SQLite: `store` is the door, `connection` opens the file and migrates it,
+`reader` answers questions, `backend` and `writing` load and apply rows.
 """

@@ -1,5 +1,3 @@
-"""The dialect `ebms2`: OASIS ebMS 2.0, read and written. Its door is `dialect`.
-
-`names` has the words on the wire, `blocks`, `header` and `signals` read single elements,
-`rules` says what may not stand together.
+"""The dialect `ebms2`, OASIS ebMS 2.0: `reader` and `writer` are its doors, `header` and
+`blocks` read and write single elements.
 """

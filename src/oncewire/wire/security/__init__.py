@@ -1,6 +1,4 @@
-"""Signatures and encryption. The doors: `signing`, `signature`, `verified`, `encryption`,
-`decryption`.
-
-`nodeset` and `references` say which octets are covered, `wrapping` what may stand where,
-`certificates` whose key it is.
+"""Signatures and encryption. `signing` and `signature` make and verify XML signatures,
+`encryption` and `smime` encrypt and decrypt; `references` says which octets are covered,
+`wrapping` what may stand where, `certificates` whose key it is.
 """

@@ -1,3 +1,3 @@
-"""XML below every dialect: the hardened parser (`tree`), where elements lie in the received
-bytes (`source`), and the text of what is written (`markup`, `moments`).
+"""XML below every dialect: `tree` is the hardened parser, `source` says where elements lie in
+the received bytes and writes text.
 """
