@@ -157,3 +157,9 @@ def assert_hard_places(spark, lake: Lake) -> None:
     assert again.select("channel").distinct().count() > 5
     assert journal.where("kind = 'forwarded'").count() > 0
     assert journal.where("kind = 'resumed'").count() > 0
+
+
+def executions(spark: Any) -> int:
+    """How many SQL executions Spark has begun, by the id of the last: it keeps only a thousand."""
+    kept = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return int(kept.last().executionId()) + 1 if kept.size() else 0

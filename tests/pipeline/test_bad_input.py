@@ -257,7 +257,7 @@ def test_text_that_cannot_be_read_is_set_aside_and_the_rest_goes_on(
     kept = lake.read(spark, lake.current(), QUARANTINE, "quarantine").collect()
     problems = {row["seq"]: row["problem"] for row in kept}
     assert problems[odd.seq] == "its detail is not UTF-8"
-    assert problems[deep.seq].startswith("the detail of a 'ack_sent' row is not a JSON object")
+    assert problems[deep.seq].startswith("the detail of a 'ack_sent' row cannot be read")
     raw = {row["seq"]: json.loads(row["raw"]) for row in kept}
     assert raw[odd.seq]["detail"] == '{"at": "\\xff"}'
     assert raw[deep.seq]["detail"] == brackets

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 # What `oncewire[spark]` needs to read and judge; no database, no server, no command line.
 NEEDED = (
     "pyspark", "py4j", "pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "pytz", "six.py",
-    "tzdata", "lxml", "cryptography", "cffi", "pycparser",
+    "tzdata", "lxml", "msgspec", "cryptography", "cffi", "pycparser",
 )  # fmt: skip
 
 

@@ -27,7 +27,14 @@ from oncewire.pipeline.reports import report
 from oncewire.pipeline.reports.sql import ask
 from oncewire.pipeline.session import own_error, spoken
 from oncewire.pipeline.sources import ingest
-from tests.pipeline.books import differences, make_export, make_stores, small_year, tables
+from tests.pipeline.books import (
+    differences,
+    executions,
+    make_export,
+    make_stores,
+    small_year,
+    tables,
+)
 from tests.pipeline.reads import read_meanwhile
 
 pytestmark = pytest.mark.spark
@@ -202,17 +209,16 @@ def test_how_it_is_divided_makes_no_difference(
 
 def test_a_run_is_six_passes_by_few_tasks(spark, tmp_path: Path) -> None:
     """As Spark itself counts them; a run that only finds nothing new makes two."""
-    executions = spark._jsparkSession.sharedState().statusStore().executionsCount
     status = spark.sparkContext._jsc.sc().statusStore()
     lake, half = Lake(tmp_path / "lake"), halves(NODES)
     stores = make_stores(tmp_path / "stores", half)
     rest = {one: NODES[one][len(half[one]) :] for one in NODES}
     for passes, tasks, more in ((6, 12, rest), (6, 20, {}), (2, 6, {})):
-        before, known = executions(), status.jobsList(None).size()
+        before, known = executions(spark), status.jobsList(None).size()
         done = jobs.run(spark, lake, stores)
         every = status.jobsList(None)
         new = [every.apply(number) for number in range(every.size() - known)]
-        assert executions() - before == passes
+        assert executions(spark) - before == passes
         assert done.spark_jobs == len(new)
         assert done.spark_tasks == sum(job.numCompletedTasks() for job in new) <= tasks
         make_stores(tmp_path / "stores", more)

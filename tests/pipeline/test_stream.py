@@ -16,7 +16,7 @@ from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.session import register
 from tests.parts import ROOT
-from tests.pipeline.books import differences, make_stores, small_year, tables
+from tests.pipeline.books import differences, executions, make_stores, small_year, tables
 
 pytestmark = pytest.mark.spark
 
@@ -184,11 +184,10 @@ def test_a_lost_checkpoint_changes_nothing(
 
 def test_a_batch_is_six_passes(spark, lake: Path, stores: list[Path], clean: dict) -> None:
     """The stream's own query is one of each batch's; the survey at the beginning is one more."""
-    executions = spark._jsparkSession.sharedState().statusStore().executionsCount
-    before = executions()
+    before = executions(spark)
     done = jobs.stream(spark, Lake(lake), stores, rows_per_batch=ROWS_PER_BATCH)
     assert Lake(lake).current().number == 3
-    assert executions() - before == 1 + 2 * (1 + 6)
+    assert executions(spark) - before == 1 + 2 * (1 + 6)
     assert done.spark_jobs is not None
     assert 1 + 2 * 6 <= done.spark_jobs <= 1 + 2 * 10
     assert not differences(clean, tables(spark, Lake(lake)))
