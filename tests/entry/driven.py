@@ -9,12 +9,11 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.parts import ROOT
+from tests.waiting import PATIENCE, wait_until
 
 _START = """
 import sys
@@ -23,15 +22,6 @@ sys.argv = ["oncewire", "serve", "--json", "-c", {folder!r}]
 from oncewire.entry.cli.main import main
 main()
 """
-PATIENCE = 60.0
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Look again and again, for as long as the slowest machine may need."""
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class Driven:

@@ -16,9 +16,10 @@ from oncewire.message import Acknowledgment, Dialect, Header, Message, MessageKi
 from oncewire.message.form import Form
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
-from tests.entry.driven import PATIENCE, Driven, ask
+from tests.entry.driven import Driven, ask
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.process
 

@@ -1,8 +1,7 @@
 """Real handlers with two transports: the second is taken when the first fails, and left again."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from tests.handler.serving import journal
 from tests.handler.test_other_transports import NAMES, World, by_mail, document
 from tests.ports import free_port
 from tests.transport.exchange import LOOPBACK, run
+from tests.waiting import until
 
 TERMS = """
 [delivery]
@@ -108,11 +108,6 @@ def started(world: World, name: str) -> Handler:
 
 def of(handler: Handler, message_id: str) -> list[Row]:
     return [row for row in journal(handler) if row.message_id == message_id]
-
-
-async def until(done: Callable[[], bool]) -> None:
-    while not done():
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.long

@@ -45,8 +45,8 @@ from tests.handler.serving import journal
 from tests.handler.test_other_transports import document
 from tests.handler.test_signed import pem
 from tests.ports import free_port
-from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, run
+from tests.waiting import until
 from tests.wire.security.keys import alpha, mallory
 
 AT_ONCE = """delivery.transports = ["http"]

@@ -15,14 +15,9 @@ import pytest
 
 from oncewire.transport.contract import Cargo, Delivery, OutcomeKind, Reply, Transport
 from tests.transport.exchange import Receiver, Taken, cargo, run
+from tests.waiting import until
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]
-
-
-async def until(done: Callable[[], bool]) -> None:
-    """Wait for a transport that delivers later than it sends."""
-    while not done():
-        await asyncio.sleep(0.01)
 
 
 class TransportContract(ABC):

@@ -15,8 +15,9 @@ from oncewire.transport.broker import transport as streams
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
 from tests.transport.brokers import Broker, broker
-from tests.transport.contract_checks import TransportContract, until
+from tests.transport.contract_checks import TransportContract
 from tests.transport.exchange import Receiver, cargo, run
+from tests.waiting import until
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]
 pytestmark = pytest.mark.process

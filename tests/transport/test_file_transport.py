@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.files.remote import Place, Remote, ServerRefused, ready_name
 from oncewire.transport.files.transport import FileTransport
-from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, cargo, run
+from tests.waiting import until
 
 
 class Shelf:

@@ -14,8 +14,8 @@ from oncewire.transport.broker import transport
 from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport, Connection
 from oncewire.transport.contract import Delivery, Reply
 from tests.transport.brokers import broker
-from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, run
+from tests.waiting import until
 
 INFO = json.dumps({"server_id": "x", "max_payload": 2**40, "headers": True}).encode()
 

@@ -21,9 +21,9 @@ from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.remote import Connections, Place, Remote
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport, FolderReader
-from tests.transport.contract_checks import until
 from tests.transport.exchange import cargo, run
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 

@@ -15,8 +15,8 @@ from oncewire.transport.smtp import mailbox
 from oncewire.transport.smtp.mailbox import MailboxSettings, probe_mailbox
 from oncewire.transport.smtp.relay import MailTls, write_mail
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, run, turns
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 

@@ -14,9 +14,10 @@ from oncewire.transport.http.tls import PeerTls, client_context
 from oncewire.transport.smtp.mailbox import ImapBox, MailboxSettings, probe_mailbox
 from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.transport.contract_checks import TransportContract, until
+from tests.transport.contract_checks import TransportContract
 from tests.transport.exchange import Certificates, Receiver, run
 from tests.transport.mailboxes import PASSWORD, Mailboxes, empty, mailboxes
+from tests.waiting import until
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]
 pytestmark = [pytest.mark.process, pytest.mark.long]

@@ -24,7 +24,6 @@ from oncewire.transport.http.tls import Identity, PeerTls, client_context
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.brokers import broker
-from tests.transport.contract_checks import until
 from tests.transport.exchange import Certificates, Receiver, cargo, run
 from tests.transport.file_servers import (
     PASSWORD,
@@ -35,6 +34,7 @@ from tests.transport.file_servers import (
     sftp_server,
     sftp_settings,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 

@@ -10,10 +10,10 @@ import pytest
 from oncewire.transport.contract import Cargo, OutcomeKind
 from oncewire.transport.files import transport as sweeping
 from oncewire.transport.files.remote import new_id, part_name, part_of, writer_mark
-from tests.transport.contract_checks import until
 from tests.transport.exchange import Receiver, cargo, run
 from tests.transport.file_servers import Mood
 from tests.transport.test_server_faults import on_files
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 OURS, THEIRS = writer_mark("oncewire"), writer_mark("somebody")

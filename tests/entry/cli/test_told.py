@@ -16,10 +16,10 @@ from oncewire.entry.running.assemble import open_readers
 from oncewire.handler.world import RealWorld
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import HOUR
-from tests.entry.driven import wait_until
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run_json
 from tests.replacing import replace
+from tests.waiting import wait_until
 
 UNANSWERED = {
     "sync.mode": '"signalsAndResponse"',

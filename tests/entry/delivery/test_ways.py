@@ -37,6 +37,7 @@ from oncewire.message.signals import Severity
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.test_streams import MEGABYTE, LongContent
+from tests.waiting import wait_until
 
 MESSAGE = ReceivedMessage(
     "urn:a", "../../etc/passwd", "talk", "cpa", "urn:a", "urn:b", "urn:s", "New",
@@ -63,16 +64,13 @@ def send(tmp_path: Path, count: int, *words: str) -> None:
     assert {one["state"] for one in found["messages"]} == {"delivered"}
 
 
-def all_confirmed(folder: Path, count: int) -> bool:
-    status = run_json("status", "-c", folder / "globex")
-    return bool(status["in.confirmed"] == count)
+def until_confirmed(folder: Path, count: int) -> None:
+    """Wait until so many messages are confirmed at globex."""
 
+    def status() -> dict[str, Any]:
+        return run_json("status", "-c", folder / "globex")
 
-def until(condition: Any) -> None:
-    """Wait for it; the test's own time-out is the limit."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.05)
+    wait_until(lambda: status()["in.confirmed"] == count, status)
 
 
 # --- directory ---------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ def test_a_directory_gets_everything_once(pair: Path, tmp_path: Path) -> None:
         served.start("globex")
         served.start("acme")
         send(tmp_path, 5)
-        until(lambda: all_confirmed(pair, 5))
+        until_confirmed(pair, 5)
     finally:
         served.close()
     folder = pair / "globex" / "data" / "inbox"
@@ -197,7 +195,7 @@ def test_a_webhook_gets_signed_events_until_it_takes_them(
         served.start("globex")
         served.start("acme")
         send(tmp_path, 1)
-        until(lambda: all_confirmed(pair, 1))
+        until_confirmed(pair, 1)
     finally:
         served.close()
     assert hook.taken == ["document 0"]
@@ -230,7 +228,7 @@ def test_a_channel_waits_for_its_webhook(
         served.start("acme")
         hook.refusals = 5
         send(tmp_path, 8, "--conversation", "talk")
-        until(lambda: all_confirmed(pair, 8))
+        until_confirmed(pair, 8)
     finally:
         served.close()
     assert hook.taken == [f"document {number}" for number in range(8)]
@@ -303,7 +301,7 @@ def test_what_a_function_returns_is_sent_once(
         served.start("globex")
         served.start("acme")
         send(tmp_path, 1)
-        until(lambda: run_json("status")["in.ready"] == 1)
+        wait_until(lambda: run_json("status")["in.ready"] == 1, lambda: run_json("status"))
         (reply,) = run_json("inbox", "take")["messages"]
         assert reply["action"] == "Answer"
         run("inbox", "confirm", reply["message_id"])
@@ -578,7 +576,7 @@ def test_links_in_a_delivery_folder_lead_a_handler_nowhere(pair: Path, tmp_path:
             planted(folder, f"{directory.name_of(message)}.{ending}", victim)
         served.start("acme")
         run_json("send", file, "--wait", "--message-id", message.message_id)
-        until(lambda: all_confirmed(pair, 1))
+        until_confirmed(pair, 1)
     finally:
         served.close()
     facts = folder / f"{directory.name_of(message)}.message.json"

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.running.open_party import open_party_blocking
-from tests.entry.driven import Driven, Manager, ask, wait_until
+from tests.entry.driven import Driven, Manager, ask
 from tests.entry.served import Served
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.process
 

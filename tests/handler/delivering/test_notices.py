@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
 from tests.simulation.given import world_of
+from tests.waiting import until
 
 FAILS = """[delivery]
 timeout = "PT1S"
@@ -164,12 +165,6 @@ def handler_of(store: Store, application: Bureau) -> Handler:
     wire.gate.set()
     node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
     return Handler(node, {"http": wire}, application=application)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def kinds(store: Store) -> list[str]:

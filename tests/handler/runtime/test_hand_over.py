@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,6 +25,7 @@ from oncewire.store.records import Incident
 from oncewire.wire.parcel import Parcel
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
 from tests.handler.pair import Pair, agreement_text
+from tests.waiting import until
 
 
 class Fussy:
@@ -96,12 +97,6 @@ def incidents(store: MemoryStore, *, open_only: bool = True) -> list[Incident]:
 def rows(store: MemoryStore, kind: str) -> list[Row]:
     with store.reader() as reader:
         return [row for row in reader.journal_since(0, 10_000) if row.kind == kind]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def test_the_operator_is_called_once_and_let_off_when_it_is_taken() -> None:
