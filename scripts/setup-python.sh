@@ -36,7 +36,7 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check install --quiet -c co
 # as source only, and is several hundred megabytes: the first time takes a while) is the same too.
 echo "setup: installing into $venv"
 "${pip[@]}" pip setuptools wheel hatchling editables
-"${pip[@]}" --no-build-isolation -e '.[dev,spark,postgres]'
+"${pip[@]}" --no-build-isolation -e '.[dev,spark,postgres,admin]'
 
 # Two libxml2 in one process corrupt memory; better to learn it here than in a signature.
 "$venv/bin/python" - <<'PY'
