@@ -202,4 +202,14 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
             "tests/handler/documents/test_life.py::test_parts_whose_numbers_wrap_around_keep_their_order",
         ),
     ),
+    Mutant(
+        "what follows a document goes on where the disk was full when it became whole",
+        "oncewire.handler.receiving.gathering:forget_joined",
+        "document is None or document.state is not DocumentState.JOINING",
+        "True",
+        requirement="SW-10",
+        tests=(
+            "tests/handler/documents/test_life.py::test_what_follows_a_document_waits_also_where_the_disk_was_full",
+        ),
+    ),
 )

@@ -121,6 +121,13 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         4006589,
         4007922,
         4009699,
+        5002326,
+        5003048,
+        5003399,
+        5102103,
+        5102570,
+        5103342,
+        5103650,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.handler.actions import Post
+from oncewire.errors import InvalidValue, NotAllowed, StoreFull
+from oncewire.handler.actions import Action, Join, Post
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.transmit import Transmission
@@ -21,6 +21,7 @@ from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import SpoolSlice, StoredOutgoing
 from tests.handler.pair import Pair
 
@@ -73,6 +74,33 @@ def test_parts_whose_numbers_wrap_around_keep_their_order(lost: int) -> None:
     submit(pair, DATA[:6_500])
     pair.pass_time()
     assert len(taken(pair)) == 1
+    clean(pair)
+
+
+class FullOnce(Pair):
+    """The disk of beta is full when the first document is to be stored as whole."""
+
+    full = True
+
+    def _carry(self, name: str, action: Action) -> None:
+        if not isinstance(action, Join) or not self.full:
+            super()._carry(name, action)
+            return
+        self.full, store = False, self.engines[name].context.store
+        assert isinstance(store, MemoryStore)
+        store.fail_next_commit(StoreFull("full"))
+        with pytest.raises(StoreFull):
+            super()._carry(name, action)
+
+
+@pytest.mark.requirement("SW-10", "BIG-6")
+def test_what_follows_a_document_waits_also_where_the_disk_was_full() -> None:
+    pair = FullOnce("window", SPLIT)
+    submit(pair, DATA[:1_500])
+    pair.send(2)
+    assert taken(pair) == []
+    pair.pass_time()
+    assert [given.message_id for given in taken(pair)] == ["doc@alpha", "order-2@alpha"]
     clean(pair)
 
 

@@ -30,6 +30,7 @@ from oncewire.message.header import Header
 from oncewire.message.instant import Duration, Instant
 from oncewire.message.payload import DistantPayload, Payload, Reference
 from oncewire.message.signals import Error
+from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.effects import Raise, Resolve
 from oncewire.protocol.notes import Confirmed, HandedOver
 from oncewire.protocol.states import IncomingState
@@ -287,7 +288,13 @@ def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIn
     channel, position = stored.incoming.channel, stored.position
     if channel is None or not context.state.joining:
         return False
-    before = any(on == channel and place < position for on, place in context.state.joining.values())
+    before = any(
+        on == channel
+        and place < position
+        and (document := tx.document(*key)) is not None
+        and document.state is DocumentState.JOINING
+        for key, (on, place) in context.state.joining.items()
+    )
     return before and _is_ordered(context, tx, stored)
 
 

@@ -431,9 +431,19 @@ def gathered(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -
 
 
 def begin(context: HandlerContext, document: SplitDocument) -> None:
-    """Have a document put together after the commit. What follows it in order waits meanwhile."""
+    """Have a document put together after the commit. What follows it in order waits until a
+    commit has made it whole (`forget_joined`)."""
     context.state.joining[document.key] = (document.channel, document.position)
     context.state.actions.append(Join(*document.key))
+
+
+def forget_joined(context: HandlerContext) -> None:
+    """After a commit: nothing waits any more for what it made whole, or gave up."""
+    with context.transition() as tx:
+        for key in list(context.state.joining):
+            document = tx.document(*key)
+            if document is None or document.state is not DocumentState.JOINING:
+                del context.state.joining[key]
 
 
 def begin_all(context: HandlerContext, tx: Transaction) -> None:

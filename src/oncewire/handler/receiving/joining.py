@@ -520,7 +520,6 @@ def finish_join(
         size=row.facts.size,
     )
     tx.save_document(document.moved(DocumentState.WHOLE))
-    context.state.joining.pop(document.key, None)
     context.state.actions.append(Ready(1))
     if request is not None and request.owed.owed:
         request.save_ack()
@@ -641,7 +640,6 @@ def _give_up(
     if request is not None:
         _answer(context, tx, request, error, refused)
     tx.save_document(document.moved(DocumentState.FAILED))
-    context.state.joining.pop(document.key, None)
     context.state.refusals.count(code, peer or "", problem, document.split_id, context.now())
     # What it lay in goes as soon as that is durable.
     context.state.clean_due_at = min(context.state.clean_due_at, context.now() + SECOND)

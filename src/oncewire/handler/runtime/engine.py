@@ -180,6 +180,8 @@ class Engine:
             for name in spooled:
                 context.store.spool.let_go(name)
         state.timeline.keep()
+        if state.joining:
+            gathering.forget_joined(context)
         actions, state.actions = state.actions, []
         return actions
 

@@ -332,7 +332,8 @@ def _attempt(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -
     deadline = stored.outgoing.deadline(terms)
     if deadline is not None and now >= deadline and context.in_doubt:
         # Neither may it be sent nor may it be called expired.
-        tx.save_outgoing(replace(stored.outgoing, next_attempt_at=now + LOOK_AGAIN))
+        again = now + min(LOOK_AGAIN, terms.retry_interval)
+        tx.save_outgoing(replace(stored.outgoing, next_attempt_at=again))
         return
     channel = load_channel(tx, stored.outgoing)
     addresses = addresses_for(context, tx, stored, terms.transports)

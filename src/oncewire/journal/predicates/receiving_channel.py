@@ -195,21 +195,20 @@ class ReceivingChannelFold:
 
     def take(self, row: Row, terms: Terms, context: Context) -> None:
         """One more row of a kind in `RECEIVING`."""
-        if not terms.ordered:
-            return
         number, kind = row.sequence_number, row.kind
+        if not terms.ordered:
+            if number is not None:
+                # An agreement that is changed to an ordered one goes on behind numbers whose
+                # order nobody judges.
+                self._epoch_of(row, terms, context).take_up()
+            return
         if number is None or number not in terms.numbers:
             self._out_of_range(row, terms)
             return
         if kind == HANDED_OVER and row.detail is not None and "redelivered" in row.detail:
             # Order is judged by the first hand-over; whether a second may be is S2's matter.
             return
-        epoch = self._epochs.get(row.epoch)
-        if epoch is None:
-            self._close_old(context)
-            epoch = self._epochs[row.epoch] = _Epoch(terms.numbers)
-            # It may have begun in the hole.
-            epoch.loose, self._loose = self._loose, False
+        epoch = self._epoch_of(row, terms, context)
         if epoch.loose and kind in (RECEIVED, SKIPPED):
             if kind == RECEIVED:
                 epoch.unplaced[row.message_id] = row
@@ -220,6 +219,16 @@ class ReceivingChannelFold:
             self._skipped(epoch, row, number, terms)
         else:
             self._used(epoch, row, number, terms)
+
+    def _epoch_of(self, row: Row, terms: Terms, context: Context) -> _Epoch:
+        """The epoch that a row belongs to, which begins with its first row."""
+        epoch = self._epochs.get(row.epoch)
+        if epoch is None:
+            self._close_old(context)
+            epoch = self._epochs[row.epoch] = _Epoch(terms.numbers)
+            # It may have begun in the hole.
+            epoch.loose, self._loose = self._loose, False
+        return epoch
 
     def _out_of_range(self, row: Row, terms: Terms) -> None:
         """A number that cannot be, or none: told once for a channel, and one is used up by it."""

@@ -578,7 +578,8 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 best_effort=loose and takes_best_effort(paper.agreement.receiving),
                 lifetime=15 * SECOND if chance.random() < 0.08 and not slow else None,
                 reply=chance.choices(tuple(Reply), _REPLIES.get(setting.leaning, _USUAL))[0],
-                size=chance.choice((0, 20, 20, 2_000)),
+                # A calm world has time for all it sends; over slow hops parts take too long.
+                size=min(chance.choice((0, 20, 20, 2_000)), 20 if setting.calm and slow else 2_000),
             )
         )
     return tuple(orders)

@@ -87,6 +87,10 @@ class Standstills:
                 self._lift(row.node, "channel", row.channel, at(row), row)
             elif row.kind == RESUMED and row.message_id is None and row.peer is not None:
                 self._lift(row.node, "peer", row.peer, at(row), row)
+            elif row.kind == notes.Kind.CLOCK_SET:
+                self._lift(row.node, "clock", "", at(row), row)
+                if notes.ClockSet.read(row.detail).verdict == "in doubt":
+                    self._of[row.node, "clock", ""].append(_Standstill(at(row), None))
 
     def _lift(self, node: str, of: str, name: str, at: Instant, row: Row) -> None:
         """End those that the row is about. An epoch may also end because of another message, and
@@ -99,14 +103,17 @@ class Standstills:
             for standstill in found
         ]
 
-    def due(self, row: Row, due: Instant, slack: Duration) -> Instant | None:
+    def due(self, row: Row, due: Instant, slack: Duration, *, over: bool) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver
-        and channel; None: not before an operator decides.
+        and channel; None: not before an operator decides. `over`: by the node's clock the message
+        has outlived its time then, which a clock in doubt does not decide.
 
         What is due is done a moment later (`slack`), and the next standstill may come first: of
         all that wait for the end of one, the first whose retries are used up stops the others.
         """
-        keys = ((row.node, "peer", row.peer or ""), (row.node, "channel", row.channel or ""))
+        keys = [(row.node, "peer", row.peer or ""), (row.node, "channel", row.channel or "")]
+        if over:
+            keys.append((row.node, "clock", ""))
         found = [standstill for key in keys for standstill in self._of.get(key, ())]
         for standstill in sorted(found, key=lambda standstill: standstill.begin):
             if standstill.begin > due + slack:
@@ -196,6 +203,12 @@ class History:
             and kinds & {RECEIVED, JOINED}
         }
         self.standstills = Standstills(rows, self.at)
+        self.followed = [
+            (row.node, row.seq, clock.by)
+            for row in rows
+            if row.kind == notes.Kind.CLOCK_SET
+            and (clock := notes.ClockSet.read(row.detail)).verdict != "in doubt"
+        ]
 
     def at(self, row: Row) -> Instant:
         """When a row was really written."""
@@ -279,22 +292,30 @@ class History:
         terms = self._terms_of(begun)
         if not terms.runs_protocol:
             return
-        self._late(node, message_id, rows, terms)
+        self._late(node, message_id, begun, rows, terms)
         for row in rows:
             # A part has the lifetime of its document, which began before it.
             whole = message_id not in self.parts
             if row.kind == EXPIRED and row.boot == begun.boot and whole:
                 self._hasty(node, message_id, begun, row, terms)
 
-    def _late(self, node: str, message_id: str, rows: list[Row], terms: Terms) -> None:
+    def _late(self, node: str, message_id: str, begun: Row, rows: list[Row], terms: Terms) -> None:
         """An attempt comes when its timer runs out, also where the clock was set meanwhile."""
         before: Row | None = None
+        lives_until = begun.at + terms.persist_duration
+        if begun.kind == SUBMITTED:
+            lives_until = min(
+                lives_until, notes.Submitted.read(begun.detail).time_to_live or lives_until
+            )
         for row in rows:
             if row.kind in (SENT, EXHAUSTED) and before is not None and before.boot == row.boot:
                 gap = self.at(row) - self.at(before)
                 wait = max(terms.timeout, terms.retry_interval) + terms.sync_timeout
-                due = self.standstills.due(row, self.at(before) + wait, SLACK)
-                if due is not None and self.at(row) > due + SLACK:
+                over = before.at + wait >= lives_until
+                due = self.standstills.due(row, self.at(before) + wait, SLACK, over=over)
+                # After a doubt it is looked at by its own interval.
+                slack = SLACK + (terms.retry_interval if over else 0)
+                if due is not None and self.at(row) > due + slack:
                     words = f"The next attempt came {gap / SECOND:.0f} s later, not after "
                     wait = due - self.at(before)
                     self.ledger.broke("late", f"{words}{wait / SECOND:.0f} s.", node, message_id)
@@ -314,7 +335,13 @@ class History:
 
     def _hasty(self, node: str, message_id: str, begun: Row, row: Row, terms: Terms) -> None:
         """Nothing expires before its time, by a clock that tells the time."""
-        lived = self.at(row) - self.at(begun)
+        # A deadline is an instant of UTC and stays where a clock that was behind has put it.
+        behind = sum(
+            max(0, by)
+            for where, seq, by in self.followed
+            if where == node and begun.seq < seq < row.seq
+        )
+        lived = self.at(row) - self.at(begun) + behind
         lifetime = terms.persist_duration
         if notes.Expired.read(row.detail).by == "TimeToLive":
             orders = (*self.world.plan.orders, *self.world.probes)
