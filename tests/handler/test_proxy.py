@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement.agreements import Agreements
+from oncewire.message import Party
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
@@ -35,6 +36,23 @@ def test_the_acknowledgement_of_the_to_party_comes_back(profile: str, mode: str,
     (acknowledged,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
     assert (acknowledged.ref_to or "").endswith("@seller")
     assert "hop" not in (acknowledged.detail or ""), "the To Party's own word, not a hub's"
+
+
+@pytest.mark.requirement("RM-17", "HOP-5")
+@PROFILES
+def test_it_is_heard_although_only_another_agreement_leads_to_the_hub(profile: str) -> None:
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"), carrying=False)
+    order = chain.send()
+    (own,) = agreements_of("buyer", chain.options)
+    other = replace(own.partner, party=Party.of("urn:sim:other"))
+    while chain.posts:
+        name, post = chain.posts.pop(0)
+        if "buyer" in post.address:
+            chain.engines["buyer"].context.agreements = Agreements(
+                [replace(own, cpa_id="buyer-other", partner=other)]
+            )
+        chain.carry(name, post)
+    assert chain.state(order) is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("HOP-5", "HOP-7")

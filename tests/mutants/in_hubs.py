@@ -69,6 +69,14 @@ IN_HUBS: tuple[Mutant, ...] = (
         tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
     ),
     Mutant(
+        "judge an answer from behind a hub by another agreement that leads there",
+        "oncewire.handler.receiving.agreement_match:_from_behind",
+        "kept or agreement_of_hop(context, tx, about)",
+        "agreement_of_hop(context, tx, about)",
+        requirement="RM-17",
+        tests=(_PROXY + "test_it_is_heard_although_only_another_agreement_leads_to_the_hub",),
+    ),
+    Mutant(
         "acknowledge a copy of what was passed on",
         "oncewire.handler.receiving.receive:_take_for_others",
         "passed = known is not None and known.passed_on",

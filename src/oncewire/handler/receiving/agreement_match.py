@@ -252,13 +252,15 @@ def _resolve(
     try:
         return under(_completed(context, tx, message))
     except (EbxmlError, SoapFault):
-        behind = _from_behind(context, tx, message)
+        behind = _from_behind(context, tx, message, original)
         if behind is None:
             raise
     return under(behind)
 
 
-def _from_behind(context: HandlerContext, tx: Transaction, message: Message) -> Message | None:
+def _from_behind(
+    context: HandlerContext, tx: Transaction, message: Message, original: AcceptedTerms | None
+) -> Message | None:
     """An answer that came through a hub, with the names of our own hop in it.
 
     In the drafts it names the two ends of the hop that it answers (ACK-4, ACK-12). Where a hub
@@ -267,8 +269,12 @@ def _from_behind(context: HandlerContext, tx: Transaction, message: Message) -> 
     """
     reference = message.header.ref_to_message_id
     about = tx.outgoing(reference) if reference is not None and is_answer(message) else None
-    agreement = agreement_of_hop(context, tx, about) if about is not None else None
-    if about is None or agreement is None:
+    if about is None:
+        return None
+    # Today's may lead to the same hub and be with another partner.
+    kept = None if original is None else original.agreement
+    agreement = kept or agreement_of_hop(context, tx, about)
+    if agreement is None:
         return None
     beyond = about.facts.to_party in map(str, agreement.partner.behind)
     if agreement.via is None and about.relayed_from is None and not beyond:
