@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.errors import StoreFull
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.message import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import Acknowledged
 from oncewire.protocol.states import OutgoingState
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.asking import Asking, response
@@ -214,6 +216,23 @@ def test_an_acknowledgement_that_waited_survives_a_crash() -> None:
     asking.beta.tick()
     asking.commit()
     assert len(asking.posted) == 1
+
+
+@pytest.mark.requirement("ACK-1", "ACK-16")
+def test_an_acknowledgement_that_could_not_be_stored_leaves_later() -> None:
+    """A sender that does not repeat its message would never hear of it otherwise."""
+    asking = Asking("ebms2", ack("piggyback"))
+    asking.arrive(asking.order())
+    store = asking.beta.context.store
+    assert isinstance(store, MemoryStore)
+    store.fail_next_commit(StoreFull("full"))
+    asking.beta.context.world.time += 30 * SECOND  # type: ignore[attr-defined]
+    asking.beta.tick()
+    with pytest.raises(StoreFull):
+        asking.commit()
+    asking.beta.tick()
+    asking.commit()
+    assert [summary(one) for one in asking.left()] == [ALONE]
 
 
 @pytest.mark.requirement("DUP-4", "ACK-16")

@@ -113,6 +113,8 @@ class ProcessState:
     admissions: dict[str, None] = field(default_factory=dict)
     # Own: documents without a window that may have room for another part.
     releasing: dict[str, None] = field(default_factory=dict)
+    # Own: acknowledgments that waited for a response and leave with this commit.
+    acks_leaving: list[tuple[Instant, str, str]] = field(default_factory=list)
     # Own: messages whose trouble ended in this turn.
     relieved: list[str] = field(default_factory=list)
     # Own: spool files written in this turn.

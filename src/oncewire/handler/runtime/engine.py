@@ -8,6 +8,7 @@ it. The commit loop or the simulator calls verbs, then commit, then performs the
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 from collections.abc import Sequence
 
@@ -164,6 +165,8 @@ class Engine:
             state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
             state.timeline.undo()
             recheck_waiting(context)
+            for due in state.acks_leaving:
+                heapq.heappush(state.acks_waiting, due)
             for action in state.actions:
                 post: object = action
                 if isinstance(action, PostReply):
@@ -175,7 +178,7 @@ class Engine:
             state.actions = []
             raise
         finally:
-            state.relieved = []
+            state.relieved, state.acks_leaving = [], []
             spooled, state.spooled = state.spooled, []
             for name in spooled:
                 context.store.spool.let_go(name)

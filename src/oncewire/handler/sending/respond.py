@@ -434,7 +434,9 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
 
 def acknowledge_next(context: HandlerContext, tx: Transaction) -> None:
     """An acknowledgement that found no response to ride on in time leaves by itself."""
-    _, sender, message_id = heapq.heappop(context.state.acks_waiting)
+    due = heapq.heappop(context.state.acks_waiting)
+    context.state.acks_leaving.append(due)
+    _, sender, message_id = due
     stored = tx.incoming(sender, message_id)
     if stored is None or not ack_waits(context, tx, stored):
         return
