@@ -11,9 +11,8 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.entry.control.client import LocalHandler
 from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.runtime.commit_loop import Pulse
+from oncewire.handler.runtime.commit_loop import AGAIN, Outages, Pulse
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.runtime.upkeep import AGAIN, Outages
 from oncewire.handler.world import RealWorld
 from oncewire.store.memory.store import MemoryStore
 
@@ -112,7 +111,7 @@ def test_an_outage_is_told_at_once_and_then_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]
-    outages = Outages(lambda: now[0])
+    outages = Outages("the store does not answer", lambda: now[0])
     for _ in range(5):
         outages.say(StoreGone("gone"))
     outages.say(StoreProblem("other"))
@@ -120,3 +119,19 @@ def test_an_outage_is_told_at_once_and_then_once_a_minute(
     now[0] = AGAIN
     outages.say(StoreGone("gone"))
     assert getattr(caplog.records[-1], "repeats") == 4  # noqa: B009
+
+
+async def test_a_store_that_does_not_answer_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop looks at its timers twice a turn."""
+
+    def rest() -> None:
+        raise StoreGone("gone")
+
+    async with handler() as one:
+        monkeypatch.setattr(one.engine, "rest", rest)
+        for _ in range(5):
+            await one.loop.do("look", lambda: None)
+    said = [record for record in caplog.records if "does not answer" in record.message]
+    assert len(said) == 1

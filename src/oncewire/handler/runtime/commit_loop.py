@@ -62,6 +62,33 @@ class _Work:
     result: Any = field(default=None)
 
 
+AGAIN = 60.0
+"""Seconds until the same trouble is told again, with how often it came meanwhile."""
+
+KINDS_MAX = 64
+
+
+class Outages:
+    """Tells of each kind of trouble at once, and of its repeats in one line a minute."""
+
+    def __init__(self, said: str, now: Callable[[], float] = monotonic) -> None:
+        self._said, self._now = said, now
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def say(self, problem: OncewireError) -> None:
+        """Log it, unless it was just logged."""
+        # One for each kind: a text may name another message each time.
+        kind, now = type(problem).__name__, self._now()
+        at, repeats = self._told.get(kind, (-AGAIN, 0))
+        if now - at < AGAIN:
+            self._told[kind] = at, repeats + 1
+            return
+        if len(self._told) >= KINDS_MAX:
+            self._told.clear()
+        self._told[kind] = now, 0
+        logger.error(self._said, extra={"problem": str(problem), "repeats": repeats})
+
+
 class CommitLoop:
     """Runs the engine's verbs in turns; `perform` gets every action after its commit."""
 
@@ -78,6 +105,7 @@ class CommitLoop:
         # Those that are for nobody we know: whatever else waits goes first.
         self._aside: deque[_Work] = deque()
         self._awake = asyncio.Event()
+        self._outages = Outages("the store does not answer")
         # How many verbs the last turn had.
         self._ran = 0
         self._task: asyncio.Task[None] | None = None
@@ -252,7 +280,7 @@ class CommitLoop:
         try:
             return self.engine.rest()
         except StoreProblem as problem:
-            logger.error("the store does not answer", extra={"problem": str(problem)})
+            self._outages.say(problem)
             return None
 
     def _attempt(self, work: _Work) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -40,7 +39,7 @@ from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.perform import STORE
 from oncewire.handler.receiving.inbound import hear
 from oncewire.handler.runtime.carrier import Carrier
-from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Supervisor
+from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Outages, Supervisor
 from oncewire.handler.runtime.door import Door, Relaying
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.offers import HandOver, Telling
@@ -50,7 +49,6 @@ from oncewire.handler.runtime.upkeep import (
     QUIET,
     Joining,
     OutageIncident,
-    Outages,
     Probing,
     try_spool,
 )
@@ -127,7 +125,9 @@ class Handler:
         self._carrier = Carrier(context.store.spool, self.transports)
         self._relaying = Relaying(self.loop, self._carrier.carry, self._perform, self._spawn)
         self._joining = Joining(self.loop)
-        self._outages = Outages(time.monotonic)
+        self._outages = Outages(
+            "senders are sent away: the store cannot take or give what they need"
+        )
         spool = context.store.spool
         self._outage = OutageIncident(self.loop, STORE, QUIET, lambda: try_spool(spool))
         self._door = Door(self.loop, self._relaying, self._call_operator)

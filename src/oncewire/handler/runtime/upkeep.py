@@ -133,17 +133,9 @@ class Probing:
             context.state.left.add((way.peer, way.transport))
 
 
-# Outages: what a handler cannot do for a while, told once, and that it is over.
-#
-# A store that cannot be written fails for every arrival. Each of them says so would fill the log;
-# none of them would leave nobody the wiser. And an incident that stays open when its cause has
-# ended is one that operators learn to pass over.
+# The end of an outage: an incident that stays open when its cause has ended is one that operators
+# learn to pass over.
 
-
-AGAIN = 60.0
-"""Seconds until the same trouble is told again, with how often it came meanwhile."""
-
-KINDS_MAX = 64
 
 QUIET = 60.0
 """Seconds without trouble of the store after which it is tried: twice what senders are asked to
@@ -155,30 +147,6 @@ LOOK_EVERY = 5.0
 ROOM = 16
 """Megabytes that the disk must take before it is called free again. That a small row can be kept,
 such as that of an incident, proves nothing of a body."""
-
-
-class Outages:
-    """Tells of each kind of trouble at once, and of its repeats in one line a minute."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._told: dict[str, tuple[float, int]] = {}
-
-    def say(self, problem: OncewireError) -> None:
-        """Log it, unless it was just logged."""
-        # One for each kind: a text may name another message each time.
-        kind, now = type(problem).__name__, self._now()
-        at, repeats = self._told.get(kind, (-AGAIN, 0))
-        if now - at < AGAIN:
-            self._told[kind] = at, repeats + 1
-            return
-        if len(self._told) >= KINDS_MAX:
-            self._told.clear()
-        self._told[kind] = now, 0
-        logger.error(
-            "senders are sent away: the store cannot take or give what they need",
-            extra={"problem": str(problem), "repeats": repeats},
-        )
 
 
 class OutageIncident:
