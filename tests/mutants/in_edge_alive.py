@@ -151,7 +151,7 @@ SUPERVISION: tuple[Mutant, ...] = (
     ),
     Mutant(
         "log every sender that is sent away",
-        "oncewire.handler.runtime.upkeep:Outages.say",
+        "oncewire.handler.runtime.commit_loop:Outages.say",
         "now - at < AGAIN",
         "now - at < 0",
         tests=(f"{_SUPERVISOR}::test_an_outage_is_told_at_once_and_then_once_a_minute",),
