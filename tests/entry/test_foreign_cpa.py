@@ -157,7 +157,7 @@ def test_a_status_request_hears_received_then_processed(overheid: Overheid, tmp_
     assert asked() == "NotRecognized"
     overheid.post("ebms-core/soap/EbMSMessage.xml", uuid=uuid)
     assert asked() == "Received"
-    run("inbox", "take", "--out", tmp_path / "in", "-c", overheid.folder / "overheid")
+    run("inbox", "take", "--output", tmp_path / "in", "-c", overheid.folder / "overheid")
     assert asked() == "Processed"
 
 
@@ -367,7 +367,7 @@ def test_two_parties_exchange_under_a_foreign_cpa_and_believe_its_certificates_a
             "send", order, "--to", "logius", "--service", "osb:aanleveren:1.1$1.0",
             "--action", "aanleveren", "--wait", "-c", tmp_path / "overheid",
         )  # fmt: skip
-        run("inbox", "take", "--out", tmp_path / "in", "-c", tmp_path / "logius")
+        run("inbox", "take", "--output", tmp_path / "in", "-c", tmp_path / "logius")
         (taken,) = (tmp_path / "in").glob("*.xml")
         assert taken.read_text() == "<order/>"
         (facts,) = (tmp_path / "in").glob("*.message.json")
@@ -464,7 +464,7 @@ def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
         (tmp_path / "order.xml").write_text("<order/>")
         words = ("--to", "globex", "--wait", "--timeout", "60", "-c", tmp_path / "acme")
         run("send", tmp_path / "order.xml", *words)
-        run("inbox", "take", "--out", tmp_path / "in", "-c", tmp_path / "globex")
+        run("inbox", "take", "--output", tmp_path / "in", "-c", tmp_path / "globex")
     finally:
         served.close()
     (taken,) = (tmp_path / "in").glob("*.xml")

@@ -114,7 +114,7 @@ def test_the_commands_for_a_foreign_cpa_work_in_an_empty_home(tmp_path: Path, co
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Delivered on attempt 1" in done.stdout
-        run("inbox", "take", "--out", tmp_path / "in", "-c", theirs / "logius")
+        run("inbox", "take", "--output", tmp_path / "in", "-c", theirs / "logius")
     finally:
         served.close()
         _stop_what_is_left(home)

@@ -52,7 +52,7 @@ def test_verify_and_the_ledger_find_exactly_what_was_planted(
     print(f"{messages} messages, seed {seed}")
     code, made = command(
         "generate", "--messages", str(messages), "--seed", str(seed), "--days", str(days),
-        "--out", str(folder), "--violations", str(answers),
+        "--output", str(folder), "--violations", str(answers),
     )  # fmt: skip
     assert code == 0
     planted = pairs(json.loads(answers.read_text(encoding="utf-8")))

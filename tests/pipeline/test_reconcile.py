@@ -124,7 +124,7 @@ def command(*words: str) -> tuple[int, dict]:
 def test_the_commands_generate_verify_run_reconcile(spark, tmp_path: Path) -> None:
     lake, key = str(tmp_path / "lake"), tmp_path / "key.json"
     code, made = command(
-        "generate", "--messages", "2500", "--seed", "11", "--days", "20", "--out", lake,
+        "generate", "--messages", "2500", "--seed", "11", "--days", "20", "--output", lake,
         "--violations", str(key),
     )  # fmt: skip
     assert code == 0
@@ -152,7 +152,7 @@ def test_the_commands_generate_verify_run_reconcile(spark, tmp_path: Path) -> No
     assert joined["agreed"] < joined["compared"]
     assert all(one["sentence"] for one in joined["disagreements"])
 
-    code, again = command("generate", "--messages", "5", "--out", lake)
+    code, again = command("generate", "--messages", "5", "--output", lake)
     assert code == 4
     assert "a lake" in again["problems"][0]["problem"]
 

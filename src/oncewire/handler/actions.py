@@ -51,6 +51,8 @@ class PostAnswer:
     # Where else it may go, transport and address, if it gets nowhere there: a signal has no
     # retries of its own.
     others: tuple[tuple[str, str], ...] = ()
+    # The MessageId of a Ping, whose caller is told when it gets nowhere.
+    ping_id: str = ""
 
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:

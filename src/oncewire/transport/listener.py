@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Protocol, cast
 
@@ -25,7 +27,13 @@ from oncewire.transport.contract import Peer
 
 log = logging.getLogger("oncewire.transport.listener")
 
+_LISTENS = "0A"
+"""The state of a socket that listens, in /proc/net/tcp."""
+
 _PORT_MAX = 65_535
+
+_LISTENS = "0A"
+"""The state of a socket that listens, in /proc/net/tcp."""
 _BACKLOG = 1024
 _AT_ONCE = 64
 # A connection this young has not had its chance to send a request: it is not thrown out.
@@ -357,8 +365,28 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listening in made:
             listening.close()
+        owner = _owner_of(port) if error.errno == errno.EADDRINUSE else ""
         raise TransportProblem(
-            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            f"cannot listen on {host} port {port}: {error.strerror or error}{owner}",
             remedy="choose a free port and an address of this machine",
         ) from error
     return made
+
+
+def _owner_of(port: int) -> str:
+    """Which process has a port, where Linux tells us; else nothing."""
+    sockets: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, *_, inode = line.split()[:10]
+                if state == _LISTENS and int(local.partition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{inode}]")
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        # Processes end while they are looked at, and not all of them are ours to look at.
+        with contextlib.suppress(OSError):
+            if link.readlink().name in sockets:
+                process = link.parents[1]
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                return f" by process {process.name} ({' '.join(words)[:80].strip()})"
+    return ""

@@ -37,7 +37,7 @@ def digest(path: Path) -> str:
 
 def taken(served: Served, folder: Path) -> dict[str, object]:
     there = served.folder / "globex"
-    found = run_json("inbox", "take", "--out", folder, "-c", there)["messages"]
+    found = run_json("inbox", "take", "--output", folder, "-c", there)["messages"]
     assert len(found) == 1
     return dict(found[0])
 

@@ -33,7 +33,7 @@ def document(tmp_path: Path) -> Path:
 def delivered(served: Served, document: Path) -> str:
     """The MessageId of an order that arrived and was taken; both handlers run."""
     found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
-    run("inbox", "take", "--out", served.folder / "in", "-c", served.folder / "globex")
+    run("inbox", "take", "--output", served.folder / "in", "-c", served.folder / "globex")
     return str(found["messages"][0]["message_id"])
 
 
@@ -90,14 +90,14 @@ def test_the_bytes_of_a_message_can_be_had_while_they_are_kept(
     assert sent.startswith(b"Content-Type: multipart/related")
     assert b'<order id="7"/>' in sent
     file = tmp_path / "message.eml"
-    said = run_json("show", delivered, "--raw", "--out", file, "-c", there)
+    said = run_json("show", delivered, "--raw", "--output", file, "-c", there)
     assert said["file"] == str(file)
     assert file.stat().st_mode & 0o777 == 0o600
     # The same body at both ends, and a form that can be read again.
     body = sent.partition(b"\r\n\r\n")[2]
     assert file.read_bytes().partition(b"\r\n\r\n")[2] == body
     assert run_json("message", "decode", file)["message_id"] == delivered
-    run("show", delivered, "--raw", "--out", file, exit_code=output.NOT_ALLOWED)
+    run("show", delivered, "--raw", "--output", file, exit_code=output.NOT_ALLOWED)
     coded = run_json("show", delivered, "--raw")
     assert base64.b64decode(coded["base64"]) == sent
     for name in ("acme", "globex"):
@@ -140,7 +140,7 @@ def test_bytes_that_have_changed_are_not_handed_out(
         connection.execute(
             f"UPDATE {table}_bytes SET body = CAST(replace(body, 'id=\"7\"', 'id=\"8\"') AS BLOB)"
         )
-    words = ("show", delivered, "--raw", "--out", file, "-c", folder)
+    words = ("show", delivered, "--raw", "--output", file, "-c", folder)
     (said,) = run_json(*words, exit_code=output.TROUBLE)["problems"]
     assert said["problem"] == f"the stored bytes of message {delivered} have changed"
     assert not file.exists()
@@ -161,7 +161,7 @@ def test_a_file_of_the_spool_that_has_changed_is_not_handed_out(
             spooled.chmod(0o600)
             spooled.write_bytes(content)
         file = tmp_path / f"{name}.eml"
-        words = ("show", message_id, "--raw", "--out", file, "-c", served.folder / name)
+        words = ("show", message_id, "--raw", "--output", file, "-c", served.folder / name)
         (said,) = run_json(*words, exit_code=output.TROUBLE)["problems"]
         assert said["problem"].startswith("spool file ")
         assert said["problem"].endswith(" has changed")

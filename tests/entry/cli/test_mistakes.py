@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from oncewire import __version__
 from oncewire.entry.cli import output, pipeline
+from oncewire.entry.cli.main import PANELS
 from oncewire.entry.cli.output import WITHOUT_PARTY, Report
 from oncewire.entry.running import background
 from tests.entry.served import Served
@@ -300,3 +303,91 @@ def test_commands_without_a_party_are_named_without_one() -> None:
     partyless = {name for name, has_party in commands(whole_command()) if not has_party}
     assert partyless - WITHOUT_PARTY == {name for name in partyless if name.startswith("pipeline ")}
     assert WITHOUT_PARTY - partyless == {"pipeline"}
+
+
+# --- the command itself ------------------------------------------------------------------------
+
+
+def test_every_command_stands_in_one_group_of_the_help() -> None:
+    page = run("--help").stdout
+    assert [panel for panel in PANELS if f"─ {panel} ─" in page] == list(PANELS)
+    named = [name for names in PANELS.values() for name in names]
+    assert sorted(named) == sorted(whole_command().commands)
+
+
+def test_the_version_is_an_option_too() -> None:
+    assert run("--version").stdout.strip() == f"oncewire {__version__}"
+
+
+def test_the_party_may_be_named_before_the_command(
+    parties: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status = ("status", "--json")
+    assert json.loads(run("-c", parties / "acme", *status).stdout)["party"] == "acme"
+    again = run("-c", parties / "acme", *status, "-c", parties / "globex").stdout
+    assert json.loads(again)["party"] == "globex"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"), [(("nonsense",), "nonsense"), (("send", "--nope"), "--nope")]
+)
+def test_wrong_usage_is_told_as_json_to_those_who_ask_for_it(
+    words: tuple[str, ...], problem: str
+) -> None:
+    (told,) = run_json(*words, exit_code=output.BAD_INPUT)["problems"]
+    assert problem in told["problem"]
+    assert "--help" in told["next"]
+
+
+def test_one_option_names_the_file_that_is_written() -> None:
+    """Every command that writes one calls it -o and --output."""
+
+    def options(command: Any) -> Iterator[list[str]]:
+        for each in getattr(command, "commands", {}).values():
+            yield from options(each)
+        yield from (each.opts for each in command.params if {"-o", "--out"} & set(each.opts))
+
+    assert {tuple(sorted(each)) for each in options(whole_command())} == {("--output", "-o")}
+
+
+# --- addresses ---------------------------------------------------------------------------------
+
+
+def test_an_address_that_partners_cannot_reach_is_told_of(tmp_path: Path) -> None:
+    folder = tmp_path / "acme"
+    wrong = "cannot reach https://127.0.0.1:8500/msh"
+    assert wrong in run("init", folder, "--host", "0.0.0.0").stdout
+    assert wrong in run("partner", "card", "-o", tmp_path / "card", "-c", folder).stdout
+    assert wrong in run("partner", "invite", "-o", tmp_path / "invitation", "-c", folder).stdout
+    found = run_json("doctor", "-c", folder, exit_code=None)["checks"]
+    assert [each["grade"] for each in found if each["what"] == "address"] == ["warning"]
+
+
+def test_it_can_be_said_from_the_beginning(tmp_path: Path) -> None:
+    folder, url = tmp_path / "acme", "https://acme.example:9500/msh"
+    made = run_json("init", folder, "--host", "0.0.0.0", "--url", url)
+    assert made["url"] == url
+    assert not any("cannot reach" in hint for hint in made["next"])
+    assert url in run("partner", "card", "-c", folder).stdout
+    found = run_json("init", tmp_path / "b", "--url", "acme:9", exit_code=output.BAD_INPUT)
+    assert "no address" in found["problems"][0]["problem"]
+
+
+def test_a_port_in_use_names_the_process_that_has_it(pair: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = run_json("serve", "--set", f"http.port={port}", exit_code=output.TROUBLE)
+    assert f"by process {os.getpid()}" in found["problems"][0]["problem"]
+
+
+def test_a_partner_that_refuses_connections_is_told_of_at_once(pair: Path) -> None:
+    served = Served(pair)
+    try:
+        served.start("acme")
+        began = time.monotonic()
+        found = run_json("partner", "test", "globex", "--timeout", "600", exit_code=None)
+    finally:
+        served.close()
+    assert "not reached" in found["tried"][0]["finding"]
+    assert time.monotonic() - began < 300

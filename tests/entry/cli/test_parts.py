@@ -123,7 +123,7 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
         assert "document" in said
         assert "parts" in said
     raw = tmp_path / "part.bin"
-    run("show", "--raw", f"2-of-{PARTS}.{name}", "--out", raw)
+    run("show", "--raw", f"2-of-{PARTS}.{name}", "--output", raw)
     decoded = run("message", "decode", raw).stdout
     assert f"2 of {PARTS}" in decoded or name in decoded
     steps = run_json("why", name, "--with", there)["ladder"]
@@ -132,7 +132,7 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     assert run_json("why", name[:-1])["message_id"] == name
     assert run_json("why", "3-of-")["message_id"] == f"3-of-{PARTS}.{name}"
     assert run_json("status")["out.delivered"] == 1
-    run("inbox", "take", "--out", tmp_path / "in", "-c", there)
+    run("inbox", "take", "--output", tmp_path / "in", "-c", there)
     assert run_json("status", "-c", there)["in.confirmed"] == 1
     found = run_json("verify", there)
     assert (found["messages"], found["parts"]) == (1, PARTS)

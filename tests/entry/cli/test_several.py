@@ -96,7 +96,7 @@ def test_verify_counts_what_others_sent_us(pair: Path, document: Path, tmp_path:
         served.start("globex")
         served.start("acme")
         run("send", document, "--to", "globex", "--wait", "--timeout", "60")
-        run("inbox", "take", "--out", tmp_path / "in", "-c", pair / "globex")
+        run("inbox", "take", "--output", tmp_path / "in", "-c", pair / "globex")
     finally:
         served.close()
     alone = run_json("verify", pair / "globex")

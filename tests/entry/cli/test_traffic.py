@@ -58,7 +58,7 @@ def test_a_document_goes_there_once_and_everybody_knows(
     assert [(one["message_id"], one["state"]) for one in listed] == [
         (message["message_id"], "ready")
     ]
-    taken = run_json("inbox", "take", "--out", tmp_path / "in", "-c", there)["messages"]
+    taken = run_json("inbox", "take", "--output", tmp_path / "in", "-c", there)["messages"]
     assert [(one["from"], one["confirmed"]) for one in taken] == [("acme", True)]
     assert Path(taken[0]["files"][0]).read_bytes() == document.read_bytes()
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
@@ -158,7 +158,7 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
     # The application has not taken it: the inbox has it, so that it is no loss even if all is over.
     waits = run_json("verify", served.folder / "acme", there, "--ended")
     assert (waits["lost"], waits["violations"], waits["waiting_in_inbox"]) == (0, 0, 1)
-    assert waits["next"] == [f"oncewire inbox take --out FOLDER -c {there}"]
+    assert waits["next"] == [f"oncewire inbox take --output FOLDER -c {there}"]
     run_json("inbox", "take", "-c", there)
     assert run_json("verify", there, "--ended")["waiting_in_inbox"] == 1
     run("inbox", "confirm", open_id, "-c", there)
@@ -172,7 +172,7 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
 def test_verify_says_how_to_have_all_judged(served: Served, document: Path, tmp_path: Path) -> None:
     send(document, "--wait")
     here, there = served.folder / "acme", served.folder / "globex"
-    run("inbox", "take", "--out", tmp_path / "in", "-c", there)
+    run("inbox", "take", "--output", tmp_path / "in", "-c", there)
     assert run_json("verify", here, there)["next"] == [f"oncewire verify {here} {there} --ended"]
     assert run_json("verify")["next"] == ["oncewire verify --ended"]
 
@@ -409,7 +409,7 @@ def test_what_could_not_be_written_is_not_confirmed(
     message_id = run_json("inbox", "-c", there)["messages"][0]["message_id"]
     name = hashlib.sha256(f"urn:oncewire:party:acme\0{message_id}".encode()).hexdigest()[:40]
     (folder / f"{name}.1.order.xml").mkdir()
-    run("inbox", "take", "--out", folder, "-c", there, exit_code=output.NOT_ALLOWED)
+    run("inbox", "take", "--output", folder, "-c", there, exit_code=output.NOT_ALLOWED)
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "handed_over"
 
 
@@ -503,7 +503,7 @@ def test_notices_wait_until_somebody_takes_them(pair: Path, document: Path, tmp_
         assert (notice.message_id, notice.severity.value) == (second, "Error")
         assert acme.confirm_notice(notice) is True
         assert acme.confirm_notice(notice) is False
-    taken = run_json("notices", "take", "--out", tmp_path / "told")["notices"]
+    taken = run_json("notices", "take", "--output", tmp_path / "told")["notices"]
     assert [(one["message_id"], one["confirmed"]) for one in taken] == [(third, True)]
     written = json.loads(Path(taken[0]["file"]).read_text())
     assert (written["message_id"], written["outcome"]) == (third, "not_delivered")

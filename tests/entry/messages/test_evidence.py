@@ -248,7 +248,7 @@ def test_the_command_writes_it_at_both_sides(
     document_id = in_parts["messages"][0]["message_id"]
     for name in ("acme", "globex"):
         file = tmp_path / f"{name}.zip"
-        told = run_json("evidence", message_id[:12], "--out", file, "-c", parties / name)
+        told = run_json("evidence", message_id[:12], "--output", file, "-c", parties / name)
         assert told["signed_for"]
         assert told["message_id"] == message_id
         with zipfile.ZipFile(file) as archive:
@@ -257,12 +257,16 @@ def test_the_command_writes_it_at_both_sides(
         assert done.returncode == 0, done.stdout + done.stderr
         page = (tmp_path / name / "README.txt").read_text()
         assert "It is the certificate that the agreement names for the other side." in page
-        parts = run_json("evidence", document_id, "--out", tmp_path / "p.zip", "-c", parties / name)
+        parts = run_json(
+            "evidence", document_id, "--output", tmp_path / "p.zip", "-c", parties / name
+        )
         assert parts["signed_for"], parts
         assert "part-2/acknowledgement.xml" in parts["files"]
         (tmp_path / "p.zip").unlink()
         monkeypatch.setattr(history, "FILES_SHOWN", len(parts["files"]) - 1)
-        few = run("evidence", document_id, "--out", tmp_path / "p.zip", "-c", parties / name).stdout
+        few = run(
+            "evidence", document_id, "--output", tmp_path / "p.zip", "-c", parties / name
+        ).stdout
         assert f"{len(parts['files'])} files; `unzip -l" in few
         assert "part-2/" not in few
         (tmp_path / "p.zip").unlink()

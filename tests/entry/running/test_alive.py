@@ -211,7 +211,7 @@ def test_one_unreadable_message_blocks_nobody_else(pair: Path, served: Served) -
     (file,) = (pair / "globex" / "data" / "spool").iterdir()
     file.unlink()
     served.start("globex")
-    taken = ask(pair / "globex", "inbox", "take", "--out", str(pair / "received"))
+    taken = ask(pair / "globex", "inbox", "take", "--output", str(pair / "received"))
     assert len(taken["messages"]) == 5
     (found,) = ask(pair / "globex", "incidents")["incidents"]
     assert "oncewire abandon" in found["problem"]

@@ -82,6 +82,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         kept, problems = checkup.check_agreements(settings)
         found += checkup.check_certificates(settings, now(), kept)
         advance(1)
+        found += checkup.check_address(settings)
         found += checkup.check_clock(settings, now())
         found += checkup.check_kept(settings, now())
         advance(1)

@@ -51,7 +51,7 @@ def show(
         bool, typer.Option("--raw", help="Write the stored message itself: headers and body.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="With --raw: a file instead of stdout.")
+        Path | None, typer.Option("--output", "-o", help="With --raw: a file instead of stdout.")
     ] = None,
     others: Others = None,
     config: Config = None,
@@ -340,7 +340,7 @@ FILES_SHOWN = 20
 def evidence(
     message_id: MessageId,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file; otherwise evidence-ID.zip.")
+        Path | None, typer.Option("--output", "-o", help="The file; otherwise evidence-ID.zip.")
     ] = None,
     config: Config = None,
     json: Json = False,
@@ -352,7 +352,7 @@ def evidence(
     what we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
     nobody signed for it, or the kept bytes are not what was signed, the page says so.
 
-    Example: oncewire evidence 3f2a --out dispute.zip
+    Example: oncewire evidence 3f2a --output dispute.zip
     """
 
     import re

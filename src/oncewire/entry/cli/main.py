@@ -9,8 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from oncewire import __version__
 from oncewire.entry.cli import output
@@ -37,6 +40,18 @@ GROUPS = (
 """The modules that bring commands, in the order of `oncewire --help`. Those of `lab` are the
 laboratory's: nothing else of the product names them."""
 
+PANELS = {
+    "Start": ("init", "serve", "stop", "demo", "version"),
+    "Messages": ("send", "outbox", "show", "why", "resend", "inbox", "notices", "message"),
+    "Trouble": (
+        "status", "incidents", "doctor", "ask", "resume", "pause", "restart", "abandon", "clock",
+    ),
+    "Partners and keys": ("ping", "partner", "keys", "agreement", "config"),
+    "Audit": ("verify", "evidence", "hold", "release", "backup", "pipeline"),
+    "Lab": ("simulate", "replay", "bench"),
+}  # fmt: skip
+"""The groups of `oncewire --help`, each with its commands in their order."""
+
 INTERNAL_ERROR = 70
 DEBUG_VARIABLE = "ONCEWIRE_DEBUG"
 
@@ -52,6 +67,7 @@ def build() -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(
         name="oncewire",
+        cls=_Root,
         help="Business documents between companies: once and only once, or someone is told; in "
         "order where the agreement asks for it. Begin with `oncewire init`.",
         epilog=_EPILOG,
@@ -61,18 +77,63 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for group in GROUPS:
-        name = f"oncewire.{group}"
-        importlib.import_module(name).register(app)
+    for name in GROUPS:
+        importlib.import_module(f"oncewire.{name}").register(app)
     app.command("version")(version)
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    order = list(panels)
+    for command in app.registered_commands:
+        command.rich_help_panel = panels[command.name or ""]
+    for group in app.registered_groups:
+        group.rich_help_panel = panels[group.name or ""]
+    app.registered_commands.sort(key=lambda command: order.index(command.name or ""))
+    app.registered_groups.sort(key=lambda group: order.index(group.name or ""))
     return app
 
 
-def _root() -> None:
+_WRONG_USAGE: Any = typer.BadParameter.__base__
+"""Click's UsageError; Typer brings a Click of its own, and says so by no public name."""
+
+
+class _Root(typer.core.TyperGroup):
+    """`oncewire` itself: a program that asks for JSON gets it of wrong usage too."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        """Run a command."""
+        words = list(sys.argv[1:] if args is None else args)
+        if "--json" not in words or options.get("standalone_mode") is False:
+            return super().main(args, *more, **options)
+        try:
+            code = super().main(args, *more, **options | {"standalone_mode": False})
+        except _WRONG_USAGE as error:
+            context = getattr(error, "ctx", None)
+            command = "oncewire" if context is None else context.command_path
+            told = output.Problem(str(error), next=f"see `{command} --help`")
+            output.show_failure(told, json=True)
+            sys.exit(output.BAD_INPUT)
+        except typer.Abort:
+            sys.exit(output.WRONG)
+        sys.exit(code or 0)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"oncewire {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    config: output.Config = None,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
     """Business documents between companies: once and only once, or someone is told.
 
     They arrive in order where the agreement asks for it. Begin with `oncewire init`.
     """
+    output.set_place(config)
 
 
 @output.answers

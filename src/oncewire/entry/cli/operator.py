@@ -264,12 +264,12 @@ def listed(
 def take(
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write each notice into this folder, then confirm it."),
+        typer.Option("--output", "-o", help="Write notices into this folder, and confirm them."),
     ] = None,
     limit: Limit = 100,
     config: Config = None,
 ) -> Report:
-    """Take notices. With --out they become files and are confirmed; without, they are shown.
+    """Take notices. With --output they become files and are confirmed; without, they are shown.
 
     What is not confirmed is shown again the next time.
     """

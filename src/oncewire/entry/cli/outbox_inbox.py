@@ -422,7 +422,7 @@ def listed(
                 Listing("messages", columns, rows, empty=_none("Nothing has arrived.", states)),
             ),
             summary=_summary(counts, behind, "in.", states, None if parts else len(rows)),
-            hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
+            hints=(f"oncewire inbox take --output FOLDER{at_party(settings)}",) if ready else (),
         )
 
     output.answer(work, json=json)
@@ -432,16 +432,16 @@ def listed(
 def take(
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write each message into this folder, then confirm it."),
+        typer.Option("--output", "-o", help="Write messages into this folder, and confirm them."),
     ] = None,
     limit: Limit = 100,
     confirmed: Annotated[
-        bool, typer.Option("--confirm/--no-confirm", help="With --out: confirm what is written.")
+        bool, typer.Option("--confirm/--no-confirm", help="With --output: confirm what is written.")
     ] = True,
     config: Config = None,
     json: Json = False,
 ) -> Report:
-    """Take messages that wait. With --out they become files; without, they are shown.
+    """Take messages that wait. With --output they become files; without, they are shown.
 
     What is shown but not confirmed is handed out again after a minute, marked `redelivered`.
     """
@@ -539,7 +539,7 @@ def _shown(message: ReceivedMessage) -> list[tuple[str, str, str, str]]:
         except UnicodeDecodeError:
             text = f"({payload.size} bytes)"
         if payload.size > 4096:
-            text += f"... ({payload.size} bytes; --out writes all of them)"
+            text += f"... ({payload.size} bytes; --output writes all of them)"
         found.append((message.message_id, payload.file_name, payload.media_type, text))
     return found
 

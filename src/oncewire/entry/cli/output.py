@@ -70,13 +70,22 @@ P = ParamSpec("P")
 _GIVEN: ContextVar[Path | None] = ContextVar("given", default=None)
 """What the command that runs was told with `-c`."""
 
+_BEFORE: ContextVar[Path | None] = ContextVar("before", default=None)
+"""What `oncewire` was told with `-c` before the name of the command."""
+
 
 def loaded(config: Path | None, given: list[str] | None = None) -> Loaded:
     """The settings in force for a command."""
     from oncewire.entry.party import settings
 
+    config = config or _BEFORE.get()
     _GIVEN.set(config)
     return settings.load(config, flags=settings.flags_of(given or ()))
+
+
+def set_place(config: Path | None) -> None:
+    """`oncewire` begins, and was told of this party; a command's own `-c` counts before it."""
+    _BEFORE.set(config)
 
 
 def forget_place() -> None:
@@ -303,12 +312,17 @@ def _write_json(body: Mapping[str, Any]) -> None:
 
 def fail(error: errors.OncewireError, *, json: bool = False) -> NoReturn:
     """Print an error and end with its exit code."""
-    problem = problem_placed(problem_of(error))
+    show_failure(problem_of(error), json=json)
+    raise typer.Exit(exit_code_of(error))
+
+
+def show_failure(problem: Problem, *, json: bool = False) -> None:
+    """Print what is wrong."""
+    problem = problem_placed(problem)
     if json:
         _write_json({"ok": False, "problems": [problem.as_dict()]})
     else:
         _show_problem(console(sys.stderr), problem)
-    raise typer.Exit(exit_code_of(error))
 
 
 def exit_code_of(error: errors.OncewireError) -> int:

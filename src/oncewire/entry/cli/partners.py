@@ -43,6 +43,9 @@ def init(
     ] = "",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8500,
+    url: Annotated[
+        str, typer.Option(help="The address partners use, if it is not host and port.")
+    ] = "",
     transport: Annotated[
         list[str] | None,
         typer.Option(help="Also smtp, sftp, ftp or broker: begins its section of the settings."),
@@ -74,6 +77,7 @@ def init(
         party_type=party_type or None,
         host=host,
         port=port,
+        url=url,
         tls=not insecure,
         key_kind=KeyKind.RSA if rsa else KeyKind.EC,
         transports=transports,
@@ -84,17 +88,27 @@ def init(
             "party": made.name,
             "party_id": made.party_id,
             "folder": str(made.folder.resolve()),
-            "url": made.url,
+            "url": made.settings.endpoint_url,
             "certificate": str(made.keys.certificate),
             "fingerprint": made.keys.fingerprint,
         },
         summary=f"The party {made.name} is ready in {place}.",
         hints=(
             *_to_finish(made.folder, transports),
+            *unreachable_hint(made.settings),
             f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
             f"oncewire partner card -c {typed(made.folder)}",
         ),
     )
+
+
+def unreachable_hint(settings: Settings) -> tuple[str, ...]:
+    """What to do about an address that only this machine can reach, though others may send."""
+    if not settings.is_told_wrongly:
+        return ()
+    file = typed(settings.folder / "oncewire.toml")
+    wrong = f"a partner elsewhere cannot reach {settings.endpoint_url}"
+    return (f"{wrong}: set http.public_url in {file} to the address that it can",)
 
 
 def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
@@ -125,7 +139,8 @@ def card(
     from oncewire.entry.files import write_new
     from oncewire.entry.party.folder import card_of
 
-    own = card_of(loaded(config).settings)
+    settings = loaded(config).settings
+    own = card_of(settings)
     facts = {
         "party": own.name,
         "party_id": own.party_id,
@@ -139,7 +154,10 @@ def card(
     return Report(
         {**facts, "file": str(to)},
         summary=f"The card of {own.name} is in {here(to)}.",
-        hints=(f"on the partner's machine: oncewire partner add {quote(to.name)}",),
+        hints=(
+            *unreachable_hint(settings),
+            f"on the partner's machine: oncewire partner add {quote(to.name)}",
+        ),
     )
 
 
@@ -417,7 +435,7 @@ def invite(
     return Report(
         {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
         summary=f"The invitation of {made.card.name} is in {here(file)}.",
-        hints=(_accept_there(file, made.options),),
+        hints=(*unreachable_hint(settings), _accept_there(file, made.options)),
     )
 
 

@@ -460,7 +460,7 @@ def sql(
 @output.answers
 def report(
     lake: LakePath,
-    out: Annotated[Path, typer.Option("--out", help="The page to write.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")],
     csv: Annotated[
         Path | None, typer.Option(help="Folder for a CSV of each partner, to send to it.")
     ] = None,

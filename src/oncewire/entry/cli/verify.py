@@ -77,7 +77,7 @@ def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, 
     """What to run so that more is judged: somebody takes what waits, or says that all is over."""
     if verdict.waiting:
         return tuple(
-            f"oncewire inbox take --out FOLDER{at_party(settings)}"
+            f"oncewire inbox take --output FOLDER{at_party(settings)}"
             for settings in parties
             if verdict.inboxes.get(settings.party.name) and settings.application.way == "pull"
         )

@@ -25,7 +25,7 @@ from oncewire.entry.control.verb import (
     verb,
     verbs_of,
 )
-from oncewire.errors import NotAllowed
+from oncewire.errors import NotAllowed, TransportProblem
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
@@ -250,7 +250,10 @@ class PartyVerbs:
 
         The Pong may come on the connection of the question, or on one of its own.
         """
-        return await self.here.handler.ping(cpa_id, timeout)
+        try:
+            return await self.here.handler.ping(cpa_id, timeout)
+        except TransportProblem:
+            return False
 
     @verb(Need.HANDLER, Permission.OPERATE, Within("partner test"))
     async def try_partner(self, cpa_id: str, timeout: float = 60.0) -> list[Tried]:

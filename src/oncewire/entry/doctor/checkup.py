@@ -316,6 +316,13 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
     return Finding(what, grade, said, fix if left < SOON_DAYS else "")
 
 
+def check_address(settings: Settings) -> Iterator[Finding]:
+    """Whether the address that our card names is one that partners can reach."""
+    if settings.is_told_wrongly:
+        wrong = f"partners are told {settings.endpoint_url}, which only this machine reaches"
+        yield Finding("address", Grade.WARNING, wrong, "set http.public_url, and give out the card")
+
+
 def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
     """Whether our clock has gone back since the last thing that was noted."""
     try:

@@ -213,7 +213,7 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
     if stored.size > WHOLE_FILE_MAX:
         raise NotAllowed(
             f"its {stored.size:,} bytes are too many to be shown whole",
-            remedy="have its documents with `oncewire inbox take --out FOLDER`",
+            remedy="have its documents with `oncewire inbox take --output FOLDER`",
         )
     folder = settings.path(settings.store.spool)
     pieces = []

@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_text, write_new
 from oncewire.entry.party.keys import KeyFiles, KeyKind, make_keys
-from oncewire.entry.party.settings import FILE, Settings, first_settings, load
+from oncewire.entry.party.settings import FILE, LOOPBACK, Settings, first_settings, load
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
@@ -88,7 +89,7 @@ class Made:
     folder: Path
     name: str
     party_id: str
-    url: str
+    settings: Settings
     keys: KeyFiles
 
 
@@ -111,6 +112,7 @@ def make_party(
     party_type: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8500,
+    url: str = "",
     tls: bool = False,
     key_kind: KeyKind = KeyKind.RSA,
     transports: tuple[str, ...] = (),
@@ -133,26 +135,39 @@ def make_party(
     make_folder(folder / "keys" / "partners")
     make_folder(folder / "agreements")
     make_folder(folder / "data", PRIVATE_FOLDER)
-    hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1", *_certifiable(host)))
+    public = _public_host(url)
+    hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1", *_certifiable(host), *public))
     keys = make_keys(folder / "keys", name, now=now, kind=key_kind, hosts=hosts)
     write_new(folder / ".gitignore", _IGNORED, replace=True)
-    text = _settings_text(name, own_id, party_type, host, port, tls=tls) + more
+    text = _settings_text(name, own_id, party_type, host, port, url, tls=tls) + more
     # Last, because a folder with this file is a party: a half-made one can be made again.
     write_new(folder / FILE, text, PRIVATE)
     settings = load(folder, environ={}).settings
-    return Made(folder, name, own_id, settings.endpoint_url, keys)
+    return Made(folder, name, own_id, settings, keys)
 
 
 def _certifiable(host: str) -> tuple[str, ...]:
     return () if host in {"0.0.0.0", "::", ""} else (host,)  # noqa: S104 - only compared
 
 
+def _public_host(url: str) -> tuple[str, ...]:
+    if not url:
+        return ()
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidValue(
+            f"{url!r} is no address that partners can send to", remedy="use https://host:port/path"
+        )
+    return (parts.hostname,)
+
+
 def _settings_text(
-    name: str, party_id: str, party_type: str | None, host: str, port: int, *, tls: bool
+    name: str, party_id: str, party_type: str | None, host: str, port: int, url: str, *, tls: bool
 ) -> str:
     typed = f"party_type = {quoted(party_type)}\n" if party_type else ""
     # A party on loopback talks to parties on loopback; one that listens to the world does not.
-    inward = host in {"127.0.0.1", "::1", "localhost"}
+    inward = host in LOOPBACK
+    public = f"public_url = {quoted(url)}\n" if url else ""
     allow = '["public", "loopback"]' if inward else '["public"]'
     mutual = (
         "# Partners show the certificate of their card; the agreement names it.\n"
@@ -171,7 +186,7 @@ party_id = {quoted(party_id)}
 [http]
 host = {quoted(host)}
 port = {port}
-tls = {str(tls).lower()}
+{public}tls = {str(tls).lower()}
 {mutual}# Where we may connect to. Without "loopback" or "private" an address of a partner that
 # points into this machine or network is refused.
 allow = {allow}

@@ -17,6 +17,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from oncewire.entry.files import read_text
 from oncewire.errors import InvalidValue, NotHere
@@ -233,6 +234,9 @@ class BrokerSettings:
     max_deliver: Annotated[int, "How often a parcel is handed in that we do not take."] = 50
 
 
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+"""Addresses of a machine that no other machine reaches."""
+
 FILE = "oncewire.toml"
 PREFIX = "ONCEWIRE_"
 CONFIG_VARIABLE = "ONCEWIRE_CONFIG"
@@ -403,6 +407,12 @@ class Settings:
             "broker": f"nats:{self.broker.subject}" if self.broker.subject else "",
         }
         return {name: told[name] for name in self.transports if told.get(name)}
+
+    @property
+    def is_told_wrongly(self) -> bool:
+        """Whether we listen to other machines and name partners an address of this one."""
+        inward = self.http.host in LOOPBACK
+        return not inward and urlsplit(self.endpoint_url).hostname in LOOPBACK
 
     @property
     def endpoint_url(self) -> str:

@@ -17,6 +17,7 @@ from oncewire.errors import (
     StoreFull,
     StoreGone,
     StoreProblem,
+    TransportProblem,
 )
 from oncewire.handler.actions import (
     Action,
@@ -120,7 +121,7 @@ class Handler:
         self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[_Waiter]] = {}
-        self._pinged: dict[str, asyncio.Event] = {}
+        self._pinged: dict[str, asyncio.Future[None]] = {}
         self._asking: dict[tuple[str, str], list[asyncio.Future[StatusResponse]]] = {}
         self._carrier = Carrier(context.store.spool, self.transports)
         self._relaying = Relaying(self.loop, self._carrier.carry, self._perform, self._spawn)
@@ -270,8 +271,9 @@ class Handler:
         return await self.loop.do("told", lambda: self.engine.confirm_notice(notice_id))
 
     async def ping(self, cpa_id: str, timeout: float) -> bool:
-        """Whether the partner's handler answers a Ping within the time."""
-        pinged = asyncio.Event()
+        """Whether the partner's handler answers a Ping within the time; TransportProblem: the
+        Ping certainly did not reach it, and why."""
+        pinged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def ask() -> str:
             message_id = self.engine.ping(cpa_id)
@@ -280,7 +282,7 @@ class Handler:
 
         message_id = await self.loop.do("ping", ask)
         try:
-            await asyncio.wait_for(pinged.wait(), timeout)
+            await asyncio.wait_for(pinged, timeout)
         except TimeoutError:
             return False
         finally:
@@ -336,8 +338,8 @@ class Handler:
                 waiter.wake()
         elif isinstance(action, Ponged):
             pinged = self._pinged.pop(action.message_id, None)
-            if pinged is not None:
-                pinged.set()
+            if pinged is not None and not pinged.done():
+                pinged.set_result(None)
         elif isinstance(action, StatusTold):
             asked = action.cpa_id, action.response.ref_to_message_id
             for future in self._asking.pop(asked, ()):
@@ -438,6 +440,10 @@ class Handler:
             finally:
                 self._carrier.let_go(post.parcel)
             self._kill.reach("answer after send")
+        pinged = self._pinged.get(post.ping_id)
+        if pinged is not None and outcome.kind is OutcomeKind.REFUSED and not pinged.done():
+            words = f"the partner's handler was not reached: {outcome.reason}"
+            pinged.set_exception(TransportProblem(words))
         sent, reply = outcome.kind is OutcomeKind.SENT, await hear(self.engine.context, outcome)
         await self._try(
             "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)

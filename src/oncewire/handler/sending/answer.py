@@ -315,6 +315,7 @@ def post_signal(
     *,
     sender: str = "",
     message_id: str = "",
+    ping_id: str = "",
 ) -> None:
     """Send a signal to the partner's handler; where it has no address, somebody is told."""
     ways = signal_ways(context, agreement, answer.kind)
@@ -322,7 +323,7 @@ def post_signal(
         context.state.unaddressed[peer_label(agreement)] = word_for(answer.kind)
         return
     first, *others = ways
-    post = PostAnswer(*first, answer.parcel, sender, message_id, tuple(others))
+    post = PostAnswer(*first, answer.parcel, sender, message_id, tuple(others), ping_id)
     context.state.actions.append(post)
 
 

@@ -28,7 +28,7 @@ def ping(context: HandlerContext, agreement: Agreement) -> str:
     envelope = envelope_for(context, route)
     question = answers.ping_like(_ours(agreement, envelope, envelope.message_id), envelope)
     answer = StoredAnswer(envelope.message_id, question.kind, seal(context, question, route))
-    post_signal(context, agreement, answer)
+    post_signal(context, agreement, answer, ping_id=envelope.message_id)
     context.state.pings.add(envelope.message_id)
     return envelope.message_id
 

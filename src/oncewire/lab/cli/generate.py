@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 @output.answers
 def generate(
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new lake.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder of the new lake.")],
     messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same year.")] = 1,
     days: Annotated[int, typer.Option(min=20, max=365, help="Of how many days.")] = 365,

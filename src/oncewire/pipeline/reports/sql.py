@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import EVERY
 from oncewire.pipeline.session import pinned
 from oncewire.pipeline.tasks import is_remote
+
+_LOOKS = re.compile(r"\s*(show\s+(tables|views)|desc(ribe)?\s+\w+)\s*;?\s*", re.IGNORECASE)
+"""Questions about the views that are no query."""
 
 ROWS_MAX = 10_000
 """More rows than this are a table of their own, and not an answer."""
@@ -45,6 +49,8 @@ def _check_question(spark: SparkSession, question: str) -> None:
         # PySpark has no parser of its own.
         parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
         parser.parsePlan(question)
+    if _LOOKS.fullmatch(question):
+        return
     try:
         if remote:
             # The server parses it: what is no query cannot stand in the place of a table.
@@ -54,7 +60,7 @@ def _check_question(spark: SparkSession, question: str) -> None:
             parser.parseQuery(question)
     except ParseException:
         raise InvalidValue(
-            "only a SELECT can be asked",
+            "only a SELECT, SHOW TABLES and DESCRIBE can be asked",
             remedy="to keep an answer, write what `oncewire pipeline sql --json` prints to a file",
         ) from None
 
