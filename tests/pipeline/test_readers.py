@@ -21,7 +21,7 @@ from oncewire.pipeline.judging import extent, refresh
 from oncewire.pipeline.judging.check import judge_lake
 from oncewire.pipeline.lake import compact, delta
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import OPEN
+from oncewire.pipeline.lake.tables import EVERY, OPEN
 from oncewire.pipeline.lake.version import safe_name
 from oncewire.pipeline.reports import report
 from oncewire.pipeline.reports.sql import ask
@@ -108,6 +108,12 @@ def test_sql_sees_every_table_in_one_version(spark, grown: Lake) -> None:
     assert found.version == grown.current().number
     assert sum(row[1] for row in found.rows) == TOLD
     assert ask(spark, grown, "SELECT * FROM messages", rows=5).cut
+
+
+def test_sql_tells_which_tables_there_are_and_their_columns(spark, grown: Lake) -> None:
+    assert {row[1] for row in ask(spark, grown, "show tables").rows} >= set(EVERY)
+    columns = {row[0] for row in ask(spark, grown, "DESCRIBE ledger;").rows}
+    assert {"message_id", "verdict"} <= columns
 
 
 def test_a_question_that_cannot_be_asked_is_answered_with_one_sentence(
