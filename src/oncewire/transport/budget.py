@@ -1,11 +1,11 @@
 """Budgets: what strangers, one address, one partner and all together may take of this machine.
 
-Whoever proved to be a partner is known for a while, by the address it came from or by its TLS
-certificate. Everybody else is a stranger, and all strangers together share what is set apart for
-them: however many they are, the partners' part is not theirs. Who asks for more than there is waits
-a moment, and is then told when to come back (429 for his own budget, 503 for that of all).
+A peer that proved to be a partner stays known for a while, by its address or by its TLS
+certificate. Every other peer is a stranger. All strangers share one budget, so that they cannot use
+up that of the partners, however many they are. A request over budget waits a moment, and is then
+told when to come back (429 where its own budget is used up, 503 where that of all is).
 
-This is bookkeeping alone. It knows neither sockets nor HTTP, so that what lies beneath may change.
+This module only counts. It knows neither sockets nor HTTP, so that every transport can use it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BudgetLimits:
     # some hundred kilobytes of buffers before a byte of it is read.
     strangers: int = 64
     per_address: int = 16
-    # The same for partners: more than any of ours sends at once.
+    # Requests of partners at once, in all and from one: more than any of ours sends.
     partners: int = 512
     per_partner: int = 256
     # How long a request may wait for its turn.
@@ -63,8 +63,8 @@ class BudgetLimits:
     # Seconds of a processor in each minute that strangers may cost, in all and from one address.
     processor: float = 6.0
     processor_per_address: float = 3.0
-    # The same for one partner, known by its certificate, of requests that were refused: what is
-    # taken from partners may cost what it costs.
+    # Seconds of a processor in each minute that refused requests of one partner, known by its
+    # certificate, may cost. Requests of partners that are taken have no such limit.
     processor_refused: float = 15.0
     # Refused requests in each minute, from one address.
     refusals: int = 600
@@ -73,7 +73,7 @@ class BudgetLimits:
 
 
 class OverBudget(TransportProblem):
-    """Somebody wants more than there is; the transport answers with `status`."""
+    """A request is over one of its budgets; the transport answers with `status`."""
 
     def __init__(self, status: int, problem: str, retry_after: float) -> None:
         super().__init__(problem, remedy="come back later")
@@ -220,11 +220,11 @@ class Budgets:
             raise
 
     def left(self, address: _Address, group: _Group) -> None:
-        """A request is over: somebody who waits may come in."""
+        """A request has ended: admit the next one that waits."""
         address.open -= 1
         group.open -= 1
         for turn, waiting in group.waiting.items():
-            # Who has just given up takes himself out of the line in his own turn.
+            # A request that has just given up removes itself from the line.
             if not turn.done() and _has_place(waiting, group):
                 del group.waiting[turn]
                 _take_place(waiting, group)
@@ -246,14 +246,14 @@ class Budgets:
             self._check_processor(address, now)
 
     def charge(self, peer: Peer, seconds: float) -> None:
-        """Count time of a processor that somebody cost beside his requests, or for one that is
-        over: it counts against whatever comes next."""
+        """Count processor time that a peer cost outside of a request, or for one that has ended:
+        it counts against the peer's next request."""
         with contextlib.suppress(OverBudget):
             self.spend(self._at(peer), seconds, stranger=not self.is_known(peer))
 
     async def turn(self, peer: Peer) -> None:
-        """Wait until more may be done for somebody. A partner need not; a stranger waits while
-        his address has had its share, and then behind all others, who rest between two turns."""
+        """Wait until more may be done for a peer. A partner need not wait. A stranger waits until
+        its address is within its share, and then in one line with all other strangers."""
         if self.is_known(peer):
             return
         own, limits, now = self._at(peer).processor, self.limits, self._clock
@@ -346,8 +346,8 @@ def in_steps(
     spend: Callable[[float], None],
     turn: Callable[[], Awaitable[None]] | None = None,
 ) -> Generator[Any, Any, T]:
-    """Do some work for somebody: what each step of it costs is spent, and the next one waits for
-    its turn, if it must."""
+    """Do work for a peer step by step: count the processor time of each step, and wait for the
+    turn of the next one where there is a `turn`."""
     go_on: Callable[[Any], Any] = work.send
     given = None
     while True:
@@ -371,9 +371,9 @@ class ReaderShare:
     """What parcels may cost that others leave where we look for them: a mailbox, a folder on a
     server, a stream of a broker.
 
-    Whoever can write there is nobody's guest here, so there is nobody to turn away; the reader
-    itself takes its time. After each parcel that was refused it rests, for longer than that took:
-    partners elsewhere have most of the processor, however many forgeries lie there.
+    Those who write there hold no connection to us that could be turned away, so the reader slows
+    itself down. After each refused parcel it rests, for longer than that parcel took: partners
+    elsewhere have most of the processor, however many forgeries lie there.
     """
 
     # Seconds of rest after a refusal, beside those for what it took. So there are as many in a
@@ -447,8 +447,8 @@ def _take_place(address: _Address, group: _Group) -> None:
 
 
 def _account(peer: Peer) -> str:
-    """Whose budgets a request counts against: a certificate's owner has one share wherever he
-    comes from, and shares it with nobody who comes from there too."""
+    """The account that a request counts against: that of its TLS certificate, from whatever
+    address it comes; without a certificate, that of its address."""
     if peer.certificate is None:
         return address_of(peer)
     return f"certificate {hashlib.sha256(peer.certificate).hexdigest()}"
@@ -521,12 +521,13 @@ class Lag:
         self._wait()
 
     def saw(self, late: float) -> None:
-        """A look came so late. One that came in time does not mean that the next one will."""
+        """Note how late a look at the loop came. After a late one the figure only halves with each
+        look in time: the next one may be late again."""
         self._late = max(late, self._late / 2)
 
     @property
     def is_late(self) -> bool:
-        """Whether whoever waits for the loop waits too long."""
+        """Whether the event loop is so far behind that its work waits too long."""
         return self._late > self._bound
 
     def takes_stranger(self, now: float) -> bool:
@@ -541,9 +542,8 @@ class Lag:
 
 # Turned away: who was told to come back later, and why, said once and then now and then.
 #
-# Strangers are sent away all day long, and nobody need get up for that: a line of the log tells of
-# them. A partner that is sent away is one whose documents wait, so whoever looks after the handler
-# is called.
+# Strangers are sent away all day long, which a line of the log tells. The documents of a partner
+# that is sent away wait, so the operator is called.
 
 
 log = logging.getLogger("oncewire.transport.listener")
@@ -562,7 +562,7 @@ class TurnsAway(Protocol):
     """A transport whose listener may send partners away."""
 
     def on_turned_away(self, call: Call) -> None:
-        """Have somebody called when it does."""
+        """Set what is called when it does."""
 
 
 class Seldom:
@@ -587,15 +587,15 @@ class Seldom:
 
 
 class TurnedAway:
-    """Counts them, and tells of each reason at most once a minute."""
+    """Counts peers that were sent away, and tells of each reason at most once a minute."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._seldom = Seldom(now)
-        # Who is called for partners; nobody: the log alone tells of them.
+        # Called when a partner is sent away; None: only the log tells of it.
         self.call: Call | None = None
 
     def count(self, peer: Peer, problem: str, *, known: bool) -> None:
-        """One more was sent away."""
+        """Count one peer that was sent away."""
         repeats = self._seldom.again((known, problem))
         if repeats is None:
             return
@@ -608,11 +608,11 @@ class TurnedAway:
             self.call(f"partners are sent away: {problem}; the last from {address_of(peer)}")
 
 
-# Handshakes: connections that never came to be, told of once for each address and hour.
+# Handshakes: TLS handshakes that failed, logged once for each address and hour.
 #
-# Who cannot agree with us on TLS never gets to say who he is. It may be a partner whose
-# certificate has run out, so somebody should hear of it; it may be a scanner, so he should not
-# hear of it often.
+# A peer whose handshake fails never says who it is. It may be a partner whose certificate has
+# expired, so the operator should read of it; it may be a scanner, so he should not read of it
+# often.
 
 
 HOUR = 3600.0
@@ -630,14 +630,14 @@ class _Told:
 
 
 class Handshakes:
-    """Counts those that failed."""
+    """Counts TLS handshakes that failed."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._told: dict[str, _Told] = {}
 
     def failed(self, peer: Peer, error: BaseException) -> None:
-        """One more came to nothing."""
+        """Count one failed handshake, and log it if its address has none logged in this hour."""
         now, address = self._now(), address_of(peer)
         if address not in self._told and len(self._told) >= HANDSHAKE_ADDRESSES_MAX:
             self._told = {one: told for one, told in self._told.items() if now - told.at < HOUR}

@@ -224,7 +224,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take whoever stands at the door, many at a time: a partner may be behind strangers."""
+        """Accept waiting connections, many at a time: a partner may be behind strangers."""
         for _ in range(_AT_ONCE):
             try:
                 came, where = listening.accept()
@@ -266,7 +266,7 @@ class Listener:
                 self._handshakes.failed(peer, error)
             self._forget(protocol)
         except BaseException:
-            # Whatever else it is: a place that nobody holds would never be free again.
+            # On any other error too, or the place would never be free again.
             self._forget(protocol)
             raise
         else:
@@ -278,7 +278,7 @@ class Listener:
         known = self._is_known(peer)
         place = address_of(peer)
         if not known and self._from[place] >= self._limits.per_address:
-            # Whoever has so many makes room for himself.
+            # An address at its limit has one of its own connections closed.
             return self._throw_out(place)
         if len(self._guests) < self._limits.connections:
             return True
@@ -296,12 +296,12 @@ class Listener:
         ]
         if not waiting:
             return False
-        # Those who never asked anything go first, then whoever has been idle the longest.
+        # Connections without any request go first, then the one that has been idle the longest.
         return self._show_out(min(waiting, key=lambda item: item[:2])[2])
 
     def _throw_out_stranger(self) -> bool:
-        """A partner's place is not taken by whoever came first: the stranger goes who has had
-        his the longest, whatever he is at."""
+        """Make room for a partner: close the oldest connection of a stranger, even one that is at
+        work."""
         strangers = [
             (guest.since, protocol)
             for protocol, guest in self._guests.items()

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 # Stream: where a broker keeps parcels until their receiver has them, and what it must promise.
 #
-# A message leaves such a stream in one way only: its receiver acknowledged it. Nothing discards
-# it, nothing lets it expire, nobody may delete it. So that it is gone is the proof that it was
-# taken.
+# A message leaves such a stream only when its receiver acknowledges it: the stream is made so that
+# messages are never discarded, never expire and cannot be deleted. A message that is gone was
+# therefore taken.
 
 
 CONSUMER = "oncewire"
@@ -242,7 +242,7 @@ class Connection:
         else:
             self.trouble = "the broker is away"
             self._outage.begins("the broker is away, and is waited for")
-            # Nobody hears any more how it ends.
+            # This start no longer waits; `_open` goes on without it.
             first.cancel()
 
     async def _open(self, first: asyncio.Future[None]) -> None:
@@ -592,8 +592,8 @@ class BrokerTransport:
         return False
 
     async def _lost(self, js: JetStreamContext, stream: _Stream) -> str:
-        """What is wrong where a parcel may have gone otherwise than by being taken: with the whole
-        stream, or because somebody changed it."""
+        """Why a parcel may have left the stream without being taken: the stream was lost, or its
+        settings were changed. Empty where neither happened."""
         from nats.errors import Error
         from nats.js.errors import NotFoundError
 
@@ -655,7 +655,7 @@ class BrokerTransport:
         while True:
             await places.acquire()
             await share.turn()
-            # A parcel comes as a whole, and how large it is nobody knows before.
+            # A parcel comes as a whole, and its size is not known before.
             while sum(taking.values()) > _MEMORY:
                 await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
             try:

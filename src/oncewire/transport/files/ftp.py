@@ -73,8 +73,8 @@ def _client(rule: AddressRule, patience: float) -> aioftp.Client:
         async def _open_connection(
             self, host: str, port: int
         ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-            # Looked at each time, and what was looked at is connected to: an address of the inside
-            # is nobody's to name.
+            # Each connection resolves and checks its host, and goes to the address that was
+            # checked: a server must not lead us to an address of our own network.
             found = await AllowedResolver(rule).resolve(host, port)
             if self._stream is not None and self._stream.writer.get_extra_info("ssl_object"):
                 self._siosocks_asyncio_kwargs = {"server_hostname": host}

@@ -22,11 +22,11 @@ LISTED_MAX = 10_000
 """Names that are taken from one look at a folder; the others come when these are gone."""
 
 SCANNED_MAX = 200_000
-"""Names that a server may tell of a folder, ours or not, before nobody listens any more."""
+"""Names of a folder, ours or not, that a server may tell before a listing is ended."""
 
 
 AT_A_STRETCH = 64
-"""Names that are heard before anybody else has a turn."""
+"""Names that are read before other tasks of the loop have a turn."""
 
 REST_MAX = 0.05
 
@@ -36,8 +36,8 @@ class ServerRefused(Exception):
 
 
 class Remote(Protocol):
-    """One connection to a server of files. Trouble is `ServerRefused`, or an `OSError` where
-    nobody knows what the server heard."""
+    """One connection to a server of files. Raises `ServerRefused`, or an `OSError` where it is
+    unknown whether the server heard the command."""
 
     async def alive(self) -> bool:
         """Whether the server still listens on this connection."""
@@ -63,7 +63,7 @@ class Remote(Protocol):
 
 
 class Listing:
-    """What a server tells of a folder, as far as somebody wants to know it."""
+    """The wanted names of a folder, gathered while the server tells them."""
 
     def __init__(self, wanted: Callable[[str], bool], limit: asyncio.Timeout) -> None:
         self.names: list[str] = []
@@ -173,7 +173,7 @@ class Connections:
         return await self._connect(place)
 
     async def close(self) -> None:
-        """End those that nobody uses."""
+        """End the idle connections."""
         for idle in self._idle.values():
             while idle:
                 await idle.pop().close()
@@ -188,7 +188,7 @@ class Connections:
 
 
 FOLLOWING_MAX = 64 * 1024
-"""Bytes behind a parcel that are read over; nobody waits for the end of a longer file."""
+"""Bytes behind a parcel that are skipped; a longer file is not read to its end."""
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _READY = re.compile(rf"({_ID})\.parcel")
@@ -299,7 +299,7 @@ async def open_parcel(pieces: AsyncIterator[bytes]) -> Opened:
 
 
 class ParcelBody:
-    """The body of a file as it is read; whoever hears its end knows that it was whole."""
+    """The body of a parcel file as it is read; it ends without an error only if it was whole."""
 
     def __init__(self, first: bytes, pieces: AsyncIterator[bytes], length: int) -> None:
         self._first, self._pieces, self._left = first, pieces, length
@@ -321,7 +321,7 @@ class ParcelBody:
                     self._trouble = _cut_off()
                     raise self._trouble
                 raise StopAsyncIteration
-            # What follows the parcel is nobody's.
+            # What follows the parcel is ignored.
             wanted, self._left = piece[: self._left], max(0, self._left - len(piece))
             if wanted:
                 return wanted

@@ -35,9 +35,9 @@ from oncewire.transport.files.remote import (
 
 # Reader: takes the parcels of one folder, each once, however many readers it has.
 #
-# Who renames a file has it. What a reader has claimed it keeps until the parcel is stored, or
-# refused for good: a reader that dies finds its claims again under its own name, and nobody else
-# touches them, for only its own store can tell whether they were stored before it died.
+# A reader claims a file by renaming it, and keeps the claim until the parcel is stored or refused
+# for good. A reader that dies finds its claims again under its own name. No other reader touches
+# them, because only its own store can tell whether they were stored before it died.
 
 
 logger = logging.getLogger("oncewire.files")
@@ -121,7 +121,7 @@ class FolderReader:
         waiting = itertools.chain(((one, True) for one in mine), ((one, False) for one in ready))
 
         async def some() -> None:
-            # Whoever is done takes the next: a folder of ten thousand files makes no ten thousand
+            # A few tasks share the list: a folder of ten thousand files makes no ten thousand
             # tasks.
             for file_id, claimed in waiting:
                 await self._share.turn()
@@ -149,7 +149,7 @@ class FolderReader:
         try:
             await self._rename(named.ready_name(file_id), named.claimed_name(file_id, self._reader))
         except ServerRefused:
-            # Somebody else was quicker.
+            # Another reader claimed it first.
             return False
         return True
 
@@ -232,7 +232,7 @@ async def _reading(remote: Remote, path: str) -> AsyncIterator[AsyncIterator[byt
 
 
 async def _paced(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same, from a server that does not keep us for ever."""
+    """The pieces of a file as they come; TimeoutError where the server gives them too slowly."""
     waited, came = 0.0, 0
     while True:
         begun = time.monotonic()
@@ -245,15 +245,15 @@ async def _paced(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-# Sweeping: what a writer began on a server and could not finish is taken away, later.
+# Sweeping: a writer later removes the files that it began on a server and could not finish.
 #
-# A connection that breaks leaves half a file under a name that nobody looks at. Its writer is in
-# that name, so it alone removes it, also after it was started anew; what others are writing is
-# theirs.
+# A connection that breaks leaves half a file under a name that no reader takes. The name contains
+# its writer, and only that writer removes it, also after a restart: files of other writers may
+# still be written.
 
 
 SAFE = 3600.0
-"""Seconds after which nobody writes any more what he began then."""
+"""Seconds after which a file that was begun is no longer being written."""
 
 EVERY = 3600.0
 """Seconds after which a folder is looked at again."""
@@ -323,7 +323,7 @@ _REASON_LENGTH = 300
 class FileTransport:
     """Puts parcels into the receiver's folder, and takes them out of our own.
 
-    A parcel that lies in its place is sent; that somebody has it, its acknowledgement says.
+    A parcel in the folder is sent; only its acknowledgement says that the receiver has it.
     """
 
     can_answer = False
@@ -341,7 +341,8 @@ class FileTransport:
         self.name = name
         self._schemes = schemes
         self._connections = Connections(connect)
-        # Its own: whoever sends a thousand waits for their answers, which nobody would read.
+        # Its own connections: sends would take all of them, and wait for answers that the reader
+        # could then not fetch.
         self._reading = Connections(connect)
         self._sweeping = Sweeping(self._connections, named.writer_mark(reader))
         self._reader = None
@@ -368,7 +369,7 @@ class FileTransport:
         except (TransportProblem, ServerRefused) as problem:
             return AttemptOutcome(OutcomeKind.REFUSED, _words(problem))
         except OSError as problem:
-            # Nobody looks at what has no name yet; once it may have one, somebody may.
+            # Before the rename no reader takes the file; once it may have happened, one may.
             kind = OutcomeKind.UNKNOWN if renaming else OutcomeKind.REFUSED
             return AttemptOutcome(kind, _words(problem))
         self._sweeping.begin(place)
@@ -376,7 +377,8 @@ class FileTransport:
 
     @contextlib.asynccontextmanager
     async def _written(self, cargo: Cargo, place: Place) -> AsyncIterator[tuple[Remote, str, str]]:
-        """A file that nobody looks at yet, and the name that it gets; else it is removed."""
+        """Write a file under a name that no reader takes, and give the name that it gets; remove
+        the file on any error."""
         file_id = self._sweeping.new_id()
         part = place.path(named.part_name(file_id))
         begun = False

@@ -1,7 +1,7 @@
 """Bodies of HTTP/1.1: cut out of what the connection brought, and kept until they are taken.
 
-A `Cutter` knows where a body ends; a `Stream` holds what was cut out for whoever reads it, and says
-when the connection should wait.
+A `Cutter` knows where a body ends; a `Stream` holds what was cut out until the request's handler
+reads it, and says when the connection should wait.
 """
 
 from __future__ import annotations

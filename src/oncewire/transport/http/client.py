@@ -37,7 +37,7 @@ from oncewire.transport.http.tls import PeerTls, client_context, pins
 
 
 _REASON_LENGTH = 300
-# Nobody waits longer than a day because a peer said so.
+# A peer's Retry-After is kept to at most a day.
 _LONGEST_RETRY_AFTER = 86_400
 
 # Alerts by which a TLS 1.3 server ends a handshake that we believed finished: it had not taken
@@ -68,7 +68,7 @@ def outcome_of(reply: Reply, phrase: str = "") -> AttemptOutcome:
     if 200 <= status < 300:
         return AttemptOutcome(OutcomeKind.SENT, reply=reply)
     reason = f"HTTP {status} {phrase}".strip()[:_REASON_LENGTH]
-    # A redirect is not followed: the agreement names the address, not whoever answers there.
+    # A redirect is not followed: the agreement names the address, not the server that answers.
     refused = 300 <= status < 500
     kind = OutcomeKind.REFUSED if refused else OutcomeKind.UNKNOWN
     return AttemptOutcome(kind, reason, reply, reply.retry_after)
@@ -157,7 +157,7 @@ class HttpClientSettings:
     # TLS per address: the whole URL, or its origin (`https://host:port`); else `default_tls`.
     peers: Mapping[str, PeerTls] = field(default_factory=dict)
     default_tls: PeerTls = field(default_factory=PeerTls)
-    # Whether a certificate, as DER, was revoked: whoever shows it gets nothing, at any address.
+    # Whether a certificate, as DER, was revoked: a server that shows it gets nothing.
     withdrawn: Callable[[bytes], bool] = nobody
     connect_timeout: float = 20.0
     # Shorter than most servers' patience, so that few pooled connections go stale.

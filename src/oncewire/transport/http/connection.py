@@ -191,7 +191,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             response = await self._answer(request)
         except Exception:
-            # Nobody would answer it any more.
+            # Close the connection: the peer would wait for an answer that never comes.
             log.exception("a request could not be answered")
             self.shut()
             return

@@ -145,7 +145,8 @@ def read_request(head: bytes, limits: HeadLimits) -> RequestHead:
 
 
 def read_response(head: bytes, limits: HeadLimits) -> ResponseHead:
-    """The same for a response's head."""
+    """A response's head without the empty line at its end. One peer's heads are mostly the same,
+    so short ones are remembered."""
     return _response(head, limits) if len(head) > _REMEMBERED else _known_response(head, limits)
 
 
@@ -179,7 +180,7 @@ _known_response = lru_cache(maxsize=256)(_response)
 
 
 def _read(head: bytes, limits: HeadLimits) -> tuple[str, Headers]:
-    # What is no UTF-8 nobody could store: a header must not be able to spoil a whole commit.
+    # Text that is not UTF-8 cannot be stored: a header must not be able to fail a whole commit.
     first, _, rest = f"{head.decode('utf-8', 'replace')}\r\n".partition("\r\n")
     if len(first) > limits.line:
         raise BadHead("the first line is too long")

@@ -60,7 +60,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._answer is None or self._answer.done():
-            # Nobody asked: whatever it is, it is not the answer to what is asked next.
+            # No request is open: these bytes must not be taken for the answer to the next one.
             self.abort()
             return
         self._buffer += data
@@ -127,7 +127,7 @@ class ClientConnection(asyncio.Protocol):
         return self._answer
 
     async def go_on(self, data: bytes) -> None:
-        """Write more, when there is room for it; whoever got his answer waits no longer."""
+        """Write more, when there is room for it; nothing once the answer has come."""
         waiting, answer = self._writable, self._answer
         if waiting is not None and answer is not None:
             await asyncio.wait((waiting, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +181,7 @@ class ClientConnection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(Answer(head, body))
         if self._buffer or self._ends_with_connection(head) or not head.keeps_alive:
-            # Something follows that nobody asked for, or nothing may.
+            # Bytes follow that answer no request, or the peer keeps the connection no longer.
             self.close()
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Pool:
                 await turn
             except BaseException:
                 if turn.done() and not turn.cancelled():
-                    # It was given in the very moment that nobody wanted it any more.
+                    # The turn was given at the moment this caller was cancelled.
                     self.leave(place)
                 else:
                     self._waiting.remove((place, turn))
@@ -226,13 +226,13 @@ class Pool:
         self._take(place)
 
     def leave(self, place: Hashable) -> None:
-        """Give the turn back: somebody who waits may have it."""
+        """Give the turn back, to the next caller that waits for one."""
         self._all_busy -= 1
         self._busy[place] -= 1
         if not self._busy[place]:
             del self._busy[place]
         for waiting in self._waiting:
-            # Who has just gone takes himself out in his own time.
+            # A caller that was just cancelled removes itself.
             if not waiting[1].done() and self._has_room(waiting[0]):
                 self._waiting.remove(waiting)
                 self._take(waiting[0])

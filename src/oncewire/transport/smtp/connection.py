@@ -1,10 +1,10 @@
 """One connection to our mail server: the library speaks SMTP, and the bounds are ours.
 
 The library keeps each line of a mail as an object of its own, which takes some twenty times the
-bytes of the mail, and does not let anybody else work before it has taken all that is there. So
-the text of a mail is read here: as it comes, in pieces of some size, and within the patience that
-HTTP has for a body. Between two commands everybody else has a turn, and what is done for strangers
-counts as processor time: nothing is read of theirs, nor done, before it is their turn.
+bytes of the mail, and holds the event loop until it has read all that is there. So the text of a
+mail is read here: as it comes, in pieces, and within the time limits that HTTP has for a body.
+Other tasks have a turn between two commands. Work for strangers is counted as processor time, and
+their next command is not read before their turn.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SECONDS_FOR_A_HANDSHAKE = 2e-3
 """What it needs to agree on TLS."""
 
 SECONDS_FOR_A_READ = 3e-5
-"""What it needs to hear anything at all, before anybody looks at it; and for each byte of it:"""
+"""What a processor needs for one read of the socket, beside the time for each byte of it:"""
 
 SECONDS_FOR_A_BYTE = 1e-9
 
 _END = b"\r\n.\r\n"
-# A path of RFC 5321 §4.1.2 and what follows it; what would need quotes is nobody's mailbox here.
+# A path of RFC 5321 §4.1.2 and what follows it; no mailbox here needs quotes.
 _PATH = re.compile(r"\s*(?:<([^<>\s]*)>|([^<>\s]+))(.*)", re.DOTALL)
 
 
@@ -83,8 +83,8 @@ class MailText:
         raise StopAsyncIteration
 
     async def drain(self, most: int) -> None:
-        """Read the rest of a mail of which nobody wants more, so that its sender hears the answer;
-        beyond so many bytes he has to do without."""
+        """Read and drop the rest of a refused mail, so that its sender hears the answer; at most
+        `most` more bytes."""
         said, self.broken, self._most = self.broken, "", self.size + most
         while not self.over and not self.broken:
             await self._more()
@@ -136,7 +136,7 @@ class MailConnection(SMTP):
             host,
             data_size_limit=most,
             ident="Oncewire",
-            # Nobody has a password here.
+            # We offer no login.
             auth_exclude_mechanism=["LOGIN", "PLAIN"],
             # The library would end a large mail that comes steadily, and let a silent peer stay
             # who says NOOP now and then.
@@ -217,7 +217,7 @@ class MailConnection(SMTP):
             await self.push("503 5.5.1 TLS has begun")
             return
         self.spend(SECONDS_FOR_A_HANDSHAKE)
-        # Once we say that we are ready, whatever comes is TLS: nobody waits in between.
+        # After our answer the next bytes are TLS, so no wait for a turn comes in between.
         self._starting_tls = True
         try:
             await super().smtp_STARTTLS(arg)
@@ -245,8 +245,8 @@ class MailConnection(SMTP):
 
     async def text(self) -> MailText | None:
         """Ask for the text of a mail; None: its sender did not wait to be asked, or has left."""
-        # We offer no PIPELINING: what comes unasked was put there by somebody between us and him,
-        # or by him to have it taken for commands.
+        # We offer no PIPELINING: bytes that come unasked were put there by an attacker on the way,
+        # or by the sender to have them taken for commands.
         if self._reader._buffer or self._reader.at_eof():  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
             return None
         # So the end is found in one way, also before the first line.

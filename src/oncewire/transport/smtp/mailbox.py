@@ -1,8 +1,9 @@
 """Mailbox: mail that a server keeps for us is fetched from it, each as a delivery (IMAP).
 
-A mail is removed from the mailbox when its parcel is stored, and not before: whoever dies in
-between finds it there again, and the handler knows its message. What will never be taken is flagged
-and left to people. A mailbox has one reader: IMAP knows no claim that two of them could make.
+A mail is removed from the mailbox when its parcel is stored, and not before: a reader that dies in
+between finds the mail again, and the handler drops its message as a duplicate. A mail that will
+never be taken is flagged and left to people. A mailbox has one reader, because IMAP has no way for
+two readers to claim mails.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ class ImapBox:
         return {mail_id: size for mail_id, size in said if isinstance(size, int) and size >= 0}
 
     def part(self, mail_id: int, start: int) -> bytes | None:
-        """PART bytes of a mail, or what is left of it; it is not marked as read by that. None:
-        somebody took it away."""
+        """PART bytes of a mail, or what is left of it, without marking it as read. None: another
+        program removed the mail."""
         self._measure.begin(PART)
         wanted = f"BODY.PEEK[]<{start}.{PART}>"
         told: dict[int, dict[bytes, Any]] = self._client.fetch([mail_id], [wanted])
@@ -157,7 +158,7 @@ class ImapBox:
         self._client.add_flags([mail_id], [b"\\Flagged"])
 
     def close(self) -> None:
-        """End the connection; whoever waits for the server does not any more."""
+        """End the connection; a thread that waits for the server gets an error."""
         with contextlib.suppress(Exception):
             self._client.shutdown()
 
@@ -231,7 +232,7 @@ class MailboxReader:
         self._box: ImapBox | None = None
         self._outage = Outage(logger)
         self._share = ReaderShare()
-        # Mails at which a look broke off: they come last, so that they keep nobody waiting.
+        # Mails at which a look broke off: they come last, so that others do not wait for them.
         self._trouble: set[int] = set()
 
     def start(self, on_delivery: OnDelivery) -> None:
