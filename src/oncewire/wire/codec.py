@@ -226,7 +226,7 @@ def write_stream(
 
 
 def lay_out(message: Message, form: Form, *, signer: Signer | None = None) -> LaidOut:
-    """The same bytes as `write` without those of payloads that are not at hand."""
+    """The bytes that `write` makes, with gaps for payloads whose bytes are not at hand."""
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
@@ -392,8 +392,8 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
 
 # Which messages a body seems to name, before it is read.
 #
-# It is a guess, for whoever wants to have things at hand when the body is read. Nothing is
-# believed of it, and where it is wrong nothing but time is lost.
+# It is a guess, by which the handler loads the messages that the body probably concerns. Nothing
+# else relies on it: a wrong guess only costs time.
 
 FAR = 16 * 1024
 """How many bytes are looked at: the header comes first."""

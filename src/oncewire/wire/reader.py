@@ -43,7 +43,7 @@ from oncewire.wire.templates.envelope import EnvelopeTemplates
 BOUNDARY_MAX = 256
 """Characters of a boundary. RFC 2046 allows 70; a few senders write more."""
 # Spaces after a boundary, which gateways add (RFC 2046 §5.1.1); bounded, so that a line without end
-# keeps nobody waiting.
+# is not buffered.
 _PADDING_MAX = 256
 _PIECE = 65_536
 _RETURN = 13
