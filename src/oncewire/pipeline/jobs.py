@@ -113,7 +113,7 @@ def stream(
     ended: bool = False,
     tell: Progress = quiet,
 ) -> Done:
-    """The same as a stream: batch after batch, each published by itself.
+    """Do what `run` does as a stream: batch after batch, each published by itself.
 
     Without `forever` it ends when everything that was there at the beginning is taken in. A batch
     that is played again after a crash finds its rows in the lake and adds nothing.

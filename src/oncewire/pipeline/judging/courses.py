@@ -135,7 +135,8 @@ class Look:
     # --- of messages ---
 
     def keys(self) -> Iterator[tuple[bytes, bytes]]:
-        """Of each message who took part, and what is equal for messages of one course."""
+        """Per message, the numbers of its participants and the text that is equal for all messages
+        of one course."""
         import numpy as np
 
         casts = np.concatenate([self._role_numbers[role] for role in ROLES], axis=1)
@@ -206,7 +207,7 @@ class Look:
         return np.asarray(found)
 
     def _labels(self) -> Numbers:
-        """Of each row which names of its message it has, and which other values, as one number."""
+        """Per row, a bit mask of participants and distinct values."""
         import numpy as np
 
         found = _flags(self._batch["size"].is_valid()).astype(np.int64)
@@ -252,7 +253,7 @@ class Look:
         details = pc.replace_substring_regex(whole, _UNREAD_FACTS, LEFT_OUT)
         for text in (_NEAR_DEADLINE, _ESCAPED):
             self._strange |= _flags(pc.match_substring(details, text))
-        # What is left out must not have said what somebody looks for.
+        # A fact that is left out must not contain a word that the predicates search for.
         asking = pa.array(np.flatnonzero(_flags(pc.match_substring_regex(whole, "|".join(ASKED)))))
         before, after = whole.take(asking), details.take(asking)
         for word in ASKED:
@@ -281,7 +282,7 @@ class _Own:
         self.times_to_live = [0] * messages
         self.documents: list[str | None] = [None] * messages
         self.strange: set[int] = set()
-        """Messages whose rows contradict each other, or say it as nobody does."""
+        """Messages whose rows contradict each other, or are written as no handler writes them."""
 
     def document(self, message: int, text: str, message_id: str) -> str:
         """A detail without the SplitId."""
@@ -347,7 +348,7 @@ _NO_CONDITION = Condition("at", ORIGIN, ORIGIN, 0)
 
 
 def whole_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, sorted by message, in batches that end where a message ends."""
+    """Regroup rows, sorted by message, into batches that end where a message ends."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -398,12 +399,12 @@ class Taken(NamedTuple):
 
     batch: pa.RecordBatch
     begins: Numbers
-    """Of each message its first row."""
+    """Per message, the index of its first row."""
     ways: Numbers
     closed: Flags
-    """Of each message whether every timer has run out since the last thing that happened to it."""
+    """Per message, whether all timers have run out since its last event."""
     documents: pa.Array
-    """Of each message the document that it is a part of."""
+    """Per message, the document that it is a part of."""
 
 
 def divided(
@@ -508,7 +509,7 @@ class Courses:
         return taken, batch.slice(0, 0) if known.all() else batch.filter(look.rows_of(~known))
 
     def _ways(self, look: Look) -> Numbers:
-        """Of each message the number of its way; -1: it is to be judged by itself."""
+        """Per message, the number of its way; -1: it is to be judged by itself."""
         import numpy as np
 
         way_of, alone = self._way_of, look.judged_alone.tolist()
@@ -550,7 +551,7 @@ class Courses:
         peers.note(pattern)
         role = {name: role for role, name in cast.names.items() if role.startswith("peer")}
         receiver = cast.names.get(course.outcome.receiver or "")
-        # Nobody's name is empty: a cast with such a name has no courses.
+        # No participant has an empty name: a cast with such a name has no courses.
         of, to = peers.of(message_id, receiver), peers.to(message_id)
         self._courses.append((course, role.get(of or ""), role.get(to or "")))
         return len(self._courses) - 1

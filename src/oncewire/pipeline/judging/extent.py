@@ -58,7 +58,7 @@ class Judging:
     clocks: dict[str, str] = field(default_factory=dict)
     """For each node by which clock it is known how far its journal goes."""
     run: str | None = None
-    """The same in all tasks that judge by this very context: what one learns the next knows."""
+    """Names the run: all tasks that judge by this context share what they learn."""
 
     def horizon(self, node: str) -> Instant | None:
         """Rows of a node before this instant are settled; None: all of them are."""
@@ -232,7 +232,7 @@ class Extents(NamedTuple):
     in_doubt: int = 0
 
     def adding(self, extent: str | None, messages: int = 1) -> Extents:
-        """The same with more messages."""
+        """These counts with more messages."""
         return Extents(
             self.messages + messages,
             self.not_yet + messages * (extent == Extent.NOT_YET),
@@ -257,7 +257,7 @@ def ways_of(made: pa.RecordBatch, *, is_open: bool) -> dict[Way, Extents]:
     ways: dict[Way, Extents] = {}
     for row in counted.to_pylist():
         known = ways.setdefault(way_of(row), Extents())
-        # A part is nobody's message: its document is counted.
+        # A part does not count as a message: its document does.
         if is_open and not row["part"]:
             ways[way_of(row)] = known.adding(row["extent"], row["count_all"])
     return ways

@@ -262,7 +262,7 @@ def judge_channels(setting: Setting, judging: Judging, rules: str) -> Callable[[
 def _judge_channel(
     key: str, group: Iterator[Fed], files: Mapping[str, TableFile], judging: Judging, rules: str
 ) -> set[str]:
-    """One channel on one node; returns the messages of which it shows something else now."""
+    """Judge one channel on one node; returns the messages whose findings changed."""
     before: list[Violation] = []
     gaps: list[tuple[Any, ...]] = []
     state: Fed | None = None
@@ -299,7 +299,7 @@ def _judge_channel(
 def _judge_document(
     key: str, group: Iterator[Fed], files: Mapping[str, TableFile], judging: Judging, rules: str
 ) -> set[str]:
-    """The same for one document."""
+    """Judge one document; returns the messages whose findings changed."""
     del key, rules
     every = list(group)
     before = [_violation(each) for each in every if each.what == FINDING]

@@ -284,7 +284,7 @@ def _said(commit: Path) -> dict[str, Any]:
 #
 #     LAKE/gold/ledger/current/*.parquet
 #
-# `current` is a link that is replaced whole, so whoever lists it sees the files of one version.
+# `current` is a link that is replaced whole, so a reader that lists it sees one version's files.
 # They are the lake's own files under second names; nothing is copied. A table without rows has one
 # file without any, because no such tool takes a folder without files for an empty table. A reader
 # that has listed the folder and opens a file after the link was replaced may find it gone, and is
@@ -324,7 +324,7 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
     old = link.readlink().name if link.is_symlink() else ""
     beside.replace(link)
     for path in folder.parent.iterdir():
-        # Whoever listed the one before may still be at work.
+        # A reader that listed the folder before may still be at work.
         if path.name not in (folder.name, old):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -6,7 +6,7 @@
 
 A run writes new directories, forces them to disk, and publishes by replacing one pointer file.
 Readers go through the pointer, so they see a whole version or the one before, and a driver that
-is killed anywhere leaves at most directories that nobody refers to. Directories of a journal's
+is killed anywhere leaves at most directories that no version names. Directories of a journal's
 rows are named by their range of `seq` and replaced whole when a batch is replayed.
 
 The lake is a folder on a file system that the driver and every executor can reach, or it is kept in
@@ -192,10 +192,10 @@ class Days(NamedTuple):
 
 
 ROWS_IN_GROUP = 50_000
-"""So many rows of a file are read or passed over together."""
+"""Rows of a file that are read or passed over together."""
 
 ROWS_OF_DAY = 5_000
-"""The same where rows are in the order of days, of which few are asked for."""
+"""Rows that are read together in a file ordered by days: a query asks for few days of it."""
 
 
 class TableFile:
@@ -411,12 +411,12 @@ class Lake:
             self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
-        """Remove directories that no version refers to which somebody may still read.
+        """Remove directories that no readable version refers to; returns how many.
 
-        That is this one, the one before, and each that lost its place a short while ago. Returns
-        how many directories were removed.
+        Readable are this version, the one before, and each that was replaced a short while ago.
         """
-        # A version's own file goes first: whoever finds it afterwards has listed all of it.
+        # The files of old versions go first: a version whose file exists still has all of its
+        # directories.
         for file in self._outdated(version):
             file.unlink(missing_ok=True)
             file.with_suffix(SIGNATURE).unlink(missing_ok=True)
@@ -427,7 +427,7 @@ class Lake:
         return removed
 
     def _outdated(self, version: Version) -> list[Path]:
-        """The files of versions that nobody need read any more, or that never were published."""
+        """The files of versions that are no longer readable, or that never were published."""
         files = sorted((self.root / VERSIONS).glob("*.json"))
         found = [file for file in files if int(file.stem) > version.number]
         now = time.time()
@@ -447,7 +447,7 @@ class Lake:
         # A stream sweeps with every batch: what it has read of them it need not read again.
         self._paths = {key: paths for key, paths in self._paths.items() if key in files}
         for key in files.keys() - self._paths.keys():
-            # Of one that cannot be read nobody reads anything.
+            # A version file that cannot be read protects no directory.
             with suppress(JournalProblem, ValueError, KeyError, TypeError):
                 self._paths[key] = Version.of_text(files[key].read_text(encoding="utf-8")).paths
         return list(self._paths.values())
@@ -507,7 +507,7 @@ def count_values(
 
 
 def count_in(folders: Iterable[str], column: str, empty: str | None = None) -> dict[Any, int]:
-    """The same for some directories."""
+    """How often each value of a column occurs in some directories of a table."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 

@@ -154,8 +154,8 @@ class Folder:
 #     PREFIX/<directory>/<name>.<digest>.parquet    and so on
 #
 # Every object is named by its content, so two writers never put different bytes under one name,
-# and whoever loses has changed nothing. What a killed writer left is removed after a day, in which
-# it would have published. A run works in a copy of the lake, a folder that is brought up to date
+# and the writer whose pointer is rejected has changed nothing. What a killed writer left is removed
+# after a day. A run works in a copy of the lake, a folder that is brought up to date
 # with the objects it lacks; Delta's logs are in the bucket too, so other tools read it without a
 # copy.
 #
@@ -190,7 +190,7 @@ class Bucket:
         self._tag: str | None = None
         self._is_writer = False
         self._objects_of: dict[str, set[str]] = {}
-        """Of each version that is kept; a stream sweeps with every batch and reads each once."""
+        """Objects of each kept version: a stream sweeps with every batch and reads each once."""
 
     # --- reading ---
 

@@ -5,7 +5,7 @@ each node, so a second run reads only what is new, and a store that is not the o
 one with the same name, or an older copy) is refused instead of mixed in.
 
 Spark's tasks read and write; the driver only names what they wrote. The chain of a journal is
-sequential, so a range that nobody kept heads of is one task, from the head that the lake has.
+sequential, so a range without kept heads is one task, from the head that the lake has.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ Progress = Callable[[str], None]
 
 
 def quiet(step: str) -> None:
-    """A `Progress` that tells nobody."""
+    """A `Progress` that drops what it is told."""
     del step
 
 
@@ -494,7 +494,7 @@ def placed(lake: Lake, version: Version, written: Iterable[Written]) -> TakenIn:
 
 
 def forgetting(version: Version) -> Version:
-    """The same, to be judged from the first row on: rows came where none were."""
+    """A copy that is judged again from the first row on: rows filled a hole, or rules changed."""
     nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
     return replace(version, nodes=nodes, judged={})
 
