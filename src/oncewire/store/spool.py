@@ -127,8 +127,8 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class WriteThrough:
-    """What was written of one file since it was last brought to the disk. Whoever closes the file
-    settles first: a handle that is closed may be another file's the next moment."""
+    """What was written of one file since it was last brought to the disk. The caller settles before
+    it closes the file: the system may reuse a closed handle for another file at once."""
 
     def __init__(self, file: BinaryIO, disk: str) -> None:
         """`disk` is whose file it is: where one disk hangs, the files of another do not wait."""
@@ -137,8 +137,8 @@ class WriteThrough:
         self._behind = Behind(f"{disk} write-through")
 
     def wrote(self, size: int) -> None:
-        """So many bytes more were written. Raises OSError where the disk does, if not for these
-        bytes then for those before them."""
+        """Count bytes that were written. Raises OSError where the disk does, for these bytes or
+        for earlier ones."""
         self._loose += size
         if self._loose >= LOOSE_MAX:
             self._file.flush()
@@ -261,11 +261,11 @@ def _shrink(handle: int) -> None:
 
 
 def _is_alone(handle: int) -> bool:
-    """Whether nobody else has it open, which the system alone knows: this lease it grants to
-    nobody else's harm. Without a name, nobody can open it in between."""
+    """Whether no other process has the file open: only then does the system grant a write lease,
+    which is given back at once. The file has no name any more, so none can open it afterwards."""
     try:
-        # Who looks into it by way of /proc meanwhile makes the system tell us, by a signal that
-        # would end the process; this one nobody hears.
+        # A process that opens it through /proc meanwhile makes the system send us a signal, by
+        # default one that ends the process; SIGURG is ignored.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -278,7 +278,7 @@ def _is_alone(handle: int) -> bool:
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"
 GOES_ON = "its disk; a handler that runs goes on by itself then, a command is to be given again"
-"""What becomes of a trouble that the disk alone has; true for whoever is told."""
+"""The remedy for trouble of the disk, worded for a handler that runs and for a command alike."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 

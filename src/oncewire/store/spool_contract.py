@@ -14,15 +14,15 @@ class Digest(Protocol):
     """A digest in the making."""
 
     def update(self, data: bytes, /) -> None:
-        """So many more bytes."""
+        """Feed the next chunk."""
 
     def digest(self) -> bytes:
-        """Of all there were."""
+        """The digest of all chunks so far."""
 
 
 class SpoolFile(Protocol):
-    """A file of the spool that is being written, piece by piece and by one writer. Nobody
-    finds it before it is finished, and a crash leaves nothing of it. Any thread may write."""
+    """A file of the spool that is being written, piece by piece and by one writer. It cannot be
+    found before it is finished, and a crash leaves nothing of it. Any thread may write."""
 
     def write(self, data: bytes) -> None:
         """Append. Raises StoreFull or StoreGone; then it can only be abandoned."""
@@ -41,9 +41,9 @@ class Spool(Protocol):
     """Large payloads as files named by their hash; never by anything a message says.
 
     A file is in use from its `put` until `let_go`, and between `use` and `let_go`; each counts
-    for itself. Whoever puts a file lets it go only when the commit that names it is done, or
-    will never be, so a file is at every moment in use, or named by what is committed, or
-    nobody's. Two bodies with the same bytes are one file.
+    for itself. The caller of `put` lets the file go only when the commit that names it is done, or
+    will never be. So at every moment a file is in use, or named by what is committed, or may be
+    removed. Two bodies with the same bytes are one file.
     """
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:

@@ -234,7 +234,7 @@ def check_origin(connection: apsw.Connection, migrations: tuple[Migration, ...])
 # The mark of a store: which one it is and how far its journal has come, as noted outside of it.
 #
 # A database file can be emptied, lost, mixed up with another or replaced by an older copy, and
-# SQLite opens each of them without a word. Whoever noted a mark finds out: a store still is the
+# SQLite opens each of them without an error. A mark kept elsewhere shows it: a store still is the
 # one that was marked if it has the same id, at least as many rows of the journal, and at the
 # marked row the same head of the chain over the journal (`oncewire.journal.identity`).
 
