@@ -23,8 +23,8 @@ from oncewire.protocol.terms import Terms
 
 # The kinds of journal rows: everything that can happen to a message, a channel or a node.
 #
-# The protocol and the handler note what happened, the journal keeps it, and whoever reads it (the
-# checker, `why`, Spark, an auditor) goes by these kinds; their meaning changes only with the
+# The protocol and the handler note what happened, the journal keeps it, and its readers (the
+# checker, `why`, Spark, an auditor) go by these kinds; their meaning changes only with the
 # journal's version. Each kind's comment says which columns it fills beyond `seq, at, mono, boot,
 # node, kind`. Channel facts are `channel, epoch, sequence_number`: once a message has a number on
 # a node, every later row of it on that node carries them, so that a channel can be judged from its
@@ -261,9 +261,9 @@ class Acknowledged(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
     by: str = "ack"
-    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8, and the notice of a failure
-    that nobody acknowledges), or parts: those of a document, the last of which is acknowledged
-    when the document is whole."""
+    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8, and the notice of a
+    failure, which is never acknowledged), or parts: those of a document, the last of which is
+    acknowledged when the document is whole."""
     late: bool = False
     """It came after the message had failed (DRV-7)."""
     signed: bool = False
