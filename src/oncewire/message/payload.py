@@ -19,9 +19,9 @@ from oncewire.message.ids import check_id, check_text
 
 # File names: how a document's name travels with it, and what of one that arrived is safe to use.
 #
-# A part says its name in a Content-Disposition header (RFC 2183, RFC 6266). Nobody signs it and
-# anybody may write it, so what is read is a name and never a path: no folders, no control
-# characters, nothing that a file system or a terminal takes for something else, and not too long.
+# A part says its name in a Content-Disposition header (RFC 2183, RFC 6266). No signature covers it,
+# so it may be forged, and is read as a name and never as a path: no folders, no control characters,
+# nothing that a file system or a terminal takes for something else, and not too long.
 
 
 HEADER = "Content-Disposition"
@@ -228,8 +228,8 @@ class Payload(Struct, frozen=True):
 
     @property
     def file_name(self) -> str:
-        """What its sender calls it, safe to be a file's name; empty where it has no name. Nobody
-        signs it."""
+        """What its sender calls it, safe to be a file's name; empty where it has no name. No
+        signature covers it."""
         return name_in(self.mime_headers, self.media_type)
 
     def open(self) -> BinaryIO:
