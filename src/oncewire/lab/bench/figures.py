@@ -57,19 +57,19 @@ class Figure:
 
     @property
     def rate(self) -> float:
-        """In a second; the one in the middle."""
+        """Messages a second: the median of the repeats."""
         return median(self.rates)
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Of each repeat to the limit beside it."""
+        """The rate of each repeat, divided by the limit measured beside it."""
         return tuple(
             rate / limit for rate, limit in zip(self.rates, self.limits, strict=True) if limit
         )
 
     @property
     def ratio(self) -> float:
-        """To the limit."""
+        """The median of `ratios`; 0.0 where no limit was measured."""
         return median(self.ratios) if self.ratios else 0.0
 
     @property
@@ -232,7 +232,7 @@ class Configuration:
 
     @property
     def default(self) -> Configuration:
-        """The same documents between two parties as `oncewire init` and `partner add` make them."""
+        """These documents between two parties as `oncewire init` and `partner add` make them."""
         return replace(self, in_reply=False, ordered=False, signed=True, tls=True)
 
     def __post_init__(self) -> None:

@@ -194,7 +194,7 @@ Watch = Callable[[Progress], None]
 
 
 def order(number: int) -> bytes:
-    """The document of an order: known by its number alone, so that anybody can check it."""
+    """The document of an order, made from its number alone, so that it can be checked later."""
     return (
         f'<?xml version="1.0"?>\n<order id="PO-{number:04}">'
         f'<item sku="A-{number % 37}" quantity="{number % 9 + 1}"/></order>\n'

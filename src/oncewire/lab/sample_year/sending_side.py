@@ -118,13 +118,13 @@ class SendingSide:
         return free and letter.force is None and letter.troubles[self.hop] is PLAIN
 
     def send_plainly(self, when: Instant, letter: Letter) -> None:
-        """The protocol is asked once what it notes of such a message when it is sent, and when it
-        is acknowledged; most of a year are these."""
+        """Write the rows of a message that is sent and acknowledged without trouble, as most of a
+        year are: the protocol makes them once, and each message gets a copy with its own ids."""
         for note in self._course[0]:
             self.write(when, replace(note, message_id=letter.message_id))
 
     def acknowledge_plainly(self, when: Instant, letter: Letter) -> None:
-        """The same when its acknowledgement comes."""
+        """Write the rows of the acknowledgement of a message that `send_plainly` sent."""
         ack_id = ack_of(letter.message_id, self._to)
         for note in self._course[1]:
             self.write(when, replace(note, message_id=letter.message_id, ref_to=ack_id))

@@ -308,7 +308,7 @@ class Plan:
         return max(ends, default=0) + 30 * SECOND
 
     def only(self, orders: tuple[int, ...], events: tuple[int, ...]) -> Plan:
-        """The same world with these items alone, named by their places in the drawn plan."""
+        """This world with these items alone, named by their places in the drawn plan."""
         return replace(
             self,
             orders=tuple(self.orders[place] for place in orders),
