@@ -82,7 +82,7 @@ class OverBudget(TransportProblem):
 
 
 class _Bucket:
-    """An amount that runs out over `WINDOW`."""
+    """An amount that drains over `WINDOW`."""
 
     __slots__ = ("_at", "_level")
 
@@ -95,7 +95,7 @@ class _Bucket:
         self._at = now
 
     def over(self, limit: float, now: float) -> float:
-        """Seconds until there is room again; 0: there is."""
+        """Seconds until there is room again; 0: there is room now."""
         beyond = self._now(limit, now) - limit
         return 0.0 if beyond < 0 else max(1.0, beyond * WINDOW / limit if limit else WINDOW)
 
@@ -104,7 +104,7 @@ class _Bucket:
 
 
 class _Address:
-    """What came from one address, or with one certificate."""
+    """What one address, or the holder of one certificate, has taken."""
 
     __slots__ = ("known_until", "open", "processor", "refused", "spooled", "wasted")
 
@@ -119,7 +119,7 @@ class _Address:
 
 @dataclass(slots=True)
 class _Group:
-    """Strangers, or partners, together."""
+    """What all strangers, or all partners, have taken together."""
 
     places: int
     each: int
@@ -132,7 +132,7 @@ class _Group:
 
 
 class Budgets:
-    """Who is known, and what everybody has taken."""
+    """Which peers are known as partners, and what each peer has taken."""
 
     def __init__(
         self, limits: BudgetLimits | None = None, clock: Callable[[], float] | None = None
@@ -152,18 +152,18 @@ class Budgets:
         self.held = 0
 
     def is_known(self, peer: Peer) -> bool:
-        """Whether a partner comes from there, or shows a certificate that TLS has accepted."""
+        """Whether the peer's address is a partner's, or TLS has accepted its certificate."""
         if peer.certificate is not None:
             return True
         found = self._addresses.get(address_of(peer))
         return found is not None and found.known_until > self._clock()
 
     def meet(self, peer: Peer) -> None:
-        """A partner proved to be there; its next connection is known by its address alone."""
+        """Note that the peer proved to be a partner: its address is known from now on."""
         self._at(Peer(peer.address)).known_until = self._clock() + self.limits.known_for
 
     def refused(self, peer: Peer, seconds: float = 0.0) -> None:
-        """A request from there was refused, after so many seconds of a processor."""
+        """Count a refused request of the peer, and the processor time that it took."""
         address, now = self._at(peer), self._clock()
         address.refused.add(1.0, self._refusals(peer), now)
         if peer.certificate is not None:
@@ -171,14 +171,14 @@ class Budgets:
             address.wasted.add(seconds, self.limits.processor_refused, now)
 
     def note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
-        """Who proved to be a partner is known from now on; who was refused is counted."""
+        """Remember a peer that proved to be a partner; count one whose request was refused."""
         if reply.known:
             self.meet(peer)
         elif reply.refused:
             self.refused(peer, visit.spent)
 
     async def enter(self, peer: Peer) -> Visit:
-        """Let a request in, at once or when it is its turn; OverBudget where it is not."""
+        """Let a request in, at once or after a wait; OverBudget where there is no room in time."""
         address, known = self._at(peer), self.is_known(peer)
         group = self._partners if known else self._strangers
         self._check(peer, address, known=known)
@@ -200,7 +200,7 @@ class Budgets:
             self._check_processor(address, now)
 
     def _refusals(self, peer: Peer) -> float:
-        """A partner may be wrong more often: many can come from one address."""
+        """Refused requests that a peer may make; more for partners, which can share an address."""
         return self.limits.refusals * (10.0 if self.is_known(peer) else 1.0)
 
     async def _wait(self, address: _Address, group: _Group) -> None:
@@ -232,12 +232,12 @@ class Budgets:
                 return
 
     def hold(self, count: int) -> bool:
-        """Count bytes in memory; False: more than there should be."""
+        """Count bytes in memory; False: they are more than the budget."""
         self.held += count
         return self.held <= self.limits.memory
 
     def spend(self, address: _Address, seconds: float, *, stranger: bool) -> None:
-        """Count time of a processor."""
+        """Count processor time."""
         now = self._clock()
         address.processor.add(seconds, self.limits.processor_per_address, now)
         if stranger:
@@ -332,7 +332,7 @@ class Visit:
         self._budgets.spend(self._address, seconds, stranger=self.is_strangers)
 
     def leave(self) -> None:
-        """The request is over."""
+        """End the request and give back what it took."""
         self._budgets.hold(-self._held)
         self._address.spooled -= self._spooled
         self._group.spooled -= self._spooled
@@ -397,7 +397,7 @@ class ReaderShare:
             await asyncio.sleep(min(wait, self.REST_MAX))
 
     def note(self, reply: Reply | None, visit: ReaderVisit) -> None:
-        """What became of a parcel; None: it was none."""
+        """Count the outcome of a parcel; None: the bytes were no parcel."""
         if reply is not None and reply.known:
             self.known = True
         elif reply is None or reply.refused:
@@ -455,7 +455,7 @@ def _account(peer: Peer) -> str:
 
 
 def address_of(peer: Peer) -> str:
-    """Where a peer counts: its address, or the network that one holder of IPv6 is given."""
+    """The address under which a peer is counted; for IPv6 the network of one subscriber."""
     return _place(peer.address)
 
 
@@ -482,14 +482,14 @@ def _place(address: str) -> str:
 
 
 BEAT = 0.05
-"""Seconds between two looks."""
+"""Seconds between two looks at the event loop."""
 
 FEW = 20.0
-"""Strangers that come in each second however late it is."""
+"""Strangers that are let in each second, however late the event loop is."""
 
 
 class Lag:
-    """Looks at the clock again and again; the looks that come late tell."""
+    """Measures how late the event loop is, by the delay of a steady timer."""
 
     def __init__(self, late: float) -> None:
         # Seconds beyond its time after which a look says that the loop is late.
@@ -501,12 +501,12 @@ class Lag:
         self._counted_at = 0.0
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the timer."""
         self._counted_at = asyncio.get_running_loop().time()
         self._wait()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
@@ -549,12 +549,12 @@ class Lag:
 log = logging.getLogger("oncewire.transport.listener")
 
 AGAIN = 60.0
-"""Seconds until the same is told again, with how often it came meanwhile."""
+"""Seconds until the same problem is logged again, with the number of repeats meanwhile."""
 
 PROBLEMS_MAX = 64
 
 Call = Callable[[str], None]
-"""Hears why partners are sent away."""
+"""Called with the reason why partners are sent away."""
 
 
 @runtime_checkable
@@ -566,15 +566,15 @@ class TurnsAway(Protocol):
 
 
 class Seldom:
-    """What strangers can cause at will, told at most once a minute."""
+    """Limits log lines that strangers can cause at will to one a minute for each kind."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._told: dict[object, tuple[float, int]] = {}
 
     def again(self, what: object) -> int | None:
-        """It happened once more. How often it was not told since the last time; None: it is not
-        told this time either."""
+        """Count one more of its kind. Returns how many were not told since the last line; None:
+        this one is not told either."""
         now = self._now()
         at, repeats = self._told.get(what, (now - AGAIN, 0))
         if now - at < AGAIN:
@@ -618,7 +618,7 @@ class TurnedAway:
 HOUR = 3600.0
 
 HANDSHAKE_ADDRESSES_MAX = 256
-"""Addresses that are told apart; those that come after them in an hour are told of as one."""
+"""Addresses that are counted apart; in an hour with more, the others are counted as one."""
 
 _OTHERS = "others"
 
@@ -654,7 +654,7 @@ class Handshakes:
 
 
 def _reason(error: BaseException) -> str:
-    """What OpenSSL calls it, or what kind of error it was; nothing of what the peer sent."""
+    """OpenSSL's name of the error, or its type; nothing of what the peer sent."""
     # Not every error that has these types has been through OpenSSL, and only that fills them in.
     refused = getattr(error, "verify_message", "")
     if refused:

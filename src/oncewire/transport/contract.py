@@ -282,13 +282,13 @@ class Outage:
         self._since: float | None = None
 
     def begins(self, words: str, **facts: str) -> None:
-        """The server is away; nothing is said of it where that is known."""
+        """Log that the server is away, unless that was logged already."""
         if self._since is None:
             self._since = time.monotonic()
             self._logger.warning(words, extra=facts)
 
     def ends(self, words: str) -> None:
-        """The server is there; nothing is said of it where it was not away."""
+        """Log that the server is back, if it was away."""
         if self._since is not None:
             away, self._since = time.monotonic() - self._since, None
             self._logger.warning(f"{words} after {away:.0f} s")

@@ -174,7 +174,7 @@ class _Sftp:
 
 @contextlib.asynccontextmanager
 async def _told() -> AsyncIterator[asyncio.Timeout]:
-    """One step, within reason, and what the library raises in the words of `Remote`."""
+    """Run one step within a time limit, and turn errors of the library into those of `Remote`."""
     import asyncssh
 
     try:

@@ -43,24 +43,24 @@ from oncewire.transport.files.remote import (
 logger = logging.getLogger("oncewire.files")
 
 TRIES = 20
-"""How often a file is looked at that ends too soon: it may still be being written."""
+"""How often a file that ends too soon is read again: it may still be being written."""
 
 AT_ONCE = 4
-"""Files that are taken at once."""
+"""Files that are taken at the same time."""
 
 
 PATIENCE = 60.0
 """Seconds that a server may keep us waiting for a file, and more for each part of it that came."""
 
 SLOWEST = 1024
-"""Bytes in a second at which a file may come."""
+"""Bytes a second that a server must give at least."""
 
 LISTING_REST, LISTING_REST_MAX = 2.0, 60.0
 """Seconds until the next look for each second that the names took to come, at most so many."""
 
 
 class FolderReader:
-    """Looks into one folder again and again."""
+    """Polls one folder and takes its parcels."""
 
     def __init__(
         self, transport: str, place: Place, connections: Connections, reader: str, every: float
@@ -77,11 +77,11 @@ class FolderReader:
         self._outage = Outage(logger)
 
     def start(self, on_delivery: OnDelivery) -> None:
-        """Begin to look."""
+        """Begin to poll."""
         self._task = asyncio.get_running_loop().create_task(self._run(on_delivery))
 
     async def stop(self) -> None:
-        """Look no more; what is claimed is found again by the next start."""
+        """Stop polling; the next start finds the files that are claimed."""
         task, self._task = self._task, None
         while task is not None and not task.done():
             # A library may lose the first: one that comes in the moment its own wait is over.
@@ -107,7 +107,7 @@ class FolderReader:
             await asyncio.sleep(max(self._every, rest))
 
     async def look(self, on_delivery: OnDelivery) -> None:
-        """Take what is there now."""
+        """Take the files that are there now."""
         async with self._connections.to(self._place) as remote:
             began = time.monotonic()
             try:
@@ -139,7 +139,7 @@ class FolderReader:
         return bool(named.ready_id(name) or named.claimed_id(name, self._reader))
 
     async def _safely(self, work: Awaitable[None]) -> None:
-        """One file's trouble is its own; the next look finds it again."""
+        """Take one file; its errors are logged, and the next look tries it again."""
         try:
             await work
         except Exception as problem:  # noqa: BLE001  (servers and libraries are not ours)
@@ -256,7 +256,7 @@ SAFE = 3600.0
 """Seconds after which a file that was begun is no longer being written."""
 
 EVERY = 3600.0
-"""Seconds after which a folder is looked at again."""
+"""Seconds between two sweeps of a folder."""
 
 
 class Sweeping:
@@ -269,17 +269,17 @@ class Sweeping:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def new_id(self) -> str:
-        """The name of a file that is being written from now on."""
+        """The id of a new file that is being written from now on."""
         file_id = named.new_id(self._mark)
         self._writing.add(file_id)
         return file_id
 
     def ended(self, file_id: str) -> None:
-        """It is not written any more, whatever became of it."""
+        """Note that the file is not being written any more, whatever its outcome."""
         self._writing.discard(file_id)
 
     def begin(self, place: Place) -> None:
-        """Look at a folder that can be reached, unless that was done not long ago."""
+        """Sweep a folder that can be reached, unless that was done less than EVERY seconds ago."""
         now = time.monotonic()
         if now - self._looked.get(place, -EVERY) < EVERY:
             return
@@ -309,7 +309,7 @@ class Sweeping:
         return time.time_ns() // 1000 - found[1] > SAFE * 1_000_000
 
     async def stop(self) -> None:
-        """Leave the rest to the next start."""
+        """Stop sweeping; the next start goes on."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -407,7 +407,7 @@ class FileTransport:
         return AttemptOutcome(OutcomeKind.SENT)
 
     async def stop(self) -> None:
-        """Look no more, and end the connections."""
+        """Stop polling, and end the connections."""
         if self._reader is not None:
             await self._reader.stop()
         await self._sweeping.stop()

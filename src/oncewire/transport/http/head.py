@@ -53,7 +53,7 @@ class HeadLimits:
 
     @property
     def whole(self) -> int:
-        """Bytes that are waited for until the head ends."""
+        """Most bytes of a head that has not ended yet."""
         return min(self.line + self.field * self.fields, 64 * 1024)
 
 
@@ -79,11 +79,11 @@ class Headers(Mapping[str, str]):
                 yield name
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of that name."""
+        """The value of the first header with that name."""
         return self._first.get(name.lower(), default)
 
     def items(self) -> ItemsView[str, str]:
-        """Names and values; where no name stands twice there is nothing to compare."""
+        """Names and values; where no name occurs twice, without comparing any."""
         return dict(self.pairs).items() if len(self._first) == len(self.pairs) else super().items()
 
     def __len__(self) -> int:
@@ -271,7 +271,7 @@ def write_headers(first: str, headers: list[tuple[str, str]]) -> bytes:
 
 
 def date_now() -> str:
-    """As a header has it."""
+    """Now, as an HTTP Date value."""
     return _date(int(time.time()))
 
 

@@ -102,14 +102,14 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """What the peer has shown."""
+        """The certificate that the peer has shown."""
         if self._transport is None:
             return None
         tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         return tls.getpeercert(binary_form=True) if tls is not None else None
 
     def has_news(self) -> bool:
-        """Whether an idle connection has something to read: on HTTP that can only be its end."""
+        """Whether an idle connection has something to read: in HTTP that can only be its end."""
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or sock.fileno() < 0:
             return True
@@ -135,7 +135,7 @@ class ClientConnection(asyncio.Protocol):
             self._write(data)
 
     def abort(self) -> None:
-        """Cut it."""
+        """Close the connection without waiting."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -185,7 +185,7 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """End it when everything is written."""
+        """Close the connection when everything is written."""
         if self._transport is not None:
             self._transport.close()
 
@@ -198,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class Pool:
-    """Connections that wait for their next request, and how many may be under way at once."""
+    """Idle connections, and how many may be in use at once."""
 
     def __init__(self, most: int, most_each: int, idle: float) -> None:
         self._most, self._most_each, self._idle_for = most, most_each, idle
@@ -209,7 +209,7 @@ class Pool:
         self._tidying: asyncio.TimerHandle | None = None
 
     async def enter(self, place: Hashable) -> None:
-        """Take one of the turns for a place, when there is one."""
+        """Wait for one of the turns for a place, and take it."""
         if not self._has_room(place):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((place, turn))
@@ -240,7 +240,7 @@ class Pool:
                 return
 
     def find(self, place: Hashable) -> ClientConnection | None:
-        """A connection that waits, the one that was used last; it waits no longer then."""
+        """The idle connection that was used last, taken out of the pool; None: there is none."""
         waiting = self._idle.get(place, [])
         while waiting:
             found = waiting.pop()
@@ -250,7 +250,7 @@ class Pool:
         return None
 
     def keep(self, place: Hashable, connection: ClientConnection) -> None:
-        """Let a connection wait for its next request."""
+        """Put a connection back into the pool."""
         if sum(map(len, self._idle.values())) >= self._most:
             connection.close()
             return
@@ -261,7 +261,7 @@ class Pool:
             self._tidying = loop.call_later(self._idle_for, self._tidy, loop)
 
     def _tidy(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close those that waited too long."""
+        """Close connections that were idle for too long."""
         limit, found = loop.time() - self._idle_for, self._idle
         self._idle, self._tidying = {}, None
         for place, waiting in found.items():
@@ -274,7 +274,7 @@ class Pool:
             self._tidying = loop.call_later(self._idle_for / 2, self._tidy, loop)
 
     def close(self) -> None:
-        """Close all that wait."""
+        """Close all idle connections."""
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None

@@ -240,7 +240,7 @@ class HttpServer:
         return await self._on_delivery(delivery)
 
     def _refusal(self, request: Request) -> Reply | None:
-        """What is wrong before the body, if anything."""
+        """The refusal that needs no body, if there is one: path, method, coding, length."""
         head = request.head
         if head.path != self.settings.path and head.path not in self._also:
             return _plain(404, "no such endpoint")
@@ -312,7 +312,7 @@ def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:
 
 
 def _refused(problem: BadHead) -> bytes:
-    """The answer to what is no request."""
+    """The answer to bytes that are no HTTP request."""
     return _written(_plain(problem.status, str(problem)), close=True)
 
 

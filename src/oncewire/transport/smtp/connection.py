@@ -25,16 +25,16 @@ from oncewire.transport.listener import ListenerLimits, Lost, Patience
 logging.getLogger("mail.log").setLevel(logging.CRITICAL)
 
 ANSWERS_MAX = 100
-"""Lines that we answer before a mail comes; who wants to hear more is not here to bring one."""
+"""Lines that we answer before a mail comes; a peer that wants more does not bring one."""
 
 SECONDS_FOR_A_CONNECTION = 6e-4
-"""What a processor needs to make one and to end it."""
+"""Processor time to make a connection and to end it."""
 
 SECONDS_FOR_A_HANDSHAKE = 2e-3
-"""What it needs to agree on TLS."""
+"""Processor time of a TLS handshake."""
 
 SECONDS_FOR_A_READ = 3e-5
-"""What a processor needs for one read of the socket, beside the time for each byte of it:"""
+"""Processor time of one read of the socket; each byte of it costs SECONDS_FOR_A_BYTE more."""
 
 SECONDS_FOR_A_BYTE = 1e-9
 
@@ -44,17 +44,17 @@ _PATH = re.compile(r"\s*(?:<([^<>\s]*)>|([^<>\s]+))(.*)", re.DOTALL)
 
 
 class MailHost(Protocol):
-    """What the connections ask for."""
+    """What a connection needs of its listener."""
 
     @property
     def budgets(self) -> Budgets:
-        """What each peer may cost."""
+        """The budgets of all peers."""
 
     async def take(self, connection: MailConnection) -> tuple[str, bool]:
-        """Take a mail; the answer, and whether the connection goes on after it."""
+        """Take a mail; returns the answer, and whether the connection goes on after it."""
 
     def failed(self, peer: Peer, error: Exception) -> str:
-        """A command failed; what its sender is told."""
+        """Note that a command failed; returns the answer to its sender."""
 
 
 class MailText:
@@ -91,7 +91,7 @@ class MailText:
         self.broken = said
 
     async def _more(self) -> bytes:
-        """What comes next, without the end."""
+        """The next piece of the mail, without its end."""
         # That he waits for us is nothing to be impatient about.
         await self._turn()
         try:
@@ -115,7 +115,7 @@ class MailText:
         return piece
 
     def _plain(self, piece: bytes) -> bytes:
-        """The text without the dots that were put before dots."""
+        """The text with the dots removed that SMTP puts before dots (RFC 5321 §4.5.2)."""
         text = self._held + piece
         held = 0 if self.over else 2 if text.endswith(b"\r\n") else 1 if text.endswith(b"\r") else 0
         self._held = text[len(text) - held :]
@@ -167,12 +167,12 @@ class MailConnection(SMTP):
         await in_steps(super()._handle_client(), self.spend, self.turn)
 
     def spend(self, seconds: float) -> None:
-        """Count time of a processor."""
+        """Count processor time."""
         self._host.budgets.charge(self._peer, seconds)
 
     async def turn(self) -> None:
-        """Wait until more may be done. What comes meanwhile stays with its sender but for a little:
-        the library's reader pauses its transport."""
+        """Wait until more may be done for the peer. The library's reader pauses its transport
+        meanwhile, so that only a little is buffered."""
         await self._host.budgets.turn(self._peer)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -183,12 +183,12 @@ class MailConnection(SMTP):
             self._lost(self)
 
     def shut(self) -> None:
-        """End it now."""
+        """End the connection now."""
         if isinstance(self.transport, asyncio.WriteTransport):
             self.transport.abort()
 
     async def push(self, status: AnyStr) -> None:
-        """Answer, and let others work before the next command, which may be here already."""
+        """Answer, and let other tasks work before the next command is read."""
         await super().push(status)
         self._answers += 1
         if self._answers > ANSWERS_MAX:
@@ -198,7 +198,7 @@ class MailConnection(SMTP):
             await asyncio.sleep(0)
 
     async def handle_exception(self, error: Exception) -> str:
-        """Whatever it is, the sender keeps its mail."""
+        """Answer any error as a failure, so that the sender keeps its mail."""
         cause = error.__cause__ if isinstance(error, TLSSetupException) else None
         return self._host.failed(self._peer, cause if isinstance(cause, Exception) else error)
 

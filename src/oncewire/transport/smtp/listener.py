@@ -88,7 +88,7 @@ class MailDoor:
         self._seldom = Seldom(monotonic)
 
     async def take(self, pieces: AsyncIterator[bytes], peer: Peer, allowance: Allowance) -> Reply:
-        """Hand one mail in as it comes. Raises what its transport has to say of the pieces."""
+        """Hand one mail in as it comes. Errors of reading the pieces are raised."""
         try:
             mail = await open_mail(pieces)
             if mail.is_report or mail.is_automatic:
@@ -145,7 +145,7 @@ class SmtpListener:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0: it does not."""
+        """The port on which it listens; 0: it does not listen."""
         if self._listener is None or not self._listener.addresses:
             return 0
         return self._listener.addresses[0][1]
@@ -278,7 +278,7 @@ class SmtpListener:
         return f"451 {over.problem}"[:500]
 
     async def stop(self) -> None:
-        """Take no more mail, and let those that are being stored end."""
+        """Take no more mail, and wait for those that are being stored."""
         self._door = None
         if self._working:
             await asyncio.wait(self._working, timeout=5)

@@ -95,7 +95,7 @@ def write_mail(
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """A mail that comes: the parcel in it, and what the mail says of itself."""
+    """A mail that arrives: its parcel, and the mail's own headers."""
 
     content_type: str
     headers: dict[str, str]
@@ -140,7 +140,7 @@ class MailBody:
         raise StopAsyncIteration
 
     def check(self) -> None:
-        """Raise what went wrong while it was read, if anything did."""
+        """Raise the error that ended the reading, if one did."""
         if self._trouble is not None:
             raise self._trouble
 

@@ -28,7 +28,7 @@ class SmtpTransport:
 
     @property
     def port(self) -> int:
-        """Where mail comes in; 0: nowhere."""
+        """The port on which mail comes in; 0: none."""
         return self._listener.port if self._listener is not None else 0
 
     def on_turned_away(self, call: Call) -> None:
