@@ -50,7 +50,7 @@ _RETURN = 13
 
 
 class PartSink(Protocol):
-    """Who takes the parts."""
+    """Takes the parts of a multipart."""
 
     def part_started(self, headers: PartHeaders) -> bool:
         """A part begins; True asks that a multipart inside it be taken apart too."""
@@ -285,7 +285,7 @@ class MultipartReader:
         self._drop(cut)
 
     def _drop(self, size: int) -> None:
-        """The first bytes of the buffer are done with."""
+        """Remove the first bytes of the buffer, which are processed."""
         self._buffer = self._buffer[size:]
         self._at += size
 

@@ -229,7 +229,7 @@ class Decoder(Protocol):
     foreign: bool
 
     def feed(self, data: bytes) -> bytes:
-        """Decode what can be decoded so far."""
+        """Decode as much as possible of the input so far."""
 
     def finish(self) -> bytes:
         """Decode the rest; refuse what was cut off."""

@@ -153,7 +153,7 @@ _FIRST, _FIRST_PLAIN = 0xA0, 0x80
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A part as it was meant."""
+    """A decrypted part."""
 
     media_type: str
     content: bytes

@@ -89,7 +89,7 @@ def optional_attribute(name: str, value: str | None) -> str:
 
 
 def boolean(value: bool) -> str:
-    """As XML Schema writes it."""
+    """The value as XML Schema writes it."""
     return "true" if value else "false"
 
 
