@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 
 
 MOST = 7
-"""So many nodes, peers or digests the rows of one message may name; one number of three bits."""
+"""Most nodes, peers or digests that one message may name: they are numbered in three bits."""
 
 _PLAIN = r'[^"\\\x00-\x1f]*'
 _UNREAD = f'"(?:{"|".join(UNREAD)})":"{_PLAIN}"'
 _UNREAD_FACTS = f"{_UNREAD}(?:,{_UNREAD})*"
 _NEAR_DEADLINE = str(DEADLINE)[:-2]
-"""How a number begins that might be taken for what stands for a TimeToLive."""
+"""The beginning of a number that might be taken for the placeholder of a TimeToLive."""
 
 _ESCAPED = "\\u"
-"""How letters are written in JSON that are not as they look."""
+"""The beginning of an escaped character in JSON: a comparison of texts would miss it."""
 
 _SPLIT_ID = re.compile(f'"split_id":"({_PLAIN})"')
 _TIME_TO_LIVE = re.compile(r'"time_to_live":([1-9][0-9]{0,17})(?=[,}])')
@@ -75,7 +75,7 @@ class Numbering:
         """How many values have a number."""
 
     def of(self, name: str, column: pa.Array) -> Numbers:
-        """The number of each value of a column; that of none is 0."""
+        """The number of each value of a column; an empty one has 0."""
         import numpy as np
 
         numbers = self._numbers.setdefault(name, {None: 0})
@@ -91,7 +91,7 @@ class Numbering:
         return each
 
     def name(self, column: str, number: int) -> str:
-        """The value that has a number."""
+        """The value with that number."""
         return str(self._values[column][number])
 
 
@@ -149,7 +149,7 @@ class Look:
             yield names[number * wide : (number + 1) * wide], self._text[begin:end]
 
     def roles(self, number: int) -> dict[str, list[str]]:
-        """The names of who took part in a message, in the order of their roles."""
+        """The names of a message's participants, in the order of their roles."""
         return {
             role: [
                 self._numbering.name(role, each)
@@ -183,7 +183,7 @@ class Look:
         return pa.array(messages[self._of])
 
     def instants(self, is_mono: Numbers, rows: Numbers, messages: Numbers) -> Numbers:
-        """What a condition speaks of, for each of some messages."""
+        """For each of some messages, the instants that a condition compares."""
         import numpy as np
 
         places = self.begins[messages] + np.maximum(rows, 0)
@@ -196,8 +196,8 @@ class Look:
     # --- of rows ---
 
     def _out_of_order(self) -> Flags:
-        """Which rows were written by another run of a process than the row before, of one node
-        and one message, or do not stand behind it."""
+        """Which rows, within one node and message, were written by another process run than the row
+        before, or have no later position."""
         import numpy as np
 
         seq = self._batch["seq"].fill_null(0).to_numpy()
@@ -223,8 +223,8 @@ class Look:
         return found
 
     def _label(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """The values of each message, numbered anew as they come, and which they are; a row with
-        one too many makes its message strange."""
+        """The values of each message, numbered in the order in which they occur, and the values
+        themselves; a row with one too many makes its message strange."""
         import numpy as np
 
         rows = np.arange(len(numbers))
@@ -244,7 +244,7 @@ class Look:
         return labels, values
 
     def _without_its_own(self) -> tuple[pa.Array, pa.Array]:
-        """The details as they are in a course, and of each message the document it is a part of."""
+        """The details as a course has them, and for each message the document it is a part of."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -274,7 +274,7 @@ class Look:
 
 
 class _Own:
-    """What the details of messages name that is each message's own."""
+    """Values in the details of messages that are each message's own."""
 
     __slots__ = ("documents", "strange", "times_to_live")
 
@@ -314,7 +314,7 @@ class _Own:
 
 
 def _changes(column: pa.Array) -> Flags:
-    """Which rows have another value than the row before; the first has."""
+    """Which rows have another value than the row before; the first one counts as changed."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -325,7 +325,7 @@ def _changes(column: pa.Array) -> Flags:
 
 
 def _flags(values: pa.Array) -> Flags:
-    """A mask; what is not known is not so."""
+    """A mask; an unknown value counts as false."""
     import numpy as np
 
     found: Flags = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), bool)
@@ -333,16 +333,16 @@ def _flags(values: pa.Array) -> Flags:
 
 
 ROWS_TOGETHER = 40_000
-"""So many rows are looked at together: a column costs something however short it is."""
+"""Rows that are compared together: each column has a fixed cost, however short it is."""
 
 SEEN_BEFORE = 4
-"""So often a way was seen before it is learned: to learn it costs as much as to judge a few."""
+"""How often a way is seen before it is learned: learning costs as much as a few judgements."""
 
 KEPT = 20_000
-"""So many casts, ways and ways that were only seen a task knows; beyond, all begins anew."""
+"""Most casts, ways and seen ways that a task keeps; beyond it, it forgets all of them."""
 
 VALUES_KEPT = 200_000
-"""So many different values, mostly texts of details."""
+"""Most different values that a task numbers; most are texts of details."""
 
 _NO_CONDITION = Condition("at", ORIGIN, ORIGIN, 0)
 
@@ -391,11 +391,11 @@ class Known(NamedTuple):
     from_peer: str | None
     to_peer: str | None
     horizon: Instant
-    """Only messages whose timers began before are wholly judged."""
+    """Messages whose timers began before this instant are completely judged."""
 
 
 class Taken(NamedTuple):
-    """The messages of a batch that went a known way, and are wholly judged."""
+    """The messages of a batch that went a known way and are completely judged."""
 
     batch: pa.RecordBatch
     begins: Numbers
@@ -419,15 +419,15 @@ def divided(
 
 
 class _Learned:
-    """The courses that this process knows. Spark's workers do one task after another, of one run
-    and of the next batch of a stream."""
+    """The courses that this process knows. A worker of Spark runs many tasks, of one run and of the
+    next batches of a stream."""
 
     def __init__(self) -> None:
         self._judging: Judging | None = None
         self._courses: Courses | None = None
 
     def of(self, judging: Judging) -> Courses:
-        """What is known by this context, unless it is too much."""
+        """The courses learned under this context; forgotten when they are too many."""
         before = self._judging
         same = before is judging or (
             before is not None and judging.run is not None and before.run == judging.run
@@ -446,7 +446,7 @@ _LEARNED = _Learned()
 
 
 class Courses:
-    """The courses that a task has come upon."""
+    """The courses that a task has learned."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -466,8 +466,8 @@ class Courses:
         return max(kept) > KEPT or self._numbering.size > VALUES_KEPT
 
     def goes_on(self, context: Context) -> bool:
-        """Judge by another context from here on, if what was learned holds there too: then only
-        who took part, and until when all of theirs is known, is asked anew."""
+        """Go on under another context, if what was learned holds there too: only the participants
+        and their horizons are asked anew."""
         before = self._context
         if (before.terms, before.declared, before.calm) != (
             context.terms,
@@ -522,7 +522,7 @@ class Courses:
         return np.array(found, np.int64)
 
     def _look_up(self, look: Look, number: int, names: bytes, rows: bytes) -> int:
-        """The way of a message that is new with this cast."""
+        """The way of a message whose history is new for these participants."""
         if names not in self._casts:
             cast = Participants(self._context, look.roles(number))
             relation = self._relations.setdefault(cast.relation, len(self._relations))
@@ -557,7 +557,7 @@ class Courses:
         return len(self._courses) - 1
 
     def _follow(self, number: int, cast: Participants) -> int:
-        """The number of a course with that cast."""
+        """The number of the way of a course with these participants."""
         course, of, to = self._courses[number]
         horizon, names = cast.horizon(course), cast.names
         if horizon is None:

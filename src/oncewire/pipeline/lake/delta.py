@@ -36,7 +36,7 @@ VERSION, TABLE, COLUMNS = "oncewire.version", "oncewire.table", "oncewire.column
 its columns. Where the last commit says others, or an earlier lake none, the next has metaData."""
 
 CHECKPOINT_EVERY = 50
-"""So many commits are read one by one before they are summed up."""
+"""Commits after which the log gets a checkpoint."""
 
 CHECKPOINT = ".checkpoint.parquet"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -106,7 +106,7 @@ def _commit(
 
 
 def _beginning(table: Table, millis: int, table_id: str) -> list[dict[str, Any]]:
-    """The protocol, and what the table is."""
+    """The protocol and metaData actions of a table's first commit."""
     schema = nullable(table.schema)
     return [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
@@ -336,7 +336,7 @@ def _write_empty(table: Table, file: Path) -> None:
 
 
 def _same(file: Path, name: Path) -> None:
-    """A second name for a file; where there are none, a link to it."""
+    """Make a second name for a file: a hard link, or a symbolic one where there are none."""
     try:
         os.link(file, name)
     except OSError:

@@ -76,7 +76,7 @@ COLUMNS = {"journal": "message_id", "ledger_closed": "message_id", "documents": 
 """The tables that are asked for names, and the columns that have them."""
 
 FEW = 20_000
-"""A directory of fewer rows is read as quickly as it is asked."""
+"""Rows below which a directory is read instead of asking its index of names."""
 
 _FILE = "_names-"
 _BYTES = 8
@@ -89,7 +89,7 @@ class Names:
         self._names = sorted((_digest(name), name) for name in set(names))
 
     def among(self, root: Path, table: str, entry: Entry) -> list[str]:
-        """Those of them that a directory of a table may have; only these need be looked for."""
+        """The names that a directory of a table may have; no others need be looked for there."""
         if entry.rows < FEW or not self._names:
             return [name for _, name in self._names]
         file = _made(root / entry.path, COLUMNS[table])
@@ -132,7 +132,7 @@ def _made(folder: Path, column: str) -> Path:
 
 
 def _digest_of(folder: Path, files: Iterable[Path]) -> str:
-    """Of the names and sizes of a directory's files, and of the order of bytes on this machine."""
+    """A digest of the names and sizes of a directory's files, and of this machine's byte order."""
     said = [f"{file.relative_to(folder)} {file.stat().st_size}" for file in files]
     return hashlib.sha256("\n".join([sys.byteorder, *said]).encode()).hexdigest()[:16]
 
@@ -219,7 +219,7 @@ class TableFile:
         self.rows = 0
 
     def add(self, rows: Iterable[Sequence[Any]]) -> None:
-        """More rows, as plain values."""
+        """Add rows of plain values."""
         self._rows += rows
         if len(self._rows) >= BATCH_ROWS:
             self._add_held()
@@ -230,7 +230,7 @@ class TableFile:
             self.write(batch_of(list(zip(*rows, strict=True)), self._schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """More rows; columns that the table does not have are left out."""
+        """Add a batch of rows; columns that the table does not have are left out."""
         self._held.append(batch.select(self._schema.names))
         self.rows += len(batch)
         if not self._days and sum(map(len, self._held)) >= ROWS_IN_GROUP:
@@ -251,7 +251,7 @@ class TableFile:
         self._writer.write_table(table, row_group_size=size)
 
     def close(self) -> Entry:
-        """The directory, with its one file in place."""
+        """Finish the file; returns the entry of its directory."""
         self._add_held()
         if sum(map(len, self._held)):
             self._flush()
@@ -372,7 +372,7 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[Version]:
-        """The only writer, from the published version on."""
+        """Be the only writer, from the published version on."""
         with self.storage.claimed():
             version = self.current_or_new()
             self._show_if_behind(version)
@@ -393,7 +393,7 @@ class Lake:
         return published
 
     def _show(self, version: Version, before: Version) -> None:
-        """Let other tools see what is published: Delta's logs and the folders `current`."""
+        """Show other tools what is published: Delta's logs and the folders `current`."""
         from oncewire.pipeline.lake import delta
 
         now = time.time_ns() // 1_000
@@ -403,7 +403,7 @@ class Lake:
         self.storage.shown()
 
     def _show_if_behind(self, version: Version) -> None:
-        """A run that was killed after it had published did not come to show it."""
+        """Show the published version, if a run was killed after it had published."""
         file = self.root / VERSIONS / SHOWN
         if version.number and (
             not file.is_file() or file.read_text(encoding="utf-8").strip() != str(version.number)

@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """What was looked at, and what is not as it was."""
+    """What was compared, and what differs."""
 
     rows: int
     ranges: int
@@ -128,7 +128,7 @@ def unchained(version: Version) -> Iterator[Difference]:
 
 
 def _has_hole(state: NodeState, entry: Entry) -> bool:
-    """A hole is told as one."""
+    """Whether the range overlaps a hole of the journal: then the hole is told instead."""
     return any(hole.first <= entry.last and entry.first <= hole.last for hole in state.holes)
 
 

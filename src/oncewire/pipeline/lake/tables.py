@@ -430,7 +430,7 @@ EVERY: dict[str, Table] = {
         )
     },
 }
-"""Those and bronze, which Spark reads through the lake."""
+"""The tables of OPEN and bronze, which Spark reads through the lake."""
 
 
 def data_path(table: str, name: str) -> str:

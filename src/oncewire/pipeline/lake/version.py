@@ -75,7 +75,7 @@ class Version:
 
     @property
     def paths(self) -> set[str]:
-        """All its directories."""
+        """The paths of all its directories."""
         return {entry.path for entries in self.tables.values() for entry in entries}
 
     def rows(self, table: str) -> int:
@@ -231,7 +231,7 @@ PLACES = (
 
 
 def reached(place: str) -> None:
-    """Here is the place."""
+    """Kill the process here, if a test asked for this place."""
     wanted = os.environ.get(VARIABLE)
     if wanted is None:
         return
@@ -274,7 +274,7 @@ _REMEDIES = {
 
 
 def local_path(place: Path | str, said: str = OF_A_LAKE) -> Path:
-    """The folder that is named; any other kind of place is refused, and no folder is made of it."""
+    """The folder that a place names; any other kind is refused, and no folder is made of it."""
     # A path of Python's makes one slash of two.
     text = re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", str(place))
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)

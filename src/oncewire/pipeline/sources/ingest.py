@@ -64,7 +64,7 @@ from oncewire.protocol.notes import Kind
 
 
 HOLES_LOOKED_AT = 100
-"""So many holes of a journal are tried in each run, whether rows for them came late."""
+"""Holes of a journal for which each run looks for rows that came late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
 
 
 ROWS_PER_TASK = 200_000
-"""So many rows of ranges that follow one another one task takes in."""
+"""Rows of consecutive ranges that one task takes in."""
 
 ROWS_AT_ONCE = 20_000
-"""So many rows a task holds of a book that is asked by position."""
+"""Rows that a task holds of a book that is read by position."""
 
 Edge = tuple[int, Instant | None]
 """A position and its instant."""
@@ -172,7 +172,7 @@ Run = tuple[Edge, Edge]
 """The first and the last of positions without a gap."""
 
 Progress = Callable[[str], None]
-"""Told of each step as it begins."""
+"""Called with each step as it begins."""
 
 
 def quiet(step: str) -> None:
@@ -520,7 +520,7 @@ def _holes(part: Part, before: NodeState | None) -> tuple[Hole, ...]:
 
 
 def _state_at(part: Part, before: NodeState | None) -> NodeState:
-    """The lake now stands at the last row that it has."""
+    """The state of a node after a range was taken in: the lake ends at its last row."""
     # Without a mark the last rows of the range were removed meanwhile; it is taken anyway.
     at, boot = (before.at, before.boot) if before else (0, "")
     if part.mark is not None:
