@@ -51,7 +51,7 @@ def safe_name(name: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    """At most so many bytes; what tells its kind stays."""
+    """The name cut to at most that many bytes; its suffix stays."""
     if len(text.encode()) <= NAME_BYTES_MAX:
         return text
     stem, dot, ending = text.rpartition(".")
@@ -261,7 +261,7 @@ class DistantPayload(Payload, frozen=True, kw_only=True):
 
     @property  # type: ignore[misc]  # a field in Payload, read on demand here
     def data(self) -> bytes:
-        """All of it, in memory."""
+        """All bytes, in memory."""
         with self.open() as file:
             return file.read()
 
@@ -405,7 +405,7 @@ def _check_to_send(payload: Payload) -> None:
 
 
 LANGUAGE = "en"
-"""Of a Description: the schema wants one."""
+"""The language of a Description, which the schema requires."""
 
 _SCHEME = "mid:"
 _PAIR = re.compile(r'([A-Za-z0-9]+)=(?:"([^"]*)"|(\S*))')
@@ -428,7 +428,7 @@ class Attachment(Struct, frozen=True, gc=False):
     length: int | None = None
 
     def text(self) -> str:
-        """As a Description has it."""
+        """The facts as the text of a Description."""
         # A quotation mark would end the name, and a line end the line.
         name = "".join("_" if char in '"\r\n' else char for char in self.file_name)
         words = [
@@ -441,7 +441,7 @@ class Attachment(Struct, frozen=True, gc=False):
         return " ".join([*words, *([] if self.length is None else [f"Length={self.length}"])])
 
     def described(self, href: str) -> Reference:
-        """A reference that says so."""
+        """A reference with this Description."""
         return Reference(href, descriptions=((LANGUAGE, self.text()),))
 
 
