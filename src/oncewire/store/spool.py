@@ -45,7 +45,7 @@ _by_others = threading.local()
 
 
 def worked() -> float:
-    """Seconds of a processor that went into what this thread does, by itself or one behind."""
+    """Processor seconds that this thread's work took, in this thread and in threads behind it."""
     return thread_time() + getattr(_by_others, "seconds", 0.0)
 
 
@@ -56,19 +56,19 @@ def _room(work: str) -> ThreadPoolExecutor:
 
 
 class Behind:
-    """Steps of one kind of work on one file, in their order, one at a time."""
+    """Steps of one kind of work on one file, run in another thread, in order and one at a time."""
 
     def __init__(self, work: str) -> None:
         self._work = work
         self._under_way: Future[float] | None = None
 
     def do(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Take this step as soon as the one before it is done. Raises what that one raised."""
+        """Start this step after the one before it has ended. Raises what that one raised."""
         self.settle()
         self._under_way = _room(self._work).submit(_measured, step, *args, **kwargs)
 
     def settle(self) -> None:
-        """No step is under way any more. Raises what the last one raised, once."""
+        """Wait until no step is under way. Raises what the last one raised, once."""
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()
@@ -88,14 +88,14 @@ SHORT = 64 * 1024
 
 
 class Digesting:
-    """One digest that grows."""
+    """A SHA-256 that is updated in another thread."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._behind = Behind("digesting")
 
     def update(self, piece: bytes) -> None:
-        """So much more."""
+        """Feed the next chunk."""
         if len(piece) < SHORT:
             self._behind.settle()
             self._digest.update(piece)
@@ -103,12 +103,12 @@ class Digesting:
             self._behind.do(self._digest.update, piece)
 
     def copy(self) -> Digest:
-        """The digest of what came so far, to go on with elsewhere."""
+        """A copy of the digest so far, to be continued elsewhere."""
         self._behind.settle()
         return self._digest.copy()
 
     def hexdigest(self) -> str:
-        """The digest of what came so far."""
+        """The digest of all chunks so far."""
         self._behind.settle()
         return self._digest.hexdigest()
 
@@ -120,7 +120,7 @@ class Digesting:
 
 
 LOOSE_MAX = 8 * 1024 * 1024
-"""Bytes that may be written before they are on their way to the disk."""
+"""Bytes that may be written before they are synced to the disk."""
 
 # Not every system has the call that leaves out times and sizes.
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -131,7 +131,7 @@ class WriteThrough:
     it closes the file: the system may reuse a closed handle for another file at once."""
 
     def __init__(self, file: BinaryIO, disk: str) -> None:
-        """`disk` is whose file it is: where one disk hangs, the files of another do not wait."""
+        """`disk` names the disk of the file: where one disk hangs, files on another do not wait."""
         self._file = file
         self._loose = 0
         self._behind = Behind(f"{disk} write-through")
@@ -146,7 +146,7 @@ class WriteThrough:
             self._loose = 0
 
     def settle(self) -> None:
-        """Nothing is on its way any more. Raises OSError where the disk does."""
+        """Wait until no sync is under way. Raises OSError where the disk does."""
         self._behind.settle()
 
 
@@ -158,15 +158,15 @@ class WriteThrough:
 
 
 LARGE = 32 * 1024 * 1024
-"""Bytes of a file that does not go in one step."""
+"""Size in bytes from which a file is removed in several steps."""
 STEP = 8 * 1024 * 1024
 
 WAITING_MAX = 32
-"""Files that may be on their way out: each holds a handle, and connections need those too."""
+"""Files whose removal may be under way: each holds a handle, and connections need those too."""
 
 
 class Removal:
-    """Files on their way out."""
+    """Removes large files in pieces, in a thread."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -175,7 +175,7 @@ class Removal:
         self._thread: threading.Thread | None = None
 
     def has_room(self, size: int) -> bool:
-        """Whether a file of that size is removed at once, without a thread."""
+        """Whether a file of that size can be removed now without blocking."""
         if size < LARGE:
             return True
         room = self._room.acquire(blocking=False)
@@ -184,7 +184,7 @@ class Removal:
         return room
 
     def remove(self, path: Path) -> None:
-        """Nothing has this name any more; nothing may have had it. Raises OSError."""
+        """Remove a file, if it is there. Raises OSError."""
         handle = _opened(path)
         try:
             path.unlink(missing_ok=True)
@@ -192,7 +192,7 @@ class Removal:
             self._end(handle)
 
     def replace(self, path: Path, target: Path) -> None:
-        """Give a file a name, which another one may lose by it. Raises OSError."""
+        """Rename a file; the one that had the name before is removed. Raises OSError."""
         handle = _opened(target)
         try:
             path.replace(target)
@@ -237,7 +237,7 @@ def _close(handle: int) -> None:
 
 
 def _opened(path: Path) -> int | None:
-    """A large file, held while it loses its name; of every other one the system lets go."""
+    """A handle that keeps a large file on the disk without its name; None for small ones."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

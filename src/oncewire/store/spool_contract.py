@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 
 
 class Digest(Protocol):
-    """A digest in the making."""
+    """A digest that is being computed."""
 
     def update(self, data: bytes, /) -> None:
         """Feed the next chunk."""
@@ -31,10 +31,10 @@ class SpoolFile(Protocol):
         """A SHA-256 of what was written so far, to go on with."""
 
     def finish(self) -> tuple[str, int]:
-        """What `Spool.put` does at its end, with the same promises; (name, size)."""
+        """Finish the file as `Spool.put` does at its end, with the same promises; (name, size)."""
 
     def abandon(self) -> None:
-        """Forget it; may be said more than once, and after `finish` that failed."""
+        """Remove the file; may be called more than once, and after a `finish` that failed."""
 
 
 class Spool(Protocol):
@@ -62,10 +62,10 @@ class Spool(Protocol):
         threads that wrote and digested for it."""
 
     def use(self, name: str) -> None:
-        """The file is about to be read, whatever becomes of its message meanwhile."""
+        """Keep the file until `let_go`, because it is about to be read."""
 
     def let_go(self, name: str) -> None:
-        """One `put` or `use` of it is over."""
+        """End one `put` or `use` of the file."""
 
     def give_back(self, name: str) -> None:
         """One `put` of it is over, and nothing that was or will be committed names it. If the
