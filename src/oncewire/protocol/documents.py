@@ -191,7 +191,7 @@ class SplitDocument(Struct, frozen=True, gc=False):
         return replace(self, done=tuple(runs), size=self.size + size)
 
     def drop(self, number: int) -> SplitDocument:
-        """A part that was done is not any more: its acknowledgement was taken back."""
+        """Note a part as not done, because its acknowledgement was taken back."""
         done = [run for run in self.done if not run[0] <= number <= run[1]]
         for first, last in self.done:
             if first <= number <= last:

@@ -171,7 +171,7 @@ class Started(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.STARTED
     version: str
-    """Of Oncewire."""
+    """The version of Oncewire."""
     # A row that does not say was written by version 1; later writers say.
     journal_version: int = 1
     parties: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class Started(Detail, frozen=True, gc=False):
 
 
 class Stopped(Detail, frozen=True, gc=False):
-    """It ends in good order; a crash leaves no such row."""
+    """A handler ends in good order; a crash leaves no such row."""
 
     KIND: ClassVar[Kind] = Kind.STOPPED
 
@@ -371,7 +371,7 @@ class Suspended(Detail, frozen=True, gc=False):
 
 
 class Resumed(Detail, frozen=True, gc=False):
-    """It goes on, with fresh counters of retries."""
+    """A channel or a message goes on, with fresh counters of retries."""
 
     KIND: ClassVar[Kind] = Kind.RESUMED
     by: str | None = None
@@ -541,7 +541,7 @@ class Incident(Detail, frozen=True, gc=False):
 
 
 class Resolved(Detail, frozen=True, gc=False):
-    """It was decided, or settled itself."""
+    """An incident was decided by an operator, or settled by itself."""
 
     KIND: ClassVar[Kind] = Kind.RESOLVED
     id: str
@@ -560,4 +560,4 @@ NOTES: dict[Kind, type[Detail]] = {
 """Every kind but TERMS, whose detail is the terms themselves."""
 
 DETAILS = {kind: cls for kind, cls in NOTES.items() if cls.__struct_fields__}
-"""Those that tell more than their columns."""
+"""The kinds that tell more than their columns."""
