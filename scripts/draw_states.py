@@ -56,7 +56,7 @@ _CHANNEL = """\
 ## A stream at its sender
 
 An epoch is opened by one message that travels alone until it is settled. Then as many are under way
-as the window has places, until a number is given up, another range is agreed on or somebody
+as the window has places, until a number is given up, another range is agreed on or an operator
 restarts the numbering; what is under way is settled, and the next message opens another epoch. A
 stream that is suspended lets nothing in, whatever its phase.
 """

@@ -1,5 +1,5 @@
-"""Oncewire: business documents that arrive once and only once, or somebody is told; in order where
-that is agreed.
+"""Oncewire: business documents that arrive once and only once, in order where that is agreed, or
+the sender or the operator is told.
 
 This is the door for programs. A party is a folder that `oncewire init` made; its handler runs as
 `oncewire serve`, or in this process for as long as the party is open.

@@ -1,4 +1,4 @@
-"""Every error Oncewire raises, and what each means to whoever reads it.
+"""Every error Oncewire raises, and what each means to the operator or caller who reads it.
 
     OncewireError                 something is wrong; says what, where, and the next step
     ├── InvalidValue              a value breaks its own rule (an id, a number, an interval)
@@ -196,8 +196,8 @@ class StoreReplaced(StoreProblem):
 
 
 class HandlerFailed(OncewireError):
-    """The handler met a fault that nobody foresaw. What it would do next cannot be trusted, so
-    its process ends; whatever was stored is taken up by the next one."""
+    """The handler met an unforeseen fault. What it would do next cannot be trusted, so its
+    process ends; the next one goes on from what was stored."""
 
     # For the service manager: anything but 0 is restarted, and this says that it was a fault.
     exit_code: ClassVar[int] = 70

@@ -364,10 +364,9 @@ class Agreement:
 
 # Naming: whom the ids of a header mean, in the agreement's own words.
 #
-# A header may give a party more ids than the agreement knows, and in any order; the first one is
-# whatever its writer put first. The agreement was found by these ids, and whoever proved to be its
-# partner is the one who speaks. So a party is called what the agreement calls it: in the key of
-# duplicates, in the journal, and to the application.
+# A header may give a party more ids than the agreement knows, and in any order. The agreement was
+# found by these ids, and the sender proved to be its partner. So a party is called what the
+# agreement calls it: in the key of duplicates, in the journal, and to the application.
 
 
 def sender_of(agreement: Agreement, party: Party) -> Party:

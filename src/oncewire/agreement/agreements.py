@@ -33,7 +33,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """Certificates that are believed no more, under whatever agreement they were."""
+    """Certificates that are no longer trusted, under any agreement."""
 
     certificates: frozenset[bytes]
     # Revocation lists, and the authorities that may have signed them; all DER.
@@ -42,7 +42,7 @@ class Withdrawn:
 
 
 def withdrawn_in(agreements: Iterable[Agreement]) -> Withdrawn:
-    """What those agreements say of certificates that are believed no more."""
+    """The certificates that those agreements declare as no longer trusted."""
     secured = [binding.security for agreement in agreements for binding in agreement.bindings()]
     return Withdrawn(
         frozenset(der for security in secured for der in security.revoked),
@@ -93,11 +93,11 @@ class Agreements:
         return withdrawn_in(self._all)
 
     def by_cpa_id(self, cpa_id: str) -> tuple[Agreement, ...]:
-        """Those of that name; two partners may use one name, as PHINMS' `self`."""
+        """The agreements of that name; two partners may use one name, as PHINMS' `self`."""
         return tuple(self._by_id.get(cpa_id, ()))
 
     def between(self, own: Party, partner: Party) -> tuple[Agreement, ...]:
-        """Those between two parties, whatever they are called."""
+        """The agreements between two parties, by whatever name."""
         return tuple(
             agreement
             for agreement in self._all

@@ -40,10 +40,10 @@ O = TypeVar("O")  # noqa: E741
 V = TypeVar("V")
 
 OBJECTS_MAX = 4_096
-"""Agreements, or bindings, of which something is remembered."""
+"""Most agreements, or bindings, of which something is remembered."""
 
 KEYS_MAX = 64
-"""What is remembered of one: headers of strangers must not fill the memory."""
+"""Most values remembered of one object: headers of strangers must not fill the memory."""
 
 
 class Remembered(Generic[O, V]):
@@ -57,12 +57,12 @@ class Remembered(Generic[O, V]):
         self._known: dict[int, tuple[O, dict[Hashable, V]]] = {}
 
     def get(self, of: O, key: Hashable) -> V | None:
-        """What is remembered; None: nothing."""
+        """The remembered value; None: there is none."""
         known = self._known.get(id(of))
         return None if known is None else known[1].get(key)
 
     def keep(self, of: O, key: Hashable, value: V) -> V:
-        """Remember a value, which is handed back."""
+        """Remember a value, and return it."""
         known = self._known.get(id(of))
         if known is None:
             if len(self._known) >= OBJECTS_MAX:

@@ -186,8 +186,8 @@ class RoutingHeader(Struct, frozen=True, gc=False):
 
 # Trials: messages between handlers that try an agreement out and carry no business.
 #
-# They have a service of their own, and a MessageId that says the same, so that whoever counts need
-# look no further. One without the other is refused, and so is a trial in parts, or a document
+# They have a service of their own, and a MessageId that says the same, so that a count of messages
+# needs only the id. One without the other is refused, and so is a trial in parts, or a document
 # whose SplitId is such an id: no business hides behind a trial's name.
 
 TRIAL_SERVICE = Service("urn:oncewire:trial")

@@ -19,9 +19,9 @@ from oncewire.message.ids import check_id, check_text
 
 # File names: how a document's name travels with it, and what of one that arrived is safe to use.
 #
-# A part says its name in a Content-Disposition header (RFC 2183, RFC 6266). Nobody signs it and
-# anybody may write it, so what is read is a name and never a path: no folders, no control
-# characters, nothing that a file system or a terminal takes for something else, and not too long.
+# A part says its name in a Content-Disposition header (RFC 2183, RFC 6266). No signature covers it,
+# so it may be forged, and is read as a name and never as a path: no folders, no control characters,
+# nothing that a file system or a terminal takes for something else, and not too long.
 
 
 HEADER = "Content-Disposition"
@@ -51,7 +51,7 @@ def safe_name(name: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    """At most so many bytes; what tells its kind stays."""
+    """The name cut to at most that many bytes; its suffix stays."""
     if len(text.encode()) <= NAME_BYTES_MAX:
         return text
     stem, dot, ending = text.rpartition(".")
@@ -228,8 +228,8 @@ class Payload(Struct, frozen=True):
 
     @property
     def file_name(self) -> str:
-        """What its sender calls it, safe to be a file's name; empty where it has no name. Nobody
-        signs it."""
+        """What its sender calls it, safe to be a file's name; empty where it has no name. No
+        signature covers it."""
         return name_in(self.mime_headers, self.media_type)
 
     def open(self) -> BinaryIO:
@@ -261,7 +261,7 @@ class DistantPayload(Payload, frozen=True, kw_only=True):
 
     @property  # type: ignore[misc]  # a field in Payload, read on demand here
     def data(self) -> bytes:
-        """All of it, in memory."""
+        """All bytes, in memory."""
         with self.open() as file:
             return file.read()
 
@@ -405,7 +405,7 @@ def _check_to_send(payload: Payload) -> None:
 
 
 LANGUAGE = "en"
-"""Of a Description: the schema wants one."""
+"""The language of a Description, which the schema requires."""
 
 _SCHEME = "mid:"
 _PAIR = re.compile(r'([A-Za-z0-9]+)=(?:"([^"]*)"|(\S*))')
@@ -428,7 +428,7 @@ class Attachment(Struct, frozen=True, gc=False):
     length: int | None = None
 
     def text(self) -> str:
-        """As a Description has it."""
+        """The facts as the text of a Description."""
         # A quotation mark would end the name, and a line end the line.
         name = "".join("_" if char in '"\r\n' else char for char in self.file_name)
         words = [
@@ -441,7 +441,7 @@ class Attachment(Struct, frozen=True, gc=False):
         return " ".join([*words, *([] if self.length is None else [f"Length={self.length}"])])
 
     def described(self, href: str) -> Reference:
-        """A reference that says so."""
+        """A reference with this Description."""
         return Reference(href, descriptions=((LANGUAGE, self.text()),))
 
 

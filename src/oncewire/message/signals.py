@@ -70,7 +70,7 @@ class Error(Struct, frozen=True, gc=False):
 
     @property
     def error_class(self) -> ErrorClass:
-        """How the sender recovers from it."""
+        """The class of the error, by which the sender recovers."""
         if self.code == TransientError.code:
             return ErrorClass.TRANSIENT
         if self.code == COMMUNICATION_CODE:

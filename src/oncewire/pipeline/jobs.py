@@ -48,7 +48,7 @@ from oncewire.pipeline.tasks import (
 )
 
 CONTENT = ("file", "member", "position", "sha256")
-"""What tells a message of an archive from every other one, however often its file is touched."""
+"""Columns that identify a message of an archive, also when its file was only touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Done:
     violations: int = 0
     spark_jobs: int | None = None
     spark_tasks: int | None = None
-    """What Spark ran for it, by its own count."""
+    """What Spark ran for this run, by its own count."""
 
 
 def run(
@@ -113,7 +113,7 @@ def stream(
     ended: bool = False,
     tell: Progress = quiet,
 ) -> Done:
-    """The same as a stream: batch after batch, each published by itself.
+    """Do what `run` does as a stream: batch after batch, each published by itself.
 
     Without `forever` it ends when everything that was there at the beginning is taken in. A batch
     that is played again after a crash finds its rows in the lake and adds nothing.
@@ -156,8 +156,8 @@ def _run_again(
     ended: bool,
     tell: Progress,
 ) -> Done:
-    """A stream over Spark Connect, whose batches would be taken in far from the lake: runs, one
-    after another. The lake itself knows how far each journal was taken in."""
+    """A stream over Spark Connect, as runs one after another, because its batches would run far
+    from the lake. The lake knows how far each journal was taken in."""
     done = run(spark, lake, stores, ended=ended, tell=tell)
     while every:
         time.sleep(_seconds(every))
@@ -199,7 +199,7 @@ def _batch(
     ended: bool,
     tell: Progress,
 ) -> Callable[[DataFrame, int], None]:
-    """What is done with each batch; `counted` and `spent` add up."""
+    """The function that takes one batch in; `counted` and `spent` add up."""
 
     def take(frame: DataFrame, batch: int) -> None:
         spark = frame.sparkSession

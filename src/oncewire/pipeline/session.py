@@ -108,7 +108,7 @@ def open_session(
     _choose_interpreter(chosen.get("spark.pyspark.python"))
     builder = SparkSession.builder.appName(name)
     if _submitted():
-        # Whoever submitted has said where it runs and with how much; we only add.
+        # spark-submit has set where it runs and with how much; we only add settings.
         if master is not None:
             builder = builder.master(master)
     else:
@@ -201,9 +201,9 @@ def _submitted() -> bool:
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Spark's process without what it says of itself, unless its log is asked for.
+    """Start Spark's process without its start-up output, unless its log is asked for.
 
-    What it says is kept until it stands: whoever cannot start it reads the reason.
+    The output is kept until the process runs, to give the reason if it cannot be started.
     """
     running = SparkContext._gateway  # noqa: SLF001 - one process may have only one
     if running is not None or LOG_VARIABLE in os.environ:
@@ -247,7 +247,7 @@ def _choose_interpreter(named: str | None) -> None:
 # What went wrong in Spark, as an error of our own: named, and with the next step.
 #
 # An error that is raised on an executor reaches the driver as text inside a Java exception. Here
-# the text is found again, so that whoever runs a job reads one sentence and no stack trace.
+# the text is found again, so that the user reads one sentence and no stack trace.
 
 
 _OWN = re.compile(r"^\s*(?:oncewire\.errors\.)(\w+): (.+)$", re.MULTILINE)

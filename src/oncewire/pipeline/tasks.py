@@ -82,7 +82,7 @@ class Spent:
 
     jobs: int | None = 0
     tasks: int | None = 0
-    """None: a server of Spark Connect does not tell."""
+    """Tasks that Spark ran; None: a server of Spark Connect does not tell."""
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from oncewire.protocol.terms import Terms
 
 UNDER_WAY, UNDER_WAY_BYTES = 8, 16 * 1024 * 1024
 """Parts of one document that are under way at once, and about how many bytes of it: enough to fill
-a line, few enough that others find a place beside them. They are made together, and whoever waits
-for that turn feels each byte."""
+a line, few enough to leave room for other messages. They are made in one turn of the loop, which
+all other work waits for."""
 
 
 class Part(Struct, frozen=True, gc=False):
@@ -191,7 +191,7 @@ class SplitDocument(Struct, frozen=True, gc=False):
         return replace(self, done=tuple(runs), size=self.size + size)
 
     def drop(self, number: int) -> SplitDocument:
-        """A part that was done is not any more: its acknowledgement was taken back."""
+        """Note a part as not done, because its acknowledgement was taken back."""
         done = [run for run in self.done if not run[0] <= number <= run[1]]
         for first, last in self.done:
             if first <= number <= last:
@@ -274,8 +274,8 @@ def parts_arrived(whole: Outgoing, proved_by: Proof | None) -> SenderStep:
 
 
 def part_failed(whole: Outgoing, why: str, *, certain: bool) -> SenderStep:
-    """A part will not arrive, or nobody knows whether it did. `certain`: without it nobody can put
-    the document together."""
+    """A part will not arrive, or its arrival is unknown. `certain`: it will not, so the receiver
+    cannot put the document together."""
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     failed = replace(whole, expires_at=None).failed(OutgoingEvent.PART_FAILED, to, why[:500])
     # What was heard of the message that names the parts, or by whom of other parts, stays true.

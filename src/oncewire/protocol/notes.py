@@ -23,8 +23,8 @@ from oncewire.protocol.terms import Terms
 
 # The kinds of journal rows: everything that can happen to a message, a channel or a node.
 #
-# The protocol and the handler note what happened, the journal keeps it, and whoever reads it (the
-# checker, `why`, Spark, an auditor) goes by these kinds; their meaning changes only with the
+# The protocol and the handler note what happened, the journal keeps it, and its readers (the
+# checker, `why`, Spark, an auditor) go by these kinds; their meaning changes only with the
 # journal's version. Each kind's comment says which columns it fills beyond `seq, at, mono, boot,
 # node, kind`. Channel facts are `channel, epoch, sequence_number`: once a message has a number on
 # a node, every later row of it on that node carries them, so that a channel can be judged from its
@@ -171,7 +171,7 @@ class Started(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.STARTED
     version: str
-    """Of Oncewire."""
+    """The version of Oncewire."""
     # A row that does not say was written by version 1; later writers say.
     journal_version: int = 1
     parties: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class Started(Detail, frozen=True, gc=False):
 
 
 class Stopped(Detail, frozen=True, gc=False):
-    """It ends in good order; a crash leaves no such row."""
+    """A handler ends in good order; a crash leaves no such row."""
 
     KIND: ClassVar[Kind] = Kind.STOPPED
 
@@ -261,9 +261,9 @@ class Acknowledged(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
     by: str = "ack"
-    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8, and the notice of a failure
-    that nobody acknowledges), or parts: those of a document, the last of which is acknowledged
-    when the document is whole."""
+    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8, and the notice of a
+    failure, which is never acknowledged), or parts: those of a document, the last of which is
+    acknowledged when the document is whole."""
     late: bool = False
     """It came after the message had failed (DRV-7)."""
     signed: bool = False
@@ -371,7 +371,7 @@ class Suspended(Detail, frozen=True, gc=False):
 
 
 class Resumed(Detail, frozen=True, gc=False):
-    """It goes on, with fresh counters of retries."""
+    """A channel or a message goes on, with fresh counters of retries."""
 
     KIND: ClassVar[Kind] = Kind.RESUMED
     by: str | None = None
@@ -541,7 +541,7 @@ class Incident(Detail, frozen=True, gc=False):
 
 
 class Resolved(Detail, frozen=True, gc=False):
-    """It was decided, or settled itself."""
+    """An incident was decided by an operator, or settled by itself."""
 
     KIND: ClassVar[Kind] = Kind.RESOLVED
     id: str
@@ -560,4 +560,4 @@ NOTES: dict[Kind, type[Detail]] = {
 """Every kind but TERMS, whose detail is the terms themselves."""
 
 DETAILS = {kind: cls for kind, cls in NOTES.items() if cls.__struct_fields__}
-"""Those that tell more than their columns."""
+"""The kinds that tell more than their columns."""

@@ -126,7 +126,7 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
         return replace(terms, flow=FlowMode.WINDOW, window=self.widest, on_gap=OnGap.BUFFER)
 
     def widened(self, number: int, terms: Terms) -> ReceivingChannel:
-        """The same epoch in today's range, where its sender never counted in a narrower one.
+        """This epoch in today's range, where its sender never counted in a narrower one.
 
         The opener may be under way while the range is narrowed, and arrive under what is agreed
         then; its sender goes on as it began. If the range is wide again, a number that only

@@ -346,7 +346,7 @@ def _why_not_resent(
     if (outgoing.state, OutgoingEvent.RESUMED) not in OUTGOING:
         return "it is done with"
     if outgoing.state in FINAL_OUTGOING and terms.never_repeated and outgoing.transmitted:
-        # SYNC-18: its receiver gives no copy of it to anybody.
+        # SYNC-18: its receiver gives no copy of it to the application.
         return "a synchronous request is not repeated (sync.retries = none)"
     # On a channel only a message that still has its number can be sent again in its place.
     if channel is not None and not channel.is_unsettled(outgoing.epoch, outgoing.number, terms):
@@ -398,8 +398,8 @@ def ack_arrived(
 
     One for a message that was never sent, or that is delivered already, changes nothing
     (RM-14), except that the To Party's own makes an intermediary's final. One that
-    comes after the failure is recorded as late (DRV-7); a failure that nobody was told of yet
-    need not be told any more. An intermediary's that comes after the report that it could not
+    comes after the failure is recorded as late (DRV-7); a failure that was not told yet need not
+    be told any more. An intermediary's that comes after the report that it could not
     deliver the message was overtaken by it, or is a stored one, and delivers nothing (HOP-9).
     """
     known = outgoing.state is OutgoingState.DELIVERED
@@ -599,9 +599,9 @@ def _refused_best_effort(
 ) -> SenderStep:
     """A message that was sent with best effort has its outcome: no error changes that (OPS-4).
 
-    Who refused it and why is journaled and told to the higher level (ERR-2), once: nothing waits
-    for an answer, so nobody would act by a second error. A warning is journaled as one; where a
-    transport alone says that it could not take the message (no `error_id`), nothing is.
+    The refusal and its reason are journaled and told to the higher level (ERR-2), once: nothing
+    waits for an answer, so a second error would change nothing. A warning is journaled as one; one
+    that only a transport reports (no `error_id`) is not journaled.
     """
     if error.severity is Severity.WARNING and error_id:
         return warning_arrived(outgoing, channel, error=error, error_id=error_id)
@@ -672,8 +672,8 @@ def _taken_back(
 def _disowned(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, ack_id: str
 ) -> SenderStep:
-    """A hub acknowledges what could not be delivered after it had it: whoever still waits has
-    both of its words now, and they mean what they do in the other order."""
+    """A hub acknowledges a message after the report that it could not be delivered further. A
+    message that still waits ends as if the two had come in the other order."""
     problem = "the message could not be delivered after the next handler had it"
     code, to = "DeliveryFailure", OutgoingState.UNKNOWN
     if outgoing.state in FINAL_OUTGOING:

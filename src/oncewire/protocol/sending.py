@@ -2,7 +2,7 @@
 
 A number is given when a message enters the window and is settled by an acknowledgement,
 an error answer or an abandon (gap 14). Only an acknowledgement proves that the receiver has
-noted the number; any other end may leave a gap there that nobody closes, so it ends the
+noted the number; any other end may leave a gap there that is never closed, so it ends the
 epoch: when everything else is settled, the numbering restarts.
 
 The opener of an epoch travels alone until it is settled, and nothing follows it unless it

@@ -352,7 +352,7 @@ class Incoming(Struct, frozen=True, gc=False):
         return replace(self, state=move(INCOMING, self.state, event, to), **changes)
 
     def handed_over(self, lease_until: Instant | None) -> Incoming:
-        """Given to the application."""
+        """The message after it was given to the application."""
         return self.moved(
             IncomingEvent.HANDED_OVER,
             hand_overs=self.hand_overs + 1,
@@ -366,7 +366,7 @@ class Incoming(Struct, frozen=True, gc=False):
         return None if endless else self.lease_until
 
     def lost(self) -> Incoming:
-        """The hand-over was not confirmed in time, or the process died with it."""
+        """The message after a hand-over that was not confirmed in time, or before a crash."""
         return self.moved(IncomingEvent.HAND_OVER_LOST, lease_until=None)
 
     def closed(self) -> Incoming:

@@ -1,1 +1,1 @@
-"""Where it is kept: one contract, on SQLite and in memory."""
+"""Where messages are kept: one contract, implemented on SQLite and in memory."""

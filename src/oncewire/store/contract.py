@@ -56,8 +56,8 @@ class Transaction(Protocol):
     """One transition. It sees its own changes and those of transitions before it."""
 
     def expect(self, message_ids: Sequence[str]) -> None:
-        """Messages with these ids may be asked for before the next commit: have them at hand, by
-        one question a table for all of them."""
+        """Load messages with these ids that may be asked for before the next commit, by one query a
+        table for all of them."""
 
     # --- journal, terms and agreements ---
 
@@ -77,7 +77,7 @@ class Transaction(Protocol):
         """The text of an agreement by its id."""
 
     def mend_agreement(self, agreement_id: str, content: str) -> None:
-        """The text that is kept under this id was damaged; this is the one it had."""
+        """Replace the damaged text that is kept under this id by the original one."""
 
     # --- channels ---
 
@@ -197,7 +197,7 @@ class Transaction(Protocol):
         """
 
     def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
-        """By the key of duplicates."""
+        """The received message with that key of duplicates."""
 
     def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
         """Every sender's message with that id, first received first (status requests,

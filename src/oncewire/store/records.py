@@ -11,7 +11,7 @@ from oncewire.protocol.states import Incoming, IncomingState, Outgoing
 
 
 class StoreMark(Struct, frozen=True, gc=False):
-    """Which store it is, and how far it has come; enough to know it again."""
+    """The identity of a store and how far its journal has come: enough to recognise it."""
 
     # Given once, when the store is made; empty: that there was a store is all that is known.
     store_id: str
@@ -183,7 +183,7 @@ class Refusal(Struct, frozen=True, gc=False):
     message_id: str | None = None
 
     def __add__(self, later: Refusal) -> Refusal:
-        """This one with those that came after it."""
+        """This refusal with the count and the sample of later ones added."""
         return Refusal(
             self.code,
             self.address,

@@ -45,7 +45,7 @@ _by_others = threading.local()
 
 
 def worked() -> float:
-    """Seconds of a processor that went into what this thread does, by itself or one behind."""
+    """Processor seconds that this thread's work took, in this thread and in threads behind it."""
     return thread_time() + getattr(_by_others, "seconds", 0.0)
 
 
@@ -56,19 +56,19 @@ def _room(work: str) -> ThreadPoolExecutor:
 
 
 class Behind:
-    """Steps of one kind of work on one file, in their order, one at a time."""
+    """Steps of one kind of work on one file, run in another thread, in order and one at a time."""
 
     def __init__(self, work: str) -> None:
         self._work = work
         self._under_way: Future[float] | None = None
 
     def do(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Take this step as soon as the one before it is done. Raises what that one raised."""
+        """Start this step after the one before it has ended. Raises what that one raised."""
         self.settle()
         self._under_way = _room(self._work).submit(_measured, step, *args, **kwargs)
 
     def settle(self) -> None:
-        """No step is under way any more. Raises what the last one raised, once."""
+        """Wait until no step is under way. Raises what the last one raised, once."""
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()
@@ -88,14 +88,14 @@ SHORT = 64 * 1024
 
 
 class Digesting:
-    """One digest that grows."""
+    """A SHA-256 that is updated in another thread."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._behind = Behind("digesting")
 
     def update(self, piece: bytes) -> None:
-        """So much more."""
+        """Feed the next chunk."""
         if len(piece) < SHORT:
             self._behind.settle()
             self._digest.update(piece)
@@ -103,12 +103,12 @@ class Digesting:
             self._behind.do(self._digest.update, piece)
 
     def copy(self) -> Digest:
-        """The digest of what came so far, to go on with elsewhere."""
+        """A copy of the digest so far, to be continued elsewhere."""
         self._behind.settle()
         return self._digest.copy()
 
     def hexdigest(self) -> str:
-        """The digest of what came so far."""
+        """The digest of all chunks so far."""
         self._behind.settle()
         return self._digest.hexdigest()
 
@@ -120,25 +120,25 @@ class Digesting:
 
 
 LOOSE_MAX = 8 * 1024 * 1024
-"""Bytes that may be written before they are on their way to the disk."""
+"""Bytes that may be written before they are synced to the disk."""
 
 # Not every system has the call that leaves out times and sizes.
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class WriteThrough:
-    """What was written of one file since it was last brought to the disk. Whoever closes the file
-    settles first: a handle that is closed may be another file's the next moment."""
+    """What was written of one file since it was last brought to the disk. The caller settles before
+    it closes the file: the system may reuse a closed handle for another file at once."""
 
     def __init__(self, file: BinaryIO, disk: str) -> None:
-        """`disk` is whose file it is: where one disk hangs, the files of another do not wait."""
+        """`disk` names the disk of the file: where one disk hangs, files on another do not wait."""
         self._file = file
         self._loose = 0
         self._behind = Behind(f"{disk} write-through")
 
     def wrote(self, size: int) -> None:
-        """So many bytes more were written. Raises OSError where the disk does, if not for these
-        bytes then for those before them."""
+        """Count bytes that were written. Raises OSError where the disk does, for these bytes or
+        for earlier ones."""
         self._loose += size
         if self._loose >= LOOSE_MAX:
             self._file.flush()
@@ -146,7 +146,7 @@ class WriteThrough:
             self._loose = 0
 
     def settle(self) -> None:
-        """Nothing is on its way any more. Raises OSError where the disk does."""
+        """Wait until no sync is under way. Raises OSError where the disk does."""
         self._behind.settle()
 
 
@@ -158,15 +158,15 @@ class WriteThrough:
 
 
 LARGE = 32 * 1024 * 1024
-"""Bytes of a file that does not go in one step."""
+"""Size in bytes from which a file is removed in several steps."""
 STEP = 8 * 1024 * 1024
 
 WAITING_MAX = 32
-"""Files that may be on their way out: each holds a handle, and connections need those too."""
+"""Files whose removal may be under way: each holds a handle, and connections need those too."""
 
 
 class Removal:
-    """Files on their way out."""
+    """Removes large files in pieces, in a thread."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -175,7 +175,7 @@ class Removal:
         self._thread: threading.Thread | None = None
 
     def has_room(self, size: int) -> bool:
-        """Whether a file of that size is removed at once, without a thread."""
+        """Whether a file of that size can be removed now without blocking."""
         if size < LARGE:
             return True
         room = self._room.acquire(blocking=False)
@@ -184,7 +184,7 @@ class Removal:
         return room
 
     def remove(self, path: Path) -> None:
-        """Nothing has this name any more; nothing may have had it. Raises OSError."""
+        """Remove a file, if it is there. Raises OSError."""
         handle = _opened(path)
         try:
             path.unlink(missing_ok=True)
@@ -192,7 +192,7 @@ class Removal:
             self._end(handle)
 
     def replace(self, path: Path, target: Path) -> None:
-        """Give a file a name, which another one may lose by it. Raises OSError."""
+        """Rename a file; the one that had the name before is removed. Raises OSError."""
         handle = _opened(target)
         try:
             path.replace(target)
@@ -237,7 +237,7 @@ def _close(handle: int) -> None:
 
 
 def _opened(path: Path) -> int | None:
-    """A large file, held while it loses its name; of every other one the system lets go."""
+    """A handle that keeps a large file on the disk without its name; None for small ones."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -261,11 +261,11 @@ def _shrink(handle: int) -> None:
 
 
 def _is_alone(handle: int) -> bool:
-    """Whether nobody else has it open, which the system alone knows: this lease it grants to
-    nobody else's harm. Without a name, nobody can open it in between."""
+    """Whether no other process has the file open: only then does the system grant a write lease,
+    which is given back at once. The file has no name any more, so none can open it afterwards."""
     try:
-        # Who looks into it by way of /proc meanwhile makes the system tell us, by a signal that
-        # would end the process; this one nobody hears.
+        # A process that opens it through /proc meanwhile makes the system send us a signal, by
+        # default one that ends the process; SIGURG is ignored.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -278,7 +278,7 @@ def _is_alone(handle: int) -> bool:
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"
 GOES_ON = "its disk; a handler that runs goes on by itself then, a command is to be given again"
-"""What becomes of a trouble that the disk alone has; true for whoever is told."""
+"""The remedy for trouble of the disk, worded for a handler that runs and for a command alike."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 

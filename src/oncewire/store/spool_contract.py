@@ -11,18 +11,18 @@ from typing import BinaryIO, Protocol
 
 
 class Digest(Protocol):
-    """A digest in the making."""
+    """A digest that is being computed."""
 
     def update(self, data: bytes, /) -> None:
-        """So many more bytes."""
+        """Feed the next chunk."""
 
     def digest(self) -> bytes:
-        """Of all there were."""
+        """The digest of all chunks so far."""
 
 
 class SpoolFile(Protocol):
-    """A file of the spool that is being written, piece by piece and by one writer. Nobody
-    finds it before it is finished, and a crash leaves nothing of it. Any thread may write."""
+    """A file of the spool that is being written, piece by piece and by one writer. It cannot be
+    found before it is finished, and a crash leaves nothing of it. Any thread may write."""
 
     def write(self, data: bytes) -> None:
         """Append. Raises StoreFull or StoreGone; then it can only be abandoned."""
@@ -31,19 +31,19 @@ class SpoolFile(Protocol):
         """A SHA-256 of what was written so far, to go on with."""
 
     def finish(self) -> tuple[str, int]:
-        """What `Spool.put` does at its end, with the same promises; (name, size)."""
+        """Finish the file as `Spool.put` does at its end, with the same promises; (name, size)."""
 
     def abandon(self) -> None:
-        """Forget it; may be said more than once, and after `finish` that failed."""
+        """Remove the file; may be called more than once, and after a `finish` that failed."""
 
 
 class Spool(Protocol):
     """Large payloads as files named by their hash; never by anything a message says.
 
     A file is in use from its `put` until `let_go`, and between `use` and `let_go`; each counts
-    for itself. Whoever puts a file lets it go only when the commit that names it is done, or
-    will never be, so a file is at every moment in use, or named by what is committed, or
-    nobody's. Two bodies with the same bytes are one file.
+    for itself. The caller of `put` lets the file go only when the commit that names it is done, or
+    will never be. So at every moment a file is in use, or named by what is committed, or may be
+    removed. Two bodies with the same bytes are one file.
     """
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
@@ -62,10 +62,10 @@ class Spool(Protocol):
         threads that wrote and digested for it."""
 
     def use(self, name: str) -> None:
-        """The file is about to be read, whatever becomes of its message meanwhile."""
+        """Keep the file until `let_go`, because it is about to be read."""
 
     def let_go(self, name: str) -> None:
-        """One `put` or `use` of it is over."""
+        """End one `put` or `use` of the file."""
 
     def give_back(self, name: str) -> None:
         """One `put` of it is over, and nothing that was or will be committed names it. If the

@@ -1,11 +1,11 @@
 """Budgets: what strangers, one address, one partner and all together may take of this machine.
 
-Whoever proved to be a partner is known for a while, by the address it came from or by its TLS
-certificate. Everybody else is a stranger, and all strangers together share what is set apart for
-them: however many they are, the partners' part is not theirs. Who asks for more than there is waits
-a moment, and is then told when to come back (429 for his own budget, 503 for that of all).
+A peer that proved to be a partner stays known for a while, by its address or by its TLS
+certificate. Every other peer is a stranger. All strangers share one budget, so that they cannot use
+up that of the partners, however many they are. A request over budget waits a moment, and is then
+told when to come back (429 where its own budget is used up, 503 where that of all is).
 
-This is bookkeeping alone. It knows neither sockets nor HTTP, so that what lies beneath may change.
+This module only counts. It knows neither sockets nor HTTP, so that every transport can use it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BudgetLimits:
     # some hundred kilobytes of buffers before a byte of it is read.
     strangers: int = 64
     per_address: int = 16
-    # The same for partners: more than any of ours sends at once.
+    # Requests of partners at once, in all and from one: more than any of ours sends.
     partners: int = 512
     per_partner: int = 256
     # How long a request may wait for its turn.
@@ -63,8 +63,8 @@ class BudgetLimits:
     # Seconds of a processor in each minute that strangers may cost, in all and from one address.
     processor: float = 6.0
     processor_per_address: float = 3.0
-    # The same for one partner, known by its certificate, of requests that were refused: what is
-    # taken from partners may cost what it costs.
+    # Seconds of a processor in each minute that refused requests of one partner, known by its
+    # certificate, may cost. Requests of partners that are taken have no such limit.
     processor_refused: float = 15.0
     # Refused requests in each minute, from one address.
     refusals: int = 600
@@ -73,7 +73,7 @@ class BudgetLimits:
 
 
 class OverBudget(TransportProblem):
-    """Somebody wants more than there is; the transport answers with `status`."""
+    """A request is over one of its budgets; the transport answers with `status`."""
 
     def __init__(self, status: int, problem: str, retry_after: float) -> None:
         super().__init__(problem, remedy="come back later")
@@ -82,7 +82,7 @@ class OverBudget(TransportProblem):
 
 
 class _Bucket:
-    """An amount that runs out over `WINDOW`."""
+    """An amount that drains over `WINDOW`."""
 
     __slots__ = ("_at", "_level")
 
@@ -95,7 +95,7 @@ class _Bucket:
         self._at = now
 
     def over(self, limit: float, now: float) -> float:
-        """Seconds until there is room again; 0: there is."""
+        """Seconds until there is room again; 0: there is room now."""
         beyond = self._now(limit, now) - limit
         return 0.0 if beyond < 0 else max(1.0, beyond * WINDOW / limit if limit else WINDOW)
 
@@ -104,7 +104,7 @@ class _Bucket:
 
 
 class _Address:
-    """What came from one address, or with one certificate."""
+    """What one address, or the holder of one certificate, has taken."""
 
     __slots__ = ("known_until", "open", "processor", "refused", "spooled", "wasted")
 
@@ -119,7 +119,7 @@ class _Address:
 
 @dataclass(slots=True)
 class _Group:
-    """Strangers, or partners, together."""
+    """What all strangers, or all partners, have taken together."""
 
     places: int
     each: int
@@ -132,7 +132,7 @@ class _Group:
 
 
 class Budgets:
-    """Who is known, and what everybody has taken."""
+    """Which peers are known as partners, and what each peer has taken."""
 
     def __init__(
         self, limits: BudgetLimits | None = None, clock: Callable[[], float] | None = None
@@ -152,18 +152,18 @@ class Budgets:
         self.held = 0
 
     def is_known(self, peer: Peer) -> bool:
-        """Whether a partner comes from there, or shows a certificate that TLS has accepted."""
+        """Whether the peer's address is a partner's, or TLS has accepted its certificate."""
         if peer.certificate is not None:
             return True
         found = self._addresses.get(address_of(peer))
         return found is not None and found.known_until > self._clock()
 
     def meet(self, peer: Peer) -> None:
-        """A partner proved to be there; its next connection is known by its address alone."""
+        """Note that the peer proved to be a partner: its address is known from now on."""
         self._at(Peer(peer.address)).known_until = self._clock() + self.limits.known_for
 
     def refused(self, peer: Peer, seconds: float = 0.0) -> None:
-        """A request from there was refused, after so many seconds of a processor."""
+        """Count a refused request of the peer, and the processor time that it took."""
         address, now = self._at(peer), self._clock()
         address.refused.add(1.0, self._refusals(peer), now)
         if peer.certificate is not None:
@@ -171,14 +171,14 @@ class Budgets:
             address.wasted.add(seconds, self.limits.processor_refused, now)
 
     def note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
-        """Who proved to be a partner is known from now on; who was refused is counted."""
+        """Remember a peer that proved to be a partner; count one whose request was refused."""
         if reply.known:
             self.meet(peer)
         elif reply.refused:
             self.refused(peer, visit.spent)
 
     async def enter(self, peer: Peer) -> Visit:
-        """Let a request in, at once or when it is its turn; OverBudget where it is not."""
+        """Let a request in, at once or after a wait; OverBudget where there is no room in time."""
         address, known = self._at(peer), self.is_known(peer)
         group = self._partners if known else self._strangers
         self._check(peer, address, known=known)
@@ -200,7 +200,7 @@ class Budgets:
             self._check_processor(address, now)
 
     def _refusals(self, peer: Peer) -> float:
-        """A partner may be wrong more often: many can come from one address."""
+        """Refused requests that a peer may make; more for partners, which can share an address."""
         return self.limits.refusals * (10.0 if self.is_known(peer) else 1.0)
 
     async def _wait(self, address: _Address, group: _Group) -> None:
@@ -220,11 +220,11 @@ class Budgets:
             raise
 
     def left(self, address: _Address, group: _Group) -> None:
-        """A request is over: somebody who waits may come in."""
+        """A request has ended: admit the next one that waits."""
         address.open -= 1
         group.open -= 1
         for turn, waiting in group.waiting.items():
-            # Who has just given up takes himself out of the line in his own turn.
+            # A request that has just given up removes itself from the line.
             if not turn.done() and _has_place(waiting, group):
                 del group.waiting[turn]
                 _take_place(waiting, group)
@@ -232,12 +232,12 @@ class Budgets:
                 return
 
     def hold(self, count: int) -> bool:
-        """Count bytes in memory; False: more than there should be."""
+        """Count bytes in memory; False: they are more than the budget."""
         self.held += count
         return self.held <= self.limits.memory
 
     def spend(self, address: _Address, seconds: float, *, stranger: bool) -> None:
-        """Count time of a processor."""
+        """Count processor time."""
         now = self._clock()
         address.processor.add(seconds, self.limits.processor_per_address, now)
         if stranger:
@@ -246,14 +246,14 @@ class Budgets:
             self._check_processor(address, now)
 
     def charge(self, peer: Peer, seconds: float) -> None:
-        """Count time of a processor that somebody cost beside his requests, or for one that is
-        over: it counts against whatever comes next."""
+        """Count processor time that a peer cost outside of a request, or for one that has ended:
+        it counts against the peer's next request."""
         with contextlib.suppress(OverBudget):
             self.spend(self._at(peer), seconds, stranger=not self.is_known(peer))
 
     async def turn(self, peer: Peer) -> None:
-        """Wait until more may be done for somebody. A partner need not; a stranger waits while
-        his address has had its share, and then behind all others, who rest between two turns."""
+        """Wait until more may be done for a peer. A partner need not wait. A stranger waits until
+        its address is within its share, and then in one line with all other strangers."""
         if self.is_known(peer):
             return
         own, limits, now = self._at(peer).processor, self.limits, self._clock
@@ -332,7 +332,7 @@ class Visit:
         self._budgets.spend(self._address, seconds, stranger=self.is_strangers)
 
     def leave(self) -> None:
-        """The request is over."""
+        """End the request and give back what it took."""
         self._budgets.hold(-self._held)
         self._address.spooled -= self._spooled
         self._group.spooled -= self._spooled
@@ -346,8 +346,8 @@ def in_steps(
     spend: Callable[[float], None],
     turn: Callable[[], Awaitable[None]] | None = None,
 ) -> Generator[Any, Any, T]:
-    """Do some work for somebody: what each step of it costs is spent, and the next one waits for
-    its turn, if it must."""
+    """Do work for a peer step by step: count the processor time of each step, and wait for the
+    turn of the next one where there is a `turn`."""
     go_on: Callable[[Any], Any] = work.send
     given = None
     while True:
@@ -371,9 +371,9 @@ class ReaderShare:
     """What parcels may cost that others leave where we look for them: a mailbox, a folder on a
     server, a stream of a broker.
 
-    Whoever can write there is nobody's guest here, so there is nobody to turn away; the reader
-    itself takes its time. After each parcel that was refused it rests, for longer than that took:
-    partners elsewhere have most of the processor, however many forgeries lie there.
+    Those who write there hold no connection to us that could be turned away, so the reader slows
+    itself down. After each refused parcel it rests, for longer than that parcel took: partners
+    elsewhere have most of the processor, however many forgeries lie there.
     """
 
     # Seconds of rest after a refusal, beside those for what it took. So there are as many in a
@@ -397,7 +397,7 @@ class ReaderShare:
             await asyncio.sleep(min(wait, self.REST_MAX))
 
     def note(self, reply: Reply | None, visit: ReaderVisit) -> None:
-        """What became of a parcel; None: it was none."""
+        """Count the outcome of a parcel; None: the bytes were no parcel."""
         if reply is not None and reply.known:
             self.known = True
         elif reply is None or reply.refused:
@@ -447,15 +447,15 @@ def _take_place(address: _Address, group: _Group) -> None:
 
 
 def _account(peer: Peer) -> str:
-    """Whose budgets a request counts against: a certificate's owner has one share wherever he
-    comes from, and shares it with nobody who comes from there too."""
+    """The account that a request counts against: that of its TLS certificate, from whatever
+    address it comes; without a certificate, that of its address."""
     if peer.certificate is None:
         return address_of(peer)
     return f"certificate {hashlib.sha256(peer.certificate).hexdigest()}"
 
 
 def address_of(peer: Peer) -> str:
-    """Where a peer counts: its address, or the network that one holder of IPv6 is given."""
+    """The address under which a peer is counted; for IPv6 the network of one subscriber."""
     return _place(peer.address)
 
 
@@ -482,14 +482,14 @@ def _place(address: str) -> str:
 
 
 BEAT = 0.05
-"""Seconds between two looks."""
+"""Seconds between two looks at the event loop."""
 
 FEW = 20.0
-"""Strangers that come in each second however late it is."""
+"""Strangers that are let in each second, however late the event loop is."""
 
 
 class Lag:
-    """Looks at the clock again and again; the looks that come late tell."""
+    """Measures how late the event loop is, by the delay of a steady timer."""
 
     def __init__(self, late: float) -> None:
         # Seconds beyond its time after which a look says that the loop is late.
@@ -501,12 +501,12 @@ class Lag:
         self._counted_at = 0.0
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the timer."""
         self._counted_at = asyncio.get_running_loop().time()
         self._wait()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
@@ -521,12 +521,13 @@ class Lag:
         self._wait()
 
     def saw(self, late: float) -> None:
-        """A look came so late. One that came in time does not mean that the next one will."""
+        """Note how late a look at the loop came. After a late one the figure only halves with each
+        look in time: the next one may be late again."""
         self._late = max(late, self._late / 2)
 
     @property
     def is_late(self) -> bool:
-        """Whether whoever waits for the loop waits too long."""
+        """Whether the event loop is so far behind that its work waits too long."""
         return self._late > self._bound
 
     def takes_stranger(self, now: float) -> bool:
@@ -541,20 +542,19 @@ class Lag:
 
 # Turned away: who was told to come back later, and why, said once and then now and then.
 #
-# Strangers are sent away all day long, and nobody need get up for that: a line of the log tells of
-# them. A partner that is sent away is one whose documents wait, so whoever looks after the handler
-# is called.
+# Strangers are sent away all day long, which a line of the log tells. The documents of a partner
+# that is sent away wait, so the operator is called.
 
 
 log = logging.getLogger("oncewire.transport.listener")
 
 AGAIN = 60.0
-"""Seconds until the same is told again, with how often it came meanwhile."""
+"""Seconds until the same problem is logged again, with the number of repeats meanwhile."""
 
 PROBLEMS_MAX = 64
 
 Call = Callable[[str], None]
-"""Hears why partners are sent away."""
+"""Called with the reason why partners are sent away."""
 
 
 @runtime_checkable
@@ -562,19 +562,19 @@ class TurnsAway(Protocol):
     """A transport whose listener may send partners away."""
 
     def on_turned_away(self, call: Call) -> None:
-        """Have somebody called when it does."""
+        """Set what is called when it does."""
 
 
 class Seldom:
-    """What strangers can cause at will, told at most once a minute."""
+    """Limits log lines that strangers can cause at will to one a minute for each kind."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._told: dict[object, tuple[float, int]] = {}
 
     def again(self, what: object) -> int | None:
-        """It happened once more. How often it was not told since the last time; None: it is not
-        told this time either."""
+        """Count one more of its kind. Returns how many were not told since the last line; None:
+        this one is not told either."""
         now = self._now()
         at, repeats = self._told.get(what, (now - AGAIN, 0))
         if now - at < AGAIN:
@@ -587,15 +587,15 @@ class Seldom:
 
 
 class TurnedAway:
-    """Counts them, and tells of each reason at most once a minute."""
+    """Counts peers that were sent away, and tells of each reason at most once a minute."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._seldom = Seldom(now)
-        # Who is called for partners; nobody: the log alone tells of them.
+        # Called when a partner is sent away; None: only the log tells of it.
         self.call: Call | None = None
 
     def count(self, peer: Peer, problem: str, *, known: bool) -> None:
-        """One more was sent away."""
+        """Count one peer that was sent away."""
         repeats = self._seldom.again((known, problem))
         if repeats is None:
             return
@@ -608,17 +608,17 @@ class TurnedAway:
             self.call(f"partners are sent away: {problem}; the last from {address_of(peer)}")
 
 
-# Handshakes: connections that never came to be, told of once for each address and hour.
+# Handshakes: TLS handshakes that failed, logged once for each address and hour.
 #
-# Who cannot agree with us on TLS never gets to say who he is. It may be a partner whose
-# certificate has run out, so somebody should hear of it; it may be a scanner, so he should not
-# hear of it often.
+# A peer whose handshake fails never says who it is. It may be a partner whose certificate has
+# expired, so the operator should read of it; it may be a scanner, so he should not read of it
+# often.
 
 
 HOUR = 3600.0
 
 HANDSHAKE_ADDRESSES_MAX = 256
-"""Addresses that are told apart; those that come after them in an hour are told of as one."""
+"""Addresses that are counted apart; in an hour with more, the others are counted as one."""
 
 _OTHERS = "others"
 
@@ -630,14 +630,14 @@ class _Told:
 
 
 class Handshakes:
-    """Counts those that failed."""
+    """Counts TLS handshakes that failed."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._told: dict[str, _Told] = {}
 
     def failed(self, peer: Peer, error: BaseException) -> None:
-        """One more came to nothing."""
+        """Count one failed handshake, and log it if its address has none logged in this hour."""
         now, address = self._now(), address_of(peer)
         if address not in self._told and len(self._told) >= HANDSHAKE_ADDRESSES_MAX:
             self._told = {one: told for one, told in self._told.items() if now - told.at < HOUR}
@@ -654,7 +654,7 @@ class Handshakes:
 
 
 def _reason(error: BaseException) -> str:
-    """What OpenSSL calls it, or what kind of error it was; nothing of what the peer sent."""
+    """OpenSSL's name of the error, or its type; nothing of what the peer sent."""
     # Not every error that has these types has been through OpenSSL, and only that fills them in.
     refused = getattr(error, "verify_message", "")
     if refused:

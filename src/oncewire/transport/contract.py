@@ -58,10 +58,10 @@ class Reply:
     body: bytes = b""
     # Seconds after which the sender may come back; only with 429 and 503.
     retry_after: int | None = None
-    # Whether a partner is there: what it sent is its own, as far as its agreement lets that be
-    # known, and no repetition of what anybody may have recorded.
+    # Whether the sender proved to be a partner, as far as its agreement asks for proof, with a
+    # message that is no repetition: a stranger may have recorded and replayed that.
     known: bool = False
-    # Whether the request was refused: nothing came of it, and it could be anybody's.
+    # Whether the request was refused: it had no effect, and a stranger may have sent it.
     refused: bool = False
 
 
@@ -88,27 +88,27 @@ class Peer:
 class Allowance(Protocol):
     """What one request may take of this machine; the transport gives it and takes it back.
 
-    Whoever counts more than there is gets an error of the transport, lets it pass, and the
-    transport answers for it.
+    A count beyond the budget raises an error of the transport. The handler lets it pass, and the
+    transport answers the request with it.
     """
 
     @property
     def is_strangers(self) -> bool:
-        """Whether nobody knows who it is: partners go first."""
+        """Whether the peer is a stranger, not a known partner: partners go first."""
 
     def hold(self, count: int, /) -> bool:
-        """So many more bytes are kept in memory; less, where the count is negative. False:
-        memory is short, what can go to the disk should."""
+        """Count bytes that are kept in memory; a negative count gives them back. False: memory
+        is short, so move to the disk what can go there."""
 
     def spool(self, count: int, /) -> None:
-        """So many more bytes are written to the disk."""
+        """Count bytes that are written to the disk."""
 
     def spend(self, seconds: float, /) -> None:
-        """So much time of a processor went into it."""
+        """Count processor time that the request took."""
 
 
 class Unlimited:
-    """The allowance of a transport that nobody but we ourselves can reach."""
+    """The allowance of a transport that only this process can reach: no limits."""
 
     is_strangers = False
 
@@ -150,7 +150,7 @@ class Verdict(StrEnum):
 
     TAKEN = "taken"  # it is stored, or needs no storing: let go of it
     LATER = "later"  # not now: keep it and hand it in again
-    REFUSED = "refused"  # it will never be taken: nobody needs to try again
+    REFUSED = "refused"  # it will never be taken: do not hand it in again
 
 
 _SOON = frozenset({408, 429, 502, 503, 504})
@@ -201,7 +201,8 @@ HEADERS_MAX = 500
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _VALUE = re.compile(r"[ -~\t]*")
-# Headers that decide what a parcel is: whoever reads the other one reads another message.
+# Headers that decide what a parcel is. Of two with one name, two readers may take different ones
+# and so read different messages: each may be there once.
 _ONCE = frozenset(
     {"content-type", "content-transfer-encoding", "content-length", "content-digest",
      "message-id", "soapaction"}
@@ -217,7 +218,7 @@ def write_block(headers: Iterable[tuple[str, str]]) -> bytes:
 def _line(name: str, value: str) -> bytes:
     written = f"{name}: {value}"
     if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value) or len(written) > LINE_MAX:
-        # A line end in it would begin a header, or a body, that nobody wrote.
+        # A line end in the value would begin another header, or the body.
         raise TransportProblem(
             f"the header {name[:64]!r} cannot be sent",
             remedy="a header is one line of visible ASCII",
@@ -268,26 +269,26 @@ def _too_much() -> MimeProblem:
     )
 
 
-# Outage: a server of ours that is away is told of when it goes and when it is back.
+# Outage: the log tells of a server of ours when it goes away and when it is back.
 #
-# Whoever waits for it asks again and again; a line for each question would fill the log.
+# The transport that waits for the server retries often; a line for each attempt would fill the log.
 
 
 class Outage:
-    """Whether one server is away, as far as the log was told."""
+    """Whether the log was told that one server is away."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._since: float | None = None
 
     def begins(self, words: str, **facts: str) -> None:
-        """The server is away; nothing is said of it where that is known."""
+        """Log that the server is away, unless that was logged already."""
         if self._since is None:
             self._since = time.monotonic()
             self._logger.warning(words, extra=facts)
 
     def ends(self, words: str) -> None:
-        """The server is there; nothing is said of it where it was not away."""
+        """Log that the server is back, if it was away."""
         if self._since is not None:
             away, self._since = time.monotonic() - self._since, None
             self._logger.warning(f"{words} after {away:.0f} s")

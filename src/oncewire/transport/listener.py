@@ -75,7 +75,7 @@ class Patience:
         self._credit = limits.body_grace
 
     def came(self, count: int) -> None:
-        """So many bytes came."""
+        """Count bytes that arrived: they extend the time."""
         earned = count / self._limits.body_rate
         self._credit = min(self._credit + earned, self._limits.body_grace)
 
@@ -93,7 +93,7 @@ class Connection(Protocol):
     """What speaks on a connection: a protocol of asyncio, told whom to call when it is lost."""
 
     def shut(self) -> None:
-        """End it now, and whatever is done for it."""
+        """End the connection now, and the work that is done for it."""
 
 
 Lost = Callable[[Connection], object]
@@ -113,11 +113,11 @@ class Guest:
 
     @property
     def place(self) -> str:
-        """Where it counts."""
+        """The address under which it is counted."""
         return address_of(self.peer)
 
     def drop(self) -> None:
-        """Cut the connection; a polite close would wait for a peer that does not read."""
+        """Cut the connection; a graceful close would wait for a peer that does not read."""
         if self.transport is not None:
             # Other loops have transports of their own kind.
             cast(asyncio.WriteTransport, self.transport).abort()
@@ -161,11 +161,11 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many places are taken."""
+        """How many connections are open."""
         return len(self._guests)
 
     def guest(self, connection: Connection) -> Guest | None:
-        """The account of a connection; None when it is gone, and its place with it."""
+        """The listener's record of a connection; None when the connection is gone."""
         return self._guests.get(connection)
 
     async def start(self, make: Callable[[Lost], Connection]) -> None:
@@ -179,8 +179,8 @@ class Listener:
         self._begin(self._sweep())
 
     def renew(self, tls: ssl.SSLContext, *, afresh: bool) -> None:
-        """Make connections with other certificates from now on; `afresh`: those that are open
-        are made again."""
+        """Use other certificates for new connections; `afresh`: also close those that are open,
+        busy ones after their answer."""
         self._tls = tls
         for guest in list(self._guests.values()) if afresh else ():
             guest.leaving = True
@@ -232,7 +232,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take whoever stands at the door, many at a time: a partner may be behind strangers."""
+        """Accept waiting connections, many at a time: a partner may be behind strangers."""
         for _ in range(_AT_ONCE):
             try:
                 came, where = listening.accept()
@@ -274,7 +274,7 @@ class Listener:
                 self._handshakes.failed(peer, error)
             self._forget(protocol)
         except BaseException:
-            # Whatever else it is: a place that nobody holds would never be free again.
+            # On any other error too, or the place would never be free again.
             self._forget(protocol)
             raise
         else:
@@ -282,19 +282,18 @@ class Listener:
                 self._forget(protocol)
 
     def _room(self, peer: Peer) -> bool:
-        """Whether there is a place for one more, made by throwing out another if need be."""
+        """Whether there is room for one more connection; closes another one if need be."""
         known = self._is_known(peer)
         place = address_of(peer)
         if not known and self._from[place] >= self._limits.per_address:
-            # Whoever has so many makes room for himself.
+            # An address at its limit has one of its own connections closed.
             return self._throw_out(place)
         if len(self._guests) < self._limits.connections:
             return True
         return self._throw_out() or (known and self._throw_out_stranger())
 
     def _throw_out(self, place: str | None = None) -> bool:
-        """Close the connection that is needed least, of all or of one address; False: all of
-        them are at work."""
+        """Close the least needed connection, of all or of one address; False: all are at work."""
         old = self._now() - _YOUNG_SECONDS
         waiting = [
             (guest.requests > 0, guest.since, protocol)
@@ -304,12 +303,12 @@ class Listener:
         ]
         if not waiting:
             return False
-        # Those who never asked anything go first, then whoever has been idle the longest.
+        # Connections without any request go first, then the one that has been idle the longest.
         return self._show_out(min(waiting, key=lambda item: item[:2])[2])
 
     def _throw_out_stranger(self) -> bool:
-        """A partner's place is not taken by whoever came first: the stranger goes who has had
-        his the longest, whatever he is at."""
+        """Make room for a partner: close the oldest connection of a stranger, even one that is at
+        work."""
         strangers = [
             (guest.since, protocol)
             for protocol, guest in self._guests.items()

@@ -1,1 +1,1 @@
-"""How it looks as bytes: MIME, three dialects, splice, signature, limits. Pure."""
+"""How a message looks as bytes: MIME, three dialects, splice, signature, limits. Pure functions."""

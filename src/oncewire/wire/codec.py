@@ -59,8 +59,8 @@ class StreamParcel:
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """A Parcel whose body has a gap for each payload that is not at hand: there it stands itself.
-    Its bytes, as they are, belong there."""
+    """A Parcel whose body has a gap for each payload that is not at hand: the payload stands there,
+    and its bytes belong there unchanged."""
 
     content_type: str
     headers: tuple[tuple[str, str], ...]
@@ -226,7 +226,7 @@ def write_stream(
 
 
 def lay_out(message: Message, form: Form, *, signer: Signer | None = None) -> LaidOut:
-    """The same bytes as `write` without those of payloads that are not at hand."""
+    """The bytes that `write` makes, with gaps for payloads whose bytes are not at hand."""
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
@@ -392,21 +392,21 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
 
 # Which messages a body seems to name, before it is read.
 #
-# It is a guess, for whoever wants to have things at hand when the body is read. Nothing is
-# believed of it, and where it is wrong nothing but time is lost.
+# It is a guess, by which the handler loads the messages that the body probably concerns. Nothing
+# else relies on it: a wrong guess only costs time.
 
 FAR = 16 * 1024
-"""How many bytes are looked at: the header comes first."""
+"""Bytes of a body that are searched: the header comes first."""
 
 NAMES_MAX = 8
-"""As many ids as anything but a flood has at its beginning."""
+"""Most ids that are taken from one body; a body with more is a flood."""
 
 # Every dialect's elements are called so, for the message's own id and for the one it refers to.
 _NAMED = re.compile(rb"MessageId>\s*([^<>&\s]{1,200})\s*<")
 
 
 def named_in(body: bytes) -> tuple[str, ...]:
-    """MessageIds that the beginning of a body seems to have, each once."""
+    """MessageIds that the beginning of a body seems to contain, each once."""
     found = []
     for match in _NAMED.finditer(body, 0, FAR):
         found.append(match[1].decode("utf-8", "replace"))

@@ -43,14 +43,14 @@ from oncewire.wire.templates.envelope import EnvelopeTemplates
 BOUNDARY_MAX = 256
 """Characters of a boundary. RFC 2046 allows 70; a few senders write more."""
 # Spaces after a boundary, which gateways add (RFC 2046 §5.1.1); bounded, so that a line without end
-# keeps nobody waiting.
+# is not buffered.
 _PADDING_MAX = 256
 _PIECE = 65_536
 _RETURN = 13
 
 
 class PartSink(Protocol):
-    """Who takes the parts."""
+    """Takes the parts of a multipart."""
 
     def part_started(self, headers: PartHeaders) -> bool:
         """A part begins; True asks that a multipart inside it be taken apart too."""
@@ -285,7 +285,7 @@ class MultipartReader:
         self._drop(cut)
 
     def _drop(self, size: int) -> None:
-        """The first bytes of the buffer are done with."""
+        """Remove the first bytes of the buffer, which are processed."""
         self._buffer = self._buffer[size:]
         self._at += size
 

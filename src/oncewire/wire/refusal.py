@@ -67,7 +67,7 @@ class PartialHeader(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, message: Message) -> PartialHeader:
-        """The same facts of a message that was read whole."""
+        """The facts of a message that was read whole."""
         header = message.header
         return cls(
             message.dialect,

@@ -334,7 +334,7 @@ def _times(binding: ActionBinding) -> Iterator[Danger]:
         yield Danger(
             Severity.HINT,
             "delivery.retries",
-            f"nobody said how long is tried: a message is given up after "
+            f"the agreement does not say how long is tried: a message is given up after "
             f"{format_duration(terms.longest_retry)}",
             "say delivery.retries and delivery.retry_interval; a partner may be away for a night",
         )

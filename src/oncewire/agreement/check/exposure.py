@@ -111,7 +111,7 @@ def signatures(binding: ActionBinding) -> Iterator[Danger]:
         yield Danger(
             Severity.DANGER,
             "security.sign",
-            "the business asks for documents that nobody can change, but messages are not signed",
+            "the business asks for tamper-proof documents, but messages are not signed",
             "sign them, and require signatures of the partner",
         )
     if business.authenticated.persistent and not signed:
@@ -183,7 +183,7 @@ def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:
             "security.partner_certificates",
             "signatures are required, but no certificate of the partner is known",
             "add the partner's certificate"
-            + ("; an authority alone names nobody" if security.trust_anchors else ""),
+            + ("; an authority alone does not name the partner" if security.trust_anchors else ""),
         )
     if not received and security.encrypt and not security.partner_encryption_certificates:
         yield Danger(

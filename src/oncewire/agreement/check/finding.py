@@ -82,7 +82,7 @@ def _two_keys(party_id: str, old: Agreement) -> Danger:
         Severity.DANGER,
         "partner.party_id",
         f"{party_id} is the partner of agreement {old.cpa_id} too, which believes other "
-        "certificates: whoever has one of either speaks in its name",
+        "certificates: the holder of any of them speaks in its name",
         "ask the partner which certificates are its own; if it is another party, remove this "
         "agreement",
     )

@@ -276,7 +276,7 @@ def _algorithm(element: Element | None) -> str | None:
 
 
 BEYOND = "Beyond CPPA 2.0, for Oncewire:"
-"""How that Comment begins."""
+"""The beginning of the Comment that holds the remainder."""
 
 CPPA_2_0 = "http://www.oasis-open.org/committees/ebxml-cppa/schema/cpp-cpa-2_0.xsd"
 

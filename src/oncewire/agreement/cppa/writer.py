@@ -334,7 +334,7 @@ class Certificates:
         self._shown = (list(side.certificates) or shown)[-1:]
 
     def elements(self, prefix: str) -> Iterator[str]:
-        """As the PartyInfo lists them."""
+        """The certificates as the PartyInfo lists them."""
         for name, ders in (("signing", self._signing), ("shown", self._shown)):
             for der in ders:
                 text = base64.b64encode(der).decode()
@@ -346,12 +346,12 @@ class Certificates:
 
     @property
     def signs(self) -> bool:
-        """Whether it can be said what it signs and decrypts with."""
+        """Whether the certificates that it signs and decrypts with are known."""
         return bool(self._signing)
 
     @property
     def shows(self) -> bool:
-        """Whether it can be said what it shows on connections."""
+        """Whether the certificate that it shows on connections is known."""
         return bool(self._shown)
 
 

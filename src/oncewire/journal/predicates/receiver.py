@@ -50,8 +50,8 @@ def judge_once(subject: Subject) -> None:
 
 def _arrivals(subject: Subject) -> int:
     """How many messages of this MessageId there are: the duplicate key is (From Party, id)
-    (DRV-6), one party's message may be received by one node only, and copies that nobody asked
-    to stop are messages too."""
+    (DRV-6), one party's message may be received by one node only, and where the terms do not ask
+    for duplicates to be stopped each copy is a message too."""
     contents: set[str | None] = set()
     copies = 0
     for trace in subject.traces:

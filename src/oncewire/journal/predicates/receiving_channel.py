@@ -199,7 +199,7 @@ class ReceivingChannelFold:
         if not terms.ordered:
             if number is not None:
                 # An agreement that is changed to an ordered one goes on behind numbers whose
-                # order nobody judges.
+                # order is not judged.
                 self._epoch_of(row, terms, context).take_up()
             return
         if number is None or number not in terms.numbers:

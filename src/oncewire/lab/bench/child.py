@@ -40,11 +40,11 @@ class Child:
 
     @property
     def first(self) -> Task:
-        """What it said when it was ready."""
+        """The first line of the child, which says that it is ready."""
         return self._first
 
     def ask(self, what: str, *, patience: float = 600.0, **more: object) -> Task:
-        """Have a task done."""
+        """Give the child a task and return its result."""
         if self._process.stdin is None:
             raise TransportProblem("the benchmark's process has no input")
         self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
@@ -70,7 +70,7 @@ class Child:
         return found
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the child, as a crash would."""
         self._process.kill()
         self._process.wait()
 
@@ -129,7 +129,7 @@ _TROUBLES = (
 
 
 def _troubles(connection: apsw.Connection) -> tuple[int, int]:
-    """Attempts that were not the first, and those that came to nothing, by the journal."""
+    """Attempts beyond the first, and failed attempts, by the journal."""
     try:
         retries, failed = next(iter(connection.execute(_TROUBLES)))
     except apsw.SQLError:
@@ -156,7 +156,7 @@ class Counting:
             connection.set_commit_hook(self._commit)
 
     def totals(self) -> dict[str, int]:
-        """Everything so far."""
+        """All counts so far."""
         rows = sum(connection.total_changes() for connection in self._open())
         troubles = [_troubles(connection) for connection in self._open()]
         return {

@@ -33,7 +33,7 @@ PATIENCE = 600.0
 
 
 def copied(source: Path, target: Path) -> None:
-    """A copy that is on the disk."""
+    """Copy a file and sync the copy to the disk."""
     with source.open("rb") as read, target.open("wb") as written:
         while piece := read.read(4 * PIECE):
             written.write(piece)
@@ -46,7 +46,7 @@ def _synced(file: BinaryIO) -> None:
 
 
 class Copying:
-    """One end; see the module."""
+    """One end of the copying; see the module."""
 
     def __init__(self, folder: Path, port: int | None) -> None:
         self._folder, self._port = folder, port
@@ -58,7 +58,7 @@ class Copying:
         )
 
     async def take(self, delivery: Delivery) -> Reply:
-        """Write what comes; it is answered when it is on the disk."""
+        """Write the body of a request to the disk; it is answered when it is synced."""
         received = self._folder / "received"
         self._removal.remove(received)
         with received.open("wb") as file:
@@ -96,7 +96,7 @@ class Copying:
 
 
 async def run(folder: Path, port: int | None) -> None:
-    """Be that end until nothing more is asked."""
+    """Run one end until standard input ends."""
     copying = Copying(folder, port)
     await copying.transport.start(copying.take)
     try:
@@ -106,7 +106,7 @@ async def run(folder: Path, port: int | None) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """The process."""
+    """The entry point of the process."""
     port = int(arguments[1]) if len(arguments) > 1 else None
     serving.run(run(Path(arguments[0]), port))
 

@@ -27,7 +27,7 @@ class Delay:
         self._targets: dict[int, int] = {}
 
     async def open(self) -> int:
-        """One more door; its port."""
+        """Open one more door; returns its port."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return int(server.sockets[0].getsockname()[1])
 
@@ -79,7 +79,7 @@ class Delay:
 
 
 async def run(seconds: float) -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     delay = Delay(seconds)
     await obey(delay.do, doors=[await delay.open(), await delay.open()])
 

@@ -36,7 +36,7 @@ LIMIT_WORDS = "the same file copied through the same HTTP stacks, with an fsync 
 
 
 def make_document(path: Path, size: int) -> str:
-    """A file of so many bytes that nothing can make smaller; its digest."""
+    """Make a file of that many random bytes, which do not compress; returns its digest."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
         left = size
@@ -51,7 +51,7 @@ def make_document(path: Path, size: int) -> str:
 
 
 def bytes_in(folder: Path) -> int:
-    """What lies in a folder."""
+    """The size of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -133,7 +133,7 @@ def small_beside(
 
 
 def size_of(configuration: Configuration) -> int:
-    """The size that was asked for, where that is a large one; else what is usual here."""
+    """The size that was asked for, if it is a large one; else SIZE."""
     return configuration.size if configuration.size > MEGABYTE else SIZE
 
 

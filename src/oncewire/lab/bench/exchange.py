@@ -21,7 +21,7 @@ LIMIT = "oncewire.lab.bench.limit"
 PEER = "oncewire.lab.bench.peers"
 _COUNTED = ("statements", "rows", "fsyncs")
 _TROUBLES = ("retries", "failed_attempts")
-"""What was sent again, or came to nothing: an exchange that is turned away is no exchange."""
+"""Retries and failed attempts, counted beside the rate."""
 LIMIT_WORDS = (
     "a thin POST of the same bytes, and one row with a random id committed on each side before it"
 )
@@ -42,7 +42,7 @@ class Pair:
         self.ports = ports
 
     def push(self, seconds: float, *, partners: int = 1) -> Task:
-        """Exchange documents for so long, under that many agreements in turn."""
+        """Exchange documents for that many seconds, under that many agreements in turn."""
         wanted = self._configuration
         return self._pusher.ask(
             "push",
@@ -53,12 +53,12 @@ class Pair:
         )
 
     def count(self) -> None:
-        """Count from now on what is asked of the stores; it is slower then."""
+        """Count the statements of the stores from now on, which slows them down."""
         for side in self._sides.values():
             side.ask("count")
 
     def spent(self) -> dict[str, Task]:
-        """What either side has cost so far."""
+        """What both sides have cost so far."""
         return {name: side.ask("spent") for name, side in self._sides.items()}
 
 
@@ -102,7 +102,7 @@ def open_limit(folder: Path) -> Iterator[Child]:
 
 
 def rate_of(pushed: Task) -> float:
-    """Messages in a second."""
+    """Messages a second."""
     return float(pushed["messages"] / pushed["seconds"])
 
 
@@ -168,7 +168,7 @@ PEERS = (
 
 
 def measure_peer(peer: Peer, plan: Plan, in_flight: int, size: int) -> PeerFigure:
-    """One of them; without rates where it is not installed."""
+    """Measure one of the other products; without rates where it is not installed."""
     with (
         tempfile.TemporaryDirectory(prefix="oncewire-peer-", ignore_cleanup_errors=True) as folder,
         Child(PEER, peer.product, folder, *peer.arguments) as child,

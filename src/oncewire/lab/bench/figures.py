@@ -57,19 +57,19 @@ class Figure:
 
     @property
     def rate(self) -> float:
-        """In a second; the one in the middle."""
+        """Messages a second: the median of the repeats."""
         return median(self.rates)
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Of each repeat to the limit beside it."""
+        """The rate of each repeat, divided by the limit measured beside it."""
         return tuple(
             rate / limit for rate, limit in zip(self.rates, self.limits, strict=True) if limit
         )
 
     @property
     def ratio(self) -> float:
-        """To the limit."""
+        """The median of `ratios`; 0.0 where no limit was measured."""
         return median(self.ratios) if self.ratios else 0.0
 
     @property
@@ -90,7 +90,7 @@ class PeerFigure:
 
     @property
     def rate(self) -> float | None:
-        """Messages in a second."""
+        """Messages a second."""
         return median(self.rates) if self.rates else None
 
 
@@ -113,7 +113,7 @@ class Outcome:
 
     @property
     def messages_per_second(self) -> float:
-        """Of the first figure."""
+        """The rate of the first figure."""
         return self.figures[0].rate if self.messages is None else self.messages
 
 
@@ -131,7 +131,7 @@ _KEPT = (
     "times_stop_and_wait",
     "retries",
 )
-"""Of everything else that was found, what the history keeps."""
+"""Further facts that the history keeps."""
 
 _WIDTH, _BAR, _LEFT, _TOP = 900, 22, 430, 60
 _FONT = 'font-family="sans-serif" font-size="11"'
@@ -232,7 +232,7 @@ class Configuration:
 
     @property
     def default(self) -> Configuration:
-        """The same documents between two parties as `oncewire init` and `partner add` make them."""
+        """These documents between two parties as `oncewire init` and `partner add` make them."""
         return replace(self, in_reply=False, ordered=False, signed=True, tls=True)
 
     def __post_init__(self) -> None:
@@ -259,7 +259,7 @@ class Configuration:
         return said
 
     def words(self) -> str:
-        """For people."""
+        """The configuration in words, for people."""
         said = [
             "TLS" if self.tls else "no TLS",
             "signed" if self.signed else "unsigned",
@@ -277,5 +277,5 @@ class Configuration:
         return ", ".join(said)
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """The configuration as plain values, for programs."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

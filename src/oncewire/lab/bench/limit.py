@@ -171,7 +171,7 @@ async def _spent(_: Task) -> Task:
 
 
 def main(arguments: list[str]) -> None:
-    """Either of the two, on the quickest loop that is installed."""
+    """Run the sender or the receiver, on the fastest event loop that is installed."""
     folder, port = Path(arguments[0]), arguments[1:]
     work = send(folder, int(port[0])) if port else receive(folder)
     serving.run(work)

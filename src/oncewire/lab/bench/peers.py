@@ -61,7 +61,7 @@ def _long_versions() -> Iterator[None]:
 
 
 def library() -> Any:
-    """pyas2lib itself."""
+    """Import pyas2lib."""
     with _long_versions():
         import pyas2lib
 
@@ -69,7 +69,7 @@ def library() -> Any:
 
 
 class Parties:
-    """Both as pyas2lib has them."""
+    """Both parties as pyas2lib describes them."""
 
     def __init__(self, folder: Path, *, signed: bool) -> None:
         self.as2 = library()
@@ -372,7 +372,7 @@ def missing(name: str) -> str:
 
 
 def main(name: str, folder: str, *options: str) -> None:
-    """The process."""
+    """The entry point of the process."""
     why = missing(name)
     work = _PRODUCTS[name][0]
     asyncio.run(obey(_nothing, missing=why) if why else work(Path(folder), *options))

@@ -154,7 +154,7 @@ class Side:
         }
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop taking documents."""
         if self._taking is not None:
             self._taking.cancel()
             await asyncio.gather(self._taking, return_exceptions=True)
@@ -184,8 +184,8 @@ def _latency(took: list[float]) -> Task:
 
 
 def peak_mb() -> float:
-    """The most that this process ever held. `getrusage` would say what its parent held, where
-    that is more: its peak survives the start of another program."""
+    """The most memory that this process ever held. `getrusage` would count its parent's peak, which
+    survives the start of another program."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return 0.0
@@ -231,7 +231,7 @@ async def run(folder: Path, counting: Counting) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """The process."""
+    """The entry point of the process."""
     # Before anything is opened.
     counting = Counting()
     with contextlib.suppress(KeyboardInterrupt):

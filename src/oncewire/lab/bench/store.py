@@ -146,7 +146,8 @@ def lives(store: Store, count: int, group: int) -> tuple[float, float]:
 
 
 def bare(folder: Path, count: int, group: int, *, keyed: bool) -> tuple[float, float]:
-    """The same for one bare insert of the same bytes per transaction step."""
+    """(inserts a second, microseconds of CPU for each) for one bare insert of the same bytes per
+    transaction step."""
     connection = apsw.Connection(str(folder / f"bare-{group}-{keyed}.db"))
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Benchmark(enum.StrEnum):
-    """Which there are."""
+    """The benchmarks there are."""
 
     EXCHANGE = "exchange"
     WINDOW = "window"
@@ -156,11 +156,11 @@ _CHANGES: tuple[dict[str, Any], ...] = (
     {"by_socket": True},
     {"taken": True},
 )
-"""Each is measured alone, beside the first configuration."""
+"""Changes of the configuration; each is measured alone, beside the first configuration."""
 
 
 def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> Outcome:
-    """Loaded when it is run: some need what others do not."""
+    """Import and run one benchmark; some need packages that others do not."""
     from oncewire.lab.bench import (
         codec,
         document,

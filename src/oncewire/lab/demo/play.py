@@ -110,7 +110,7 @@ _TERMS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo is to do."""
+    """What the demo does."""
 
     folder: Path
     messages: int = 200
@@ -131,7 +131,7 @@ class Plan:
 
     @property
     def victim(self) -> str:
-        """Who is killed."""
+        """The party that is killed."""
         return HUB if self.hub else SELLER
 
 
@@ -180,7 +180,7 @@ class DemoResult:
 
     @property
     def good(self) -> bool:
-        """Every order there once, nothing broken, and the crash really happened."""
+        """Whether every order arrived once, no promise was broken, and the crash happened."""
         wanted, totals = self.plan.messages, self.verdict.totals
         return (
             self.settled
@@ -194,7 +194,7 @@ Watch = Callable[[Progress], None]
 
 
 def order(number: int) -> bytes:
-    """The document of an order: known by its number alone, so that anybody can check it."""
+    """The document of an order, made from its number alone, so that it can be checked later."""
     return (
         f'<?xml version="1.0"?>\n<order id="PO-{number:04}">'
         f'<item sku="A-{number % 37}" quantity="{number % 9 + 1}"/></order>\n'
@@ -222,7 +222,7 @@ class Demo:
         self._weather = plan.weather if self._way.stormy else FAIR
 
     async def run(self) -> DemoResult:
-        """Everything, from an empty folder to the verdict."""
+        """Run the demo, from an empty folder to the verdict."""
         settled = False
         try:
             await self._set_up()

@@ -45,7 +45,7 @@ class DemoWay(Protocol):
 
 
 class OverHttp:
-    """As everybody does."""
+    """Orders over HTTP, the usual way."""
 
     terms: dict[str, str] = {}  # noqa: RUF012 - never changed
     stormy, breaks = True, False
@@ -62,7 +62,7 @@ class OverHttp:
 
 
 class ByMail(OverHttp):
-    """Each party is the mail server of the other."""
+    """Orders by mail; each party is the mail server of the other."""
 
     terms = {"delivery.transports": '["smtp"]'}  # noqa: RUF012
     stormy = False
@@ -91,7 +91,7 @@ class Fallback(ByMail):
 
 
 class OverSftp(OverHttp):
-    """Both reach one server of files."""
+    """Orders as files on one SFTP server that both parties reach."""
 
     terms = {"delivery.transports": '["sftp"]'}  # noqa: RUF012
     stormy = False
@@ -106,7 +106,7 @@ class OverSftp(OverHttp):
             make_folder(root / name)
 
         class Server(asyncssh.SSHServer):
-            """Lets the two parties in."""
+            """An SSH server that lets the two parties in."""
 
             def begin_auth(self, username: str) -> bool:  # noqa: ARG002 - asyncssh names it
                 return True
@@ -146,7 +146,7 @@ class OverSftp(OverHttp):
 
 
 class OverNats(OverHttp):
-    """Both reach one NATS server, which syncs before it acknowledges."""
+    """Orders through one NATS server, which syncs before it acknowledges."""
 
     terms = {"delivery.transports": '["broker"]'}  # noqa: RUF012
     stormy = False
@@ -252,7 +252,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How likely each misfortune is; at most one of these happens to an exchange."""
+    """How likely each fault is; at most one of them happens to an exchange."""
 
     lost: float = 0.0
     answer_lost: float = 0.0

@@ -160,7 +160,7 @@ def _pairs(chosen: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
 # name. Neighbours of a fault go plainly, so that nothing else depends on chance there.
 
 WINDOW_MAX = 16
-"""The largest window that counts as one here; `unrestricted` has none worth the name."""
+"""Messages kept plain around a fault where the window is larger; `unrestricted` has no bound."""
 
 
 def _plain_region(stream: Stream, place: int) -> dict[int, Force]:

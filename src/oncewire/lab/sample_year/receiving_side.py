@@ -52,7 +52,7 @@ class ReceivingSide:
     # --- arriving ---
 
     def arrive(self, when: Instant, journey: Journey) -> None:
-        """An attempt gets through."""
+        """Judge an attempt that gets through."""
         letter, answer = journey.letter, journey.trouble.answer
         journey.arrived += 1
         if answer == TRANSIENT and journey.arrived == 1 and self.terms.reliable:
@@ -100,7 +100,7 @@ class ReceivingSide:
         self._deliver(when, judged.deliver)
 
     def _take(self, when: Instant, letter: Letter, judged: First, digest: str) -> None:
-        """The first copy is stored."""
+        """Store the first copy of a message."""
         self._known[letter.message_id] = Remembered(letter.message_id, digest)
         self._letters[letter.message_id] = letter
         if judged.channel is not None:
@@ -122,7 +122,7 @@ class ReceivingSide:
         )
 
     def invent(self, when: Instant, letter: Letter) -> None:
-        """A message arrives that was never submitted."""
+        """Receive a message that was never submitted."""
         self._store(when, letter, First(None, (letter.message_id,)), letter.digest)
 
     def _refuse(self, when: Instant, journey: Journey, judged: Refused | TurnedAway) -> None:
@@ -156,12 +156,12 @@ class ReceivingSide:
     # --- answering ---
 
     def write_ack(self, when: Instant, letter: Letter) -> None:
-        """An acknowledgement may leave."""
+        """Write the row that an acknowledgement may leave."""
         ack_id = ack_of(letter.message_id, self._handler)
         self.write(when, Note(_ACK_SENT, letter.message_id, ack_id))
 
     def acknowledge(self, when: Instant, journey: Journey) -> None:
-        """It leaves, and comes back or not."""
+        """Send the acknowledgement, which arrives or not."""
         trouble = journey.trouble
         if journey.arrived <= trouble.acks_lost or not self.terms.reliable:
             return
@@ -175,7 +175,7 @@ class ReceivingSide:
     # --- handing over ---
 
     def _deliver(self, when: Instant, message_ids: tuple[str, ...]) -> None:
-        """In order where that is agreed, else as it comes."""
+        """Deliver in order where that is agreed, else at once."""
         between = self._world.between
         for message_id in message_ids:
             letter = self._letters.pop(message_id)
@@ -197,7 +197,7 @@ class ReceivingSide:
         self.hand_over(self._handed_at, letter)
 
     def hand_over(self, when: Instant, letter: Letter, document: str | None = None) -> None:
-        """To the application, which confirms it, most often at once."""
+        """Hand a message to the application, which mostly confirms it at once."""
         self._hand_over(when, letter, notes.HandedOver(split_id=document))
         confirmed = when + self._world.between(MILLISECOND, 30 * MILLISECOND)
         honest = letter.twist is None and document is None and self._redelivers
@@ -239,7 +239,7 @@ class ReceivingSide:
         digest: str | None = None,
         size: int | None = None,
     ) -> None:
-        """A row of the receiving node."""
+        """Write a row of the receiving node."""
         self._world.writer.note(
             self._handler,
             when,

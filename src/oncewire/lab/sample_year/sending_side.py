@@ -118,13 +118,13 @@ class SendingSide:
         return free and letter.force is None and letter.troubles[self.hop] is PLAIN
 
     def send_plainly(self, when: Instant, letter: Letter) -> None:
-        """The protocol is asked once what it notes of such a message when it is sent, and when it
-        is acknowledged; most of a year are these."""
+        """Write the rows of a message that is sent and acknowledged without trouble, as most of a
+        year are: the protocol makes them once, and each message gets a copy with its own ids."""
         for note in self._course[0]:
             self.write(when, replace(note, message_id=letter.message_id))
 
     def acknowledge_plainly(self, when: Instant, letter: Letter) -> None:
-        """The same when its acknowledgement comes."""
+        """Write the rows of the acknowledgement of a message that `send_plainly` sent."""
         ack_id = ack_of(letter.message_id, self._to)
         for note in self._course[1]:
             self.write(when, replace(note, message_id=letter.message_id, ref_to=ack_id))
@@ -139,7 +139,7 @@ class SendingSide:
     def acknowledged(
         self, when: Instant, journey: Journey, by: Handler | None = None, *, hop: bool = False
     ) -> None:
-        """An acknowledgement comes; `hop`: of a hub, which answers for the rest of the way."""
+        """Take an acknowledgement; `hop`: of a hub, which answers for the rest of the way."""
         message_id = journey.letter.message_id
         step = ack_arrived(
             journey.outgoing,
@@ -157,7 +157,7 @@ class SendingSide:
             self._world.at(when + SECOND, self.refused, journey, report)
 
     def refused(self, when: Instant, journey: Journey, error: Error) -> None:
-        """An error about it comes back."""
+        """Take an error about a message."""
         error_id = f"err-{journey.letter.message_id}"
         step = error_arrived(
             journey.outgoing,
@@ -170,7 +170,7 @@ class SendingSide:
         self._perform(when, journey, step)
 
     def notify(self, when: Instant, journey: Journey, severity: Severity) -> None:
-        """The application takes the notice of a failure."""
+        """Let the application take the notice of a failure."""
         note = Note(notes.Notified(severity.value), journey.letter.message_id)
         self.write(when + 2 * MILLISECOND, note)
 
@@ -287,7 +287,7 @@ class SendingSide:
             self.write(when, Note(resolved, journey.letter.message_id, channel=channel))
 
     def _operate(self, when: Instant, journey: Journey) -> None:
-        """The operator resumes: the trouble behind the incident is over."""
+        """Let the operator resume: the trouble behind the incident is over."""
         outgoing, channel = journey.outgoing, self._channel
         if outgoing.state is OutgoingState.SUSPENDED:
             journey.trouble = PLAIN
@@ -299,7 +299,7 @@ class SendingSide:
             self._resolve(when, journey)
 
     def write(self, when: Instant, note: Note) -> None:
-        """A row of the sending node."""
+        """Write a row of the sending node."""
         self._world.writer.note(
             self.handler, when, note, terms_id=self.terms_id, hop=self.hop, peer=self._peer
         )

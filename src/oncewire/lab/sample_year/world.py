@@ -132,7 +132,7 @@ class Twist:
 
 
 def other_digest(digest: str) -> str:
-    """The digest of something else."""
+    """A digest that is not the message's."""
     return hashlib.sha256(digest.encode()).hexdigest()
 
 
@@ -226,9 +226,9 @@ class Trouble:
     """What happens to the attempts of one message on one hop."""
 
     lost: int = 0
-    """So many do not arrive."""
+    """How many attempts do not arrive."""
     acks_lost: int = 0
-    """So many of those that arrive are answered in vain."""
+    """How many acknowledgements of attempts that arrive are lost."""
     certain: bool = False
     """Whether the connection was refused, so that its sender knows that nothing arrived."""
     answer: str = ""
@@ -261,7 +261,7 @@ def draw_way(rng: Random) -> str:
 
 
 def trouble_of(way: str, terms: Terms, rng: Random) -> Trouble:
-    """What the attempts of a message meet that goes this way."""
+    """The trouble that a message meets which goes this way."""
     ways = len(terms.transports) if terms.retries_counted is RetryCount.PER_TRANSPORT else 1
     more = ways * (1 + terms.resends) - 1
     if way == "plain" or (way in ("resend", "lost_ack") and not (more or not terms.reliable)):
@@ -338,7 +338,7 @@ _COLUMNS = Row._fields[Row._fields.index("kind") + 1 :]
 
 @lru_cache(maxsize=4_096)
 def _text(what: Detail) -> str | None:
-    """Most notes say what others said."""
+    """The text of a detail, cached: most notes say what others said."""
     return what.write()
 
 
@@ -427,12 +427,12 @@ class World:
         self._count = 0
 
     def at(self, when: Instant, happens: Callable[..., None], *of: Any) -> None:
-        """Something happens then; it is told when that is, and of what."""
+        """Schedule a call at an instant; it gets that instant and these arguments."""
         self._count += 1
         heappush(self._events, (when, self._count, happens, of))
 
     def run(self) -> None:
-        """Let everything happen."""
+        """Run all events."""
         while self._events:
             when, _, happens, of = heappop(self._events)
             if when > self._end:
@@ -446,5 +446,5 @@ class World:
         return self.between(20 * MILLISECOND, 90 * MILLISECOND)
 
     def between(self, least: Duration, most: Duration) -> Duration:
-        """Any duration from one to the other."""
+        """A random duration between the two."""
         return least + int(self.rng.random() * (most - least))

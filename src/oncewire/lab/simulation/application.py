@@ -102,13 +102,13 @@ class Application:
     # --- what it takes ---
 
     def begin(self) -> None:
-        """A process of the handler is up."""
+        """Note that a process of the handler is up."""
         if self._machine.name in self._machine.setting.ends:
             self.look_soon()
             self.hear_soon()
 
     def look_soon(self) -> None:
-        """There may be something to take."""
+        """Look for messages to take soon."""
         if not self._looking:
             self._looking = True
             self._machine.clock.after(THINKS, self._look)
@@ -215,7 +215,7 @@ class Application:
     # --- what it is told ---
 
     def hear_soon(self) -> None:
-        """Something of its own may have failed."""
+        """Look for notices of failures soon."""
         engine = self._machine.engine
         self._machine.clock.after(THINKS, lambda: self._hear(engine))
 

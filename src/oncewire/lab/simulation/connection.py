@@ -146,7 +146,7 @@ class Door:
         self.relaying = Connections()
 
     def close(self) -> None:
-        """The process is gone, and its connections with it."""
+        """Close all connections, because the process is gone."""
         for _, message_id in self.waiting:
             self._alone(message_id)
         self.waiting.clear()
@@ -188,7 +188,7 @@ class Door:
         self._carry(engine, post.transport, post.address, post.parcel, post.timeout, over)
 
     def post_answer(self, post: PostAnswer) -> None:
-        """A signal on a connection of its own."""
+        """Send a signal on a connection of its own."""
         machine, engine = self._machine, self._machine.engine
 
         def over(reply: Reply | None, reason: str, certain: bool) -> None:  # noqa: ARG001

@@ -371,7 +371,7 @@ class History:
         if terms.duplicate_answer is not DuplicateAnswer.ORIGINAL:
             return
         if sum(row.kind == RECEIVED for row in rows) > 1:
-            # Nobody asked for repeats to be stopped: each copy is a message of its own (C40).
+            # The terms do not stop repeats: each copy is a message of its own (C40).
             return
         responses = [content for content in replies if b"Answer" in content]
         if len(responses) > 1:

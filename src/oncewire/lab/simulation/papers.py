@@ -209,7 +209,7 @@ class Paper:
         return _read(self)
 
     def amended(self, said: Said) -> Paper:
-        """The same paper with these values instead."""
+        """A copy of the paper with these values instead."""
         return replace(self, said=tuple({**dict(self.said), **dict(said)}.items()))
 
 

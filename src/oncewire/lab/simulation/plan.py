@@ -308,7 +308,7 @@ class Plan:
         return max(ends, default=0) + 30 * SECOND
 
     def only(self, orders: tuple[int, ...], events: tuple[int, ...]) -> Plan:
-        """The same world with these items alone, named by their places in the drawn plan."""
+        """This world with these items alone, named by their places in the drawn plan."""
         return replace(
             self,
             orders=tuple(self.orders[place] for place in orders),
@@ -374,14 +374,14 @@ class Ledger:
     _said: set[tuple[str | None, ...]] = field(default_factory=set)
 
     def broke(self, kind: str, sentence: str, node: str, message_id: str | None = None) -> None:
-        """A promise was seen broken; the same thing is told once."""
+        """Note a broken promise; the same one is told once."""
         key = (kind, node, message_id, sentence if message_id is None else None)
         if key not in self._said:
             self._said.add(key)
             self.found.append(Violation("edge", kind, message_id, None, node, sentence))
 
     def raised(self, node: str, step: str, problem: Exception) -> None:
-        """A step of a handler ended in an exception that its caller does not expect."""
+        """Note that a step of a handler raised an exception that its caller does not expect."""
         words = f"{step} raised {type(problem).__name__}: {str(problem)[:160]}"
         self.broke("raised", words, node)
 

@@ -84,7 +84,7 @@ class GapFold:
         self._done: list[Gap] = []
 
     def feed(self, row: Row, terms: Terms) -> None:
-        """One more row; rows of other kinds are passed over."""
+        """Feed one row; rows of other kinds are passed over."""
         number = row.sequence_number
         if number is None or number not in terms.numbers:
             return
@@ -144,7 +144,7 @@ def _closed(epoch: _Epoch, state: str) -> list[Gap]:
 
 
 def _fill(epoch: _Epoch, number: int, terms: Terms) -> None:
-    """A number that was missing has come; what is left of its run stays missing."""
+    """Take a number out of its run of missing numbers, because its message has come."""
     for index, run in enumerate(epoch.runs):
         offset = terms.numbers.distance(run.first, number)
         if offset >= run.count:

@@ -68,7 +68,7 @@ _NO_FINDING = (None,) * len(FINDING.fields)
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was looked at, and what was found."""
+    """What was judged, and what was found."""
 
     rows: int
     nodes: int
@@ -94,7 +94,7 @@ class Verification:
 
     @property
     def clean(self) -> bool:
-        """Everything that can be judged by now was, and every promise was kept."""
+        """Whether everything that can be judged by now was, and every promise was kept."""
         aside = self.quarantined or self.rows_quarantined or self.unchained
         return not self.violations and not aside
 
@@ -213,7 +213,7 @@ def _messages(batches: Batches, judging: Judging) -> Iterator[tuple[Any, ...]]:
 
 
 def _key(way: Way, outcome: MessageOutcome | None, extent: Extent) -> tuple[str | bool | None, ...]:
-    """What a message is counted by."""
+    """The key by which a message is counted."""
     if outcome is None:
         return *way, "unreadable", extent.value, False
     return *way, outcome.outcome.value, extent.value, outcome.part_of is not None

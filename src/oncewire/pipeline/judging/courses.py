@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 
 
 MOST = 7
-"""So many nodes, peers or digests the rows of one message may name; one number of three bits."""
+"""Most nodes, peers or digests that one message may name: they are numbered in three bits."""
 
 _PLAIN = r'[^"\\\x00-\x1f]*'
 _UNREAD = f'"(?:{"|".join(UNREAD)})":"{_PLAIN}"'
 _UNREAD_FACTS = f"{_UNREAD}(?:,{_UNREAD})*"
 _NEAR_DEADLINE = str(DEADLINE)[:-2]
-"""How a number begins that might be taken for what stands for a TimeToLive."""
+"""The beginning of a number that might be taken for the placeholder of a TimeToLive."""
 
 _ESCAPED = "\\u"
-"""How letters are written in JSON that are not as they look."""
+"""The beginning of an escaped character in JSON: a comparison of texts would miss it."""
 
 _SPLIT_ID = re.compile(f'"split_id":"({_PLAIN})"')
 _TIME_TO_LIVE = re.compile(r'"time_to_live":([1-9][0-9]{0,17})(?=[,}])')
@@ -75,7 +75,7 @@ class Numbering:
         """How many values have a number."""
 
     def of(self, name: str, column: pa.Array) -> Numbers:
-        """The number of each value of a column; that of none is 0."""
+        """The number of each value of a column; an empty one has 0."""
         import numpy as np
 
         numbers = self._numbers.setdefault(name, {None: 0})
@@ -91,7 +91,7 @@ class Numbering:
         return each
 
     def name(self, column: str, number: int) -> str:
-        """The value that has a number."""
+        """The value with that number."""
         return str(self._values[column][number])
 
 
@@ -135,7 +135,8 @@ class Look:
     # --- of messages ---
 
     def keys(self) -> Iterator[tuple[bytes, bytes]]:
-        """Of each message who took part, and what is equal for messages of one course."""
+        """Per message, the numbers of its participants and the text that is equal for all messages
+        of one course."""
         import numpy as np
 
         casts = np.concatenate([self._role_numbers[role] for role in ROLES], axis=1)
@@ -148,7 +149,7 @@ class Look:
             yield names[number * wide : (number + 1) * wide], self._text[begin:end]
 
     def roles(self, number: int) -> dict[str, list[str]]:
-        """The names of who took part in a message, in the order of their roles."""
+        """The names of a message's participants, in the order of their roles."""
         return {
             role: [
                 self._numbering.name(role, each)
@@ -182,7 +183,7 @@ class Look:
         return pa.array(messages[self._of])
 
     def instants(self, is_mono: Numbers, rows: Numbers, messages: Numbers) -> Numbers:
-        """What a condition speaks of, for each of some messages."""
+        """For each of some messages, the instants that a condition compares."""
         import numpy as np
 
         places = self.begins[messages] + np.maximum(rows, 0)
@@ -195,8 +196,8 @@ class Look:
     # --- of rows ---
 
     def _out_of_order(self) -> Flags:
-        """Which rows were written by another run of a process than the row before, of one node
-        and one message, or do not stand behind it."""
+        """Which rows, within one node and message, were written by another process run than the row
+        before, or have no later position."""
         import numpy as np
 
         seq = self._batch["seq"].fill_null(0).to_numpy()
@@ -206,7 +207,7 @@ class Look:
         return np.asarray(found)
 
     def _labels(self) -> Numbers:
-        """Of each row which names of its message it has, and which other values, as one number."""
+        """Per row, a bit mask of participants and distinct values."""
         import numpy as np
 
         found = _flags(self._batch["size"].is_valid()).astype(np.int64)
@@ -222,8 +223,8 @@ class Look:
         return found
 
     def _label(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """The values of each message, numbered anew as they come, and which they are; a row with
-        one too many makes its message strange."""
+        """The values of each message, numbered in the order in which they occur, and the values
+        themselves; a row with one too many makes its message strange."""
         import numpy as np
 
         rows = np.arange(len(numbers))
@@ -243,7 +244,7 @@ class Look:
         return labels, values
 
     def _without_its_own(self) -> tuple[pa.Array, pa.Array]:
-        """The details as they are in a course, and of each message the document it is a part of."""
+        """The details as a course has them, and for each message the document it is a part of."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -252,7 +253,7 @@ class Look:
         details = pc.replace_substring_regex(whole, _UNREAD_FACTS, LEFT_OUT)
         for text in (_NEAR_DEADLINE, _ESCAPED):
             self._strange |= _flags(pc.match_substring(details, text))
-        # What is left out must not have said what somebody looks for.
+        # A fact that is left out must not contain a word that the predicates search for.
         asking = pa.array(np.flatnonzero(_flags(pc.match_substring_regex(whole, "|".join(ASKED)))))
         before, after = whole.take(asking), details.take(asking)
         for word in ASKED:
@@ -273,7 +274,7 @@ class Look:
 
 
 class _Own:
-    """What the details of messages name that is each message's own."""
+    """Values in the details of messages that are each message's own."""
 
     __slots__ = ("documents", "strange", "times_to_live")
 
@@ -281,7 +282,7 @@ class _Own:
         self.times_to_live = [0] * messages
         self.documents: list[str | None] = [None] * messages
         self.strange: set[int] = set()
-        """Messages whose rows contradict each other, or say it as nobody does."""
+        """Messages whose rows contradict each other, or are written as no handler writes them."""
 
     def document(self, message: int, text: str, message_id: str) -> str:
         """A detail without the SplitId."""
@@ -313,7 +314,7 @@ class _Own:
 
 
 def _changes(column: pa.Array) -> Flags:
-    """Which rows have another value than the row before; the first has."""
+    """Which rows have another value than the row before; the first one counts as changed."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -324,7 +325,7 @@ def _changes(column: pa.Array) -> Flags:
 
 
 def _flags(values: pa.Array) -> Flags:
-    """A mask; what is not known is not so."""
+    """A mask; an unknown value counts as false."""
     import numpy as np
 
     found: Flags = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), bool)
@@ -332,22 +333,22 @@ def _flags(values: pa.Array) -> Flags:
 
 
 ROWS_TOGETHER = 40_000
-"""So many rows are looked at together: a column costs something however short it is."""
+"""Rows that are compared together: each column has a fixed cost, however short it is."""
 
 SEEN_BEFORE = 4
-"""So often a way was seen before it is learned: to learn it costs as much as to judge a few."""
+"""How often a way is seen before it is learned: learning costs as much as a few judgements."""
 
 KEPT = 20_000
-"""So many casts, ways and ways that were only seen a task knows; beyond, all begins anew."""
+"""Most casts, ways and seen ways that a task keeps; beyond it, it forgets all of them."""
 
 VALUES_KEPT = 200_000
-"""So many different values, mostly texts of details."""
+"""Most different values that a task numbers; most are texts of details."""
 
 _NO_CONDITION = Condition("at", ORIGIN, ORIGIN, 0)
 
 
 def whole_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, sorted by message, in batches that end where a message ends."""
+    """Regroup rows, sorted by message, into batches that end where a message ends."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -390,20 +391,20 @@ class Known(NamedTuple):
     from_peer: str | None
     to_peer: str | None
     horizon: Instant
-    """Only messages whose timers began before are wholly judged."""
+    """Messages whose timers began before this instant are completely judged."""
 
 
 class Taken(NamedTuple):
-    """The messages of a batch that went a known way, and are wholly judged."""
+    """The messages of a batch that went a known way and are completely judged."""
 
     batch: pa.RecordBatch
     begins: Numbers
-    """Of each message its first row."""
+    """Per message, the index of its first row."""
     ways: Numbers
     closed: Flags
-    """Of each message whether every timer has run out since the last thing that happened to it."""
+    """Per message, whether all timers have run out since its last event."""
     documents: pa.Array
-    """Of each message the document that it is a part of."""
+    """Per message, the document that it is a part of."""
 
 
 def divided(
@@ -418,15 +419,15 @@ def divided(
 
 
 class _Learned:
-    """The courses that this process knows. Spark's workers do one task after another, of one run
-    and of the next batch of a stream."""
+    """The courses that this process knows. A worker of Spark runs many tasks, of one run and of the
+    next batches of a stream."""
 
     def __init__(self) -> None:
         self._judging: Judging | None = None
         self._courses: Courses | None = None
 
     def of(self, judging: Judging) -> Courses:
-        """What is known by this context, unless it is too much."""
+        """The courses learned under this context; forgotten when they are too many."""
         before = self._judging
         same = before is judging or (
             before is not None and judging.run is not None and before.run == judging.run
@@ -445,7 +446,7 @@ _LEARNED = _Learned()
 
 
 class Courses:
-    """The courses that a task has come upon."""
+    """The courses that a task has learned."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -465,8 +466,8 @@ class Courses:
         return max(kept) > KEPT or self._numbering.size > VALUES_KEPT
 
     def goes_on(self, context: Context) -> bool:
-        """Judge by another context from here on, if what was learned holds there too: then only
-        who took part, and until when all of theirs is known, is asked anew."""
+        """Go on under another context, if what was learned holds there too: only the participants
+        and their horizons are asked anew."""
         before = self._context
         if (before.terms, before.declared, before.calm) != (
             context.terms,
@@ -508,7 +509,7 @@ class Courses:
         return taken, batch.slice(0, 0) if known.all() else batch.filter(look.rows_of(~known))
 
     def _ways(self, look: Look) -> Numbers:
-        """Of each message the number of its way; -1: it is to be judged by itself."""
+        """Per message, the number of its way; -1: it is to be judged by itself."""
         import numpy as np
 
         way_of, alone = self._way_of, look.judged_alone.tolist()
@@ -521,7 +522,7 @@ class Courses:
         return np.array(found, np.int64)
 
     def _look_up(self, look: Look, number: int, names: bytes, rows: bytes) -> int:
-        """The way of a message that is new with this cast."""
+        """The way of a message whose history is new for these participants."""
         if names not in self._casts:
             cast = Participants(self._context, look.roles(number))
             relation = self._relations.setdefault(cast.relation, len(self._relations))
@@ -550,13 +551,13 @@ class Courses:
         peers.note(pattern)
         role = {name: role for role, name in cast.names.items() if role.startswith("peer")}
         receiver = cast.names.get(course.outcome.receiver or "")
-        # Nobody's name is empty: a cast with such a name has no courses.
+        # No participant has an empty name: a cast with such a name has no courses.
         of, to = peers.of(message_id, receiver), peers.to(message_id)
         self._courses.append((course, role.get(of or ""), role.get(to or "")))
         return len(self._courses) - 1
 
     def _follow(self, number: int, cast: Participants) -> int:
-        """The number of a course with that cast."""
+        """The number of the way of a course with these participants."""
         course, of, to = self._courses[number]
         horizon, names = cast.horizon(course), cast.names
         if horizon is None:

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 CLOCKS_DIFFER: Duration = DAY
-"""By so much the reader's clock and a node's may differ before silence is called silence."""
+"""How far the clocks of the reader and of a node may differ before a journal counts as silent."""
 
 OWN_CLOCK, TIME_OF_READING, CLOSED = "its own clock", "time of reading", "the books are closed"
 
 ROWS_PER_TASK = 200_000
-"""So many rows a fold's task sorts and holds; more only make it spill."""
+"""Rows that a fold's task sorts and holds; with more it spills to disk."""
 
 ROWS_WORTH_A_TASK = 20_000
 """Fewer rows are not divided among cores."""
@@ -49,7 +49,7 @@ ROWS_WORTH_A_TASK = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The context of one run, ready to be sent to where the folds run."""
+    """The context of one run, in a form that is sent to the tasks."""
 
     context: Context
     ended: bool
@@ -58,7 +58,7 @@ class Judging:
     clocks: dict[str, str] = field(default_factory=dict)
     """For each node by which clock it is known how far its journal goes."""
     run: str | None = None
-    """The same in all tasks that judge by this very context: what one learns the next knows."""
+    """Names the run: all tasks that judge by this context share what they learn."""
 
     def horizon(self, node: str) -> Instant | None:
         """Rows of a node before this instant are settled; None: all of them are."""
@@ -76,7 +76,7 @@ class Judging:
         return min(reached, default=0) - self.context.wait_of(None)
 
     def as_dict(self) -> dict[str, Any]:
-        """What must be equal for an earlier judgement to stand."""
+        """The facts that must be equal for an earlier judgement to stand."""
         homes = sorted((name, sorted(nodes)) for name, nodes in self.context.homes.items())
         doubts = [
             sorted(
@@ -232,7 +232,7 @@ class Extents(NamedTuple):
     in_doubt: int = 0
 
     def adding(self, extent: str | None, messages: int = 1) -> Extents:
-        """The same with more messages."""
+        """These counts with more messages."""
         return Extents(
             self.messages + messages,
             self.not_yet + messages * (extent == Extent.NOT_YET),
@@ -257,7 +257,7 @@ def ways_of(made: pa.RecordBatch, *, is_open: bool) -> dict[Way, Extents]:
     ways: dict[Way, Extents] = {}
     for row in counted.to_pylist():
         known = ways.setdefault(way_of(row), Extents())
-        # A part is nobody's message: its document is counted.
+        # A part does not count as a message: its document does.
         if is_open and not row["part"]:
             ways[way_of(row)] = known.adding(row["extent"], row["count_all"])
     return ways
@@ -367,7 +367,7 @@ def modules() -> list[str]:
 
 @cache
 def rules_digest() -> str:
-    """The digest of their source."""
+    """The digest of the source of all modules that a verdict depends on."""
     made = hashlib.sha256()
     for name in modules():
         made.update(f"{name}\n{inspect.getsource(import_module(name))}\n".encode())
@@ -393,7 +393,7 @@ class Peers:
         self._from_peer: dict[str, dict[str, str | None]] = {}
 
     def note(self, batch: pa.RecordBatch) -> None:
-        """One more batch."""
+        """Note the peers in one more batch."""
         import pyarrow.compute as pc
 
         kinds = batch["kind"]
@@ -404,11 +404,11 @@ class Peers:
             self._from_peer.setdefault(message_id, {})[node] = peer
 
     def to(self, message_id: str) -> str | None:
-        """Whom it was submitted for."""
+        """The party that the message was submitted for."""
         return self._to_peer.pop(message_id, None)
 
     def of(self, message_id: str, receiver: str | None) -> str | None:
-        """Whom the receiver has it from."""
+        """The party that the receiver has it from."""
         return self._from_peer.pop(message_id, _NOWHERE).get(receiver or "")
 
     def way(self, outcome: MessageOutcome | None) -> Way:

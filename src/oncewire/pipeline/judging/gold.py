@@ -92,11 +92,11 @@ Days = set[date]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What every task of a run must know."""
+    """The facts that every task of a run needs."""
 
     root: Path
     name: str
-    """The run's directories are called by it."""
+    """The name of the run's directories."""
     before: Version
     """The lake with the rows that were taken in, and the gold tables as they were."""
     new: frozenset[str]
@@ -139,7 +139,7 @@ class Made:
     """Days on which a message is not as it was."""
 
     def put(self, table: str, file: TableFile) -> None:
-        """Take a file that is complete."""
+        """Note a file that is complete."""
         self.tables.setdefault(table, []).append(file.close())
 
 
@@ -262,7 +262,7 @@ def judge_channels(setting: Setting, judging: Judging, rules: str) -> Callable[[
 def _judge_channel(
     key: str, group: Iterator[Fed], files: Mapping[str, TableFile], judging: Judging, rules: str
 ) -> set[str]:
-    """One channel on one node; returns the messages of which it shows something else now."""
+    """Judge one channel on one node; returns the messages whose findings changed."""
     before: list[Violation] = []
     gaps: list[tuple[Any, ...]] = []
     state: Fed | None = None
@@ -299,7 +299,7 @@ def _judge_channel(
 def _judge_document(
     key: str, group: Iterator[Fed], files: Mapping[str, TableFile], judging: Judging, rules: str
 ) -> set[str]:
-    """The same for one document."""
+    """Judge one document; returns the messages whose findings changed."""
     del key, rules
     every = list(group)
     before = [_violation(each) for each in every if each.what == FINDING]
@@ -360,7 +360,7 @@ class _Messages:
         return self._made
 
     def _rows(self, batches: Batches) -> Batches:
-        """The rows of the journal; what else there is of their messages is noted."""
+        """The journal rows, after noting what else came with their messages."""
         import pyarrow.compute as pc
 
         for _, some in by_fold(batches):

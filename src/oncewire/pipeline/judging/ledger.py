@@ -52,7 +52,7 @@ class Page:
         """What the known ways say, by column."""
 
     def note(self, batch: pa.RecordBatch) -> None:
-        """Rows whose messages will be judged."""
+        """Note rows whose messages will be judged."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -128,7 +128,7 @@ class Page:
         return _assembled(outcomes, ended, rest)
 
     def _hear(self, known: list[Known]) -> None:
-        """What was learned since, or from the beginning."""
+        """Take in ways that were learned since the last call, or all of them if they begin anew."""
         if known is not self._known:
             self._known, self._said = known, {}
         for name in (*OUTCOME.fieldNames(), *_PEERS, "final"):

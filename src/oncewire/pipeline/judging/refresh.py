@@ -76,7 +76,7 @@ DAYS_MAX = 200
 """More days than this are not looked for one by one."""
 
 CLOCKS_DIFFER = timedelta(days=2)
-"""A message may be closed on a day before that of its submission by so much: clocks differ."""
+"""How long before its submission a message may be closed, because clocks differ."""
 
 
 def refresh(
@@ -191,7 +191,7 @@ class _Refresh:
         )
 
     def _take(self, made: Made) -> None:
-        """Know what a task made."""
+        """Note what a task made."""
         self._opened |= made.opened
         for table, paths in made.having.items():
             self._having[table] |= paths
@@ -418,7 +418,7 @@ _SECOND = 1_000_000
 
 
 SPAN_DAYS = 28
-"""So many days of partner service lie in one directory."""
+"""Days of partner service in one directory."""
 
 
 def span_of(hour: Column) -> Column:

@@ -20,17 +20,17 @@ from oncewire.pipeline.lake.tables import JOURNAL, LEDGER, SILVER, arrow, data_p
 from oncewire.pipeline.lake.version import Entry, Version, in_parts, parquet_files
 
 MANY = 16
-"""So many directories of one kind are too many."""
+"""Number of directories of one kind that is too many."""
 
 FEW = 4
-"""So many ranges at the end of a journal, of about one size, are written together at once."""
+"""Number of ranges of about one size, at the end of a journal, that are merged at once."""
 
 ENOUGH = 500_000
-"""A directory with so many rows is not written again."""
+"""Rows from which on a directory is not written again."""
 
 ENOUGH_DAYS = 50_000
-"""Neighbouring days of closed messages are put together until they have so many rows; so much is
-written again where one message is opened again."""
+"""Neighbouring days of closed messages are merged until they have this many rows; all of them are
+written again when one message is reopened."""
 
 SCHEMAS = {"journal": JOURNAL, "ledger_closed": LEDGER, **SILVER}
 
@@ -43,7 +43,7 @@ class Merge(NamedTuple):
     path: str
 
     def write(self, root: Path) -> tuple[Merge, Entry]:
-        """Write it: what a task does, or `oncewire pipeline compact` without Spark."""
+        """Write the merged directory, in a task or (`oncewire pipeline compact`) without Spark."""
         import pyarrow.dataset as ds
 
         schema = SCHEMAS[self.table]

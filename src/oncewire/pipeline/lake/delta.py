@@ -36,7 +36,7 @@ VERSION, TABLE, COLUMNS = "oncewire.version", "oncewire.table", "oncewire.column
 its columns. Where the last commit says others, or an earlier lake none, the next has metaData."""
 
 CHECKPOINT_EVERY = 50
-"""So many commits are read one by one before they are summed up."""
+"""Commits after which the log gets a checkpoint."""
 
 CHECKPOINT = ".checkpoint.parquet"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -106,7 +106,7 @@ def _commit(
 
 
 def _beginning(table: Table, millis: int, table_id: str) -> list[dict[str, Any]]:
-    """The protocol, and what the table is."""
+    """The protocol and metaData actions of a table's first commit."""
     schema = nullable(table.schema)
     return [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
@@ -284,7 +284,7 @@ def _said(commit: Path) -> dict[str, Any]:
 #
 #     LAKE/gold/ledger/current/*.parquet
 #
-# `current` is a link that is replaced whole, so whoever lists it sees the files of one version.
+# `current` is a link that is replaced whole, so a reader that lists it sees one version's files.
 # They are the lake's own files under second names; nothing is copied. A table without rows has one
 # file without any, because no such tool takes a folder without files for an empty table. A reader
 # that has listed the folder and opens a file after the link was replaced may find it gone, and is
@@ -324,7 +324,7 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
     old = link.readlink().name if link.is_symlink() else ""
     beside.replace(link)
     for path in folder.parent.iterdir():
-        # Whoever listed the one before may still be at work.
+        # A reader that listed the folder before may still be at work.
         if path.name not in (folder.name, old):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -336,7 +336,7 @@ def _write_empty(table: Table, file: Path) -> None:
 
 
 def _same(file: Path, name: Path) -> None:
-    """A second name for a file; where there are none, a link to it."""
+    """Make a second name for a file: a hard link, or a symbolic one where there are none."""
     try:
         os.link(file, name)
     except OSError:

@@ -6,7 +6,7 @@
 
 A run writes new directories, forces them to disk, and publishes by replacing one pointer file.
 Readers go through the pointer, so they see a whole version or the one before, and a driver that
-is killed anywhere leaves at most directories that nobody refers to. Directories of a journal's
+is killed anywhere leaves at most directories that no version names. Directories of a journal's
 rows are named by their range of `seq` and replaced whole when a batch is replayed.
 
 The lake is a folder on a file system that the driver and every executor can reach, or it is kept in
@@ -76,7 +76,7 @@ COLUMNS = {"journal": "message_id", "ledger_closed": "message_id", "documents": 
 """The tables that are asked for names, and the columns that have them."""
 
 FEW = 20_000
-"""A directory of fewer rows is read as quickly as it is asked."""
+"""Rows below which a directory is read instead of asking its index of names."""
 
 _FILE = "_names-"
 _BYTES = 8
@@ -89,7 +89,7 @@ class Names:
         self._names = sorted((_digest(name), name) for name in set(names))
 
     def among(self, root: Path, table: str, entry: Entry) -> list[str]:
-        """Those of them that a directory of a table may have; only these need be looked for."""
+        """The names that a directory of a table may have; no others need be looked for there."""
         if entry.rows < FEW or not self._names:
             return [name for _, name in self._names]
         file = _made(root / entry.path, COLUMNS[table])
@@ -132,7 +132,7 @@ def _made(folder: Path, column: str) -> Path:
 
 
 def _digest_of(folder: Path, files: Iterable[Path]) -> str:
-    """Of the names and sizes of a directory's files, and of the order of bytes on this machine."""
+    """A digest of the names and sizes of a directory's files, and of this machine's byte order."""
     said = [f"{file.relative_to(folder)} {file.stat().st_size}" for file in files]
     return hashlib.sha256("\n".join([sys.byteorder, *said]).encode()).hexdigest()[:16]
 
@@ -192,10 +192,10 @@ class Days(NamedTuple):
 
 
 ROWS_IN_GROUP = 50_000
-"""So many rows of a file are read or passed over together."""
+"""Rows of a file that are read or passed over together."""
 
 ROWS_OF_DAY = 5_000
-"""The same where rows are in the order of days, of which few are asked for."""
+"""Rows that are read together in a file ordered by days: a query asks for few days of it."""
 
 
 class TableFile:
@@ -219,7 +219,7 @@ class TableFile:
         self.rows = 0
 
     def add(self, rows: Iterable[Sequence[Any]]) -> None:
-        """More rows, as plain values."""
+        """Add rows of plain values."""
         self._rows += rows
         if len(self._rows) >= BATCH_ROWS:
             self._add_held()
@@ -230,7 +230,7 @@ class TableFile:
             self.write(batch_of(list(zip(*rows, strict=True)), self._schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """More rows; columns that the table does not have are left out."""
+        """Add a batch of rows; columns that the table does not have are left out."""
         self._held.append(batch.select(self._schema.names))
         self.rows += len(batch)
         if not self._days and sum(map(len, self._held)) >= ROWS_IN_GROUP:
@@ -251,7 +251,7 @@ class TableFile:
         self._writer.write_table(table, row_group_size=size)
 
     def close(self) -> Entry:
-        """The directory, with its one file in place."""
+        """Finish the file; returns the entry of its directory."""
         self._add_held()
         if sum(map(len, self._held)):
             self._flush()
@@ -372,7 +372,7 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[Version]:
-        """The only writer, from the published version on."""
+        """Be the only writer, from the published version on."""
         with self.storage.claimed():
             version = self.current_or_new()
             self._show_if_behind(version)
@@ -393,7 +393,7 @@ class Lake:
         return published
 
     def _show(self, version: Version, before: Version) -> None:
-        """Let other tools see what is published: Delta's logs and the folders `current`."""
+        """Show other tools what is published: Delta's logs and the folders `current`."""
         from oncewire.pipeline.lake import delta
 
         now = time.time_ns() // 1_000
@@ -403,7 +403,7 @@ class Lake:
         self.storage.shown()
 
     def _show_if_behind(self, version: Version) -> None:
-        """A run that was killed after it had published did not come to show it."""
+        """Show the published version, if a run was killed after it had published."""
         file = self.root / VERSIONS / SHOWN
         if version.number and (
             not file.is_file() or file.read_text(encoding="utf-8").strip() != str(version.number)
@@ -411,12 +411,12 @@ class Lake:
             self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
-        """Remove directories that no version refers to which somebody may still read.
+        """Remove directories that no readable version refers to; returns how many.
 
-        That is this one, the one before, and each that lost its place a short while ago. Returns
-        how many directories were removed.
+        Readable are this version, the one before, and each that was replaced a short while ago.
         """
-        # A version's own file goes first: whoever finds it afterwards has listed all of it.
+        # The files of old versions go first: a version whose file exists still has all of its
+        # directories.
         for file in self._outdated(version):
             file.unlink(missing_ok=True)
             file.with_suffix(SIGNATURE).unlink(missing_ok=True)
@@ -427,7 +427,7 @@ class Lake:
         return removed
 
     def _outdated(self, version: Version) -> list[Path]:
-        """The files of versions that nobody need read any more, or that never were published."""
+        """The files of versions that are no longer readable, or that never were published."""
         files = sorted((self.root / VERSIONS).glob("*.json"))
         found = [file for file in files if int(file.stem) > version.number]
         now = time.time()
@@ -447,7 +447,7 @@ class Lake:
         # A stream sweeps with every batch: what it has read of them it need not read again.
         self._paths = {key: paths for key, paths in self._paths.items() if key in files}
         for key in files.keys() - self._paths.keys():
-            # Of one that cannot be read nobody reads anything.
+            # A version file that cannot be read protects no directory.
             with suppress(JournalProblem, ValueError, KeyError, TypeError):
                 self._paths[key] = Version.of_text(files[key].read_text(encoding="utf-8")).paths
         return list(self._paths.values())
@@ -507,7 +507,7 @@ def count_values(
 
 
 def count_in(folders: Iterable[str], column: str, empty: str | None = None) -> dict[Any, int]:
-    """The same for some directories."""
+    """How often each value of a column occurs in some directories of a table."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 

@@ -2,9 +2,9 @@
 
 A node chains its rows (`oncewire.journal.identity`). With each range of a journal the version keeps
 the heads before and behind it, made anew of the rows that came, and for each node the head that it
-kept itself. Whoever edits a store can chain it anew and hide it from the store, but not from the
-heads that a lake holds, and whoever does not is told by the store's own. One head proves all rows
-before it, so a store is proven without the lake's rows; they are read to name those that differ.
+kept itself. An edit of a store without a new chain shows in the store's own heads; one with a new
+chain shows in the heads that a lake holds. One head proves all rows before it, so a store is
+proven without the lake's rows; they are read only to name those that differ.
 Rows that a store has trimmed since prove nothing against it.
 """
 
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """What was looked at, and what is not as it was."""
+    """What was compared, and what differs."""
 
     rows: int
     ranges: int
@@ -128,7 +128,7 @@ def unchained(version: Version) -> Iterator[Difference]:
 
 
 def _has_hole(state: NodeState, entry: Entry) -> bool:
-    """A hole is told as one."""
+    """Whether the range overlaps a hole of the journal: then the hole is told instead."""
     return any(hole.first <= entry.last and entry.first <= hole.last for hole in state.holes)
 
 
@@ -173,8 +173,8 @@ def _proven(book: Book, entry: Entry, first: int) -> bool:
     if entry.last < first:
         return True
     start = max(entry.first, first) - 1
-    # Where the range's own beginning was trimmed, the store's word is enough: nobody finds another
-    # head from which other rows lead to the same one.
+    # Where the range's own beginning was trimmed, the store's head is enough: no other head and
+    # other rows can be found that lead to the same one.
     since = entry.since if start == entry.first - 1 else book.head(start)
     return since is not None and _chained(book, since, start, entry.last) == entry.chain
 
@@ -223,10 +223,10 @@ def _compared(
             )
 
 
-# A version's file, signed: who vouches for the heads and directories that it names.
+# A version's file, signed: its signer vouches for the heads and directories that it names.
 #
 # The signature stands beside the file, over its very bytes. With it a version can be kept and
-# handed on: whoever has the signer's certificate knows that nobody has changed it since.
+# handed on: the holder of the signer's certificate can check that it was not changed since.
 
 
 _PREFIX = b"oncewire version 1\n"
@@ -250,8 +250,8 @@ def sign_version(lake: Lake, version: Version, key: SigningKey) -> Path:
 
 
 def is_signed_by(lake: Lake, version: Version, certificate: x509.Certificate) -> bool:
-    """Whether the holder of a certificate signed the version as it is; JournalProblem if nobody
-    did."""
+    """Whether the holder of a certificate signed the version as it is; JournalProblem if it has no
+    signature."""
     from oncewire.wire.security.algorithms import SAFE, verify_octets
 
     file = _file(lake, version)

@@ -42,20 +42,20 @@ LAYERS = ("bronze", "silver", "gold")
 """The folders of the tables."""
 
 READABLE_FOR = 60.0
-"""So many seconds a version can be read after another took its place, however many follow: a read
-that loses its files begins anew, and one that takes longer than two publishes would never end."""
+"""Seconds for which a version can be read after it was replaced, however many follow: a read that
+loses its files begins anew, and one that takes longer than two publishes would never end."""
 
 
 class Storage(Protocol):
     """What keeps one lake."""
 
     name: str
-    """As people call it."""
+    """Its name for people."""
     root: Path
     """The folder in which its files are read and written."""
 
     def refresh(self) -> None:
-        """See that what is published is in the folder."""
+        """Bring the published version into the folder."""
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -67,13 +67,13 @@ class Storage(Protocol):
         has happened."""
 
     def shown(self) -> None:
-        """Other tools' logs of the version are in the folder."""
+        """Note that other tools' logs of the version are in the folder."""
 
     def keep(self, path: str) -> None:
         """Keep one more small file of the folder."""
 
     def bring(self, path: str) -> None:
-        """See that such a file is in the folder, if it is kept."""
+        """Bring such a file into the folder, if it is kept."""
 
     def sweep(self, version: Version) -> None:
         """Remove what only earlier versions had, beyond what is removed in the folder."""
@@ -154,8 +154,8 @@ class Folder:
 #     PREFIX/<directory>/<name>.<digest>.parquet    and so on
 #
 # Every object is named by its content, so two writers never put different bytes under one name,
-# and whoever loses has changed nothing. What a killed writer left is removed after a day, in which
-# it would have published. A run works in a copy of the lake, a folder that is brought up to date
+# and the writer whose pointer is rejected has changed nothing. What a killed writer left is removed
+# after a day. A run works in a copy of the lake, a folder that is brought up to date
 # with the objects it lacks; Delta's logs are in the bucket too, so other tools read it without a
 # copy.
 #
@@ -167,7 +167,7 @@ COPIES = "ONCEWIRE_LAKE_COPIES"
 """Names the folder for copies of lakes that are in buckets; otherwise it is the user's cache."""
 
 LEFT_FOR = timedelta(days=1)
-"""So long an object that no version names may belong to a writer that is at work."""
+"""How long an object that no version names is kept: a writer at work may have put it."""
 
 FETCHED = "FETCHED"
 """Beside the versions of the copy: the object of the one that it is a copy of."""
@@ -190,7 +190,7 @@ class Bucket:
         self._tag: str | None = None
         self._is_writer = False
         self._objects_of: dict[str, set[str]] = {}
-        """Of each version that is kept; a stream sweeps with every batch and reads each once."""
+        """Objects of each kept version: a stream sweeps with every batch and reads each once."""
 
     # --- reading ---
 
@@ -216,7 +216,7 @@ class Bucket:
         self._arrived(version, name)
 
     def _arrived(self, version: Version, name: str) -> None:
-        """All of a version is in the folder."""
+        """Make a version that was fetched the current one of the folder."""
         (self.root / VERSIONS / FETCHED).unlink(missing_ok=True)
         write_forced(self.root / VERSIONS / version_name(version), version.as_text())
         write_forced(self.root / CURRENT_FILE, version_name(version) + "\n")

@@ -366,7 +366,7 @@ def _arrow(columns: str) -> pa.Schema:
 
 
 def arrow(schema: StructType) -> pa.Schema:
-    """The same columns as Arrow has them."""
+    """The columns as an Arrow schema."""
     return _arrow(schema.json())
 
 
@@ -377,7 +377,7 @@ def only(schema: StructType, names: list[str]) -> StructType:
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, none of them promised: a reader of others' files cannot promise."""
+    """The columns, each of them nullable: a reader of others' files cannot promise values."""
     return StructType([StructField(column.name, column.dataType, True) for column in schema.fields])
 
 
@@ -430,7 +430,7 @@ EVERY: dict[str, Table] = {
         )
     },
 }
-"""Those and bronze, which Spark reads through the lake."""
+"""The tables of OPEN and bronze, which Spark reads through the lake."""
 
 
 def data_path(table: str, name: str) -> str:

@@ -37,7 +37,7 @@ class Entry:
     since: str = ""
     chain: str = ""
     """The heads of the journal's chain before and behind these rows; see `proof`. No head before
-    them: it begins here. None behind them: nobody noted it."""
+    them: the chain begins here. None behind them: it was not noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NodeState:
     folded: int = 0
     """How far its rows are in the gold tables."""
     read_at: int = 0
-    """When its journal was last read, by the reader's clock; 0: nobody noted it."""
+    """When its journal was last read, by the reader's clock; 0: it was not noted."""
     holes: tuple[Hole, ...] = ()
     """What is missing in it, so far as it was taken in."""
     chain: str = ""
@@ -75,7 +75,7 @@ class Version:
 
     @property
     def paths(self) -> set[str]:
-        """All its directories."""
+        """The paths of all its directories."""
         return {entry.path for entries in self.tables.values() for entry in entries}
 
     def rows(self, table: str) -> int:
@@ -83,12 +83,12 @@ class Version:
         return sum(entry.rows for entry in self.tables.get(table, ()))
 
     def with_table(self, table: str, entries: Iterable[Entry]) -> Version:
-        """The same with other directories for one table; empty ones are left out."""
+        """A copy with other directories for one table; empty ones are left out."""
         kept = tuple(entry for entry in entries if entry.rows)
         return replace(self, tables={**self.tables, table: kept})
 
     def adding(self, table: str, *entries: Entry) -> Version:
-        """The same with more directories for one table; an equal path is replaced."""
+        """A copy with more directories for one table; an equal path is replaced."""
         paths = {entry.path for entry in entries}
         old = (
             each_entry for each_entry in self.tables.get(table, ()) if each_entry.path not in paths
@@ -96,7 +96,7 @@ class Version:
         return self.with_table(table, (*old, *entries))
 
     def with_node(self, node: str, state: NodeState) -> Version:
-        """The same with another standing of one node."""
+        """A copy with another state of one node."""
         return replace(self, nodes={**self.nodes, node: state})
 
     def as_text(self) -> str:
@@ -182,7 +182,7 @@ class Book(Protocol):
 
     def head(self, seq: int) -> str | None:
         """The head of the journal's chain behind that row, as its node kept it, also where the row
-        itself was trimmed; "" where the chain begins behind it, None if nobody knows."""
+        itself was trimmed; "" where the chain begins behind it, None if it is not known."""
 
     def chained_from(self) -> int:
         """The first row that its node chained; 0 if there is none."""
@@ -231,7 +231,7 @@ PLACES = (
 
 
 def reached(place: str) -> None:
-    """Here is the place."""
+    """Kill the process here, if a test asked for this place."""
     wanted = os.environ.get(VARIABLE)
     if wanted is None:
         return
@@ -274,7 +274,7 @@ _REMEDIES = {
 
 
 def local_path(place: Path | str, said: str = OF_A_LAKE) -> Path:
-    """The folder that is named; any other kind of place is refused, and no folder is made of it."""
+    """The folder that a place names; any other kind is refused, and no folder is made of it."""
     # A path of Python's makes one slash of two.
     text = re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", str(place))
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
@@ -320,8 +320,8 @@ def force(path: Path) -> None:
 
 
 def write_forced(path: Path, content: str | bytes) -> None:
-    """Write beside, force to disk, rename: the file is whole at every moment. Nothing is written
-    through a link that somebody else put there."""
+    """Write beside, force to disk, rename: the file is whole at every moment. A link that another
+    process put there is replaced, not followed."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     with beside.open("xb") as opened:

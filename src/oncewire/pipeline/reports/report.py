@@ -55,7 +55,7 @@ COLOURS = {
     "delivered": GOOD, "sent": CALM, "in_flight": "#8a94a3", "unknown": WARY,
     "not_delivered": "#c2571a", "skipped": CALM, "open": WARY,
 }  # fmt: skip
-"""What is not named here is a broken promise, or a number that nobody accounts for."""
+"""An outcome that is not named here is a broken promise, or a number without an explanation."""
 _LETTER, _LABEL_MAX, _WIDTH = 6.6, 260, 960
 _CELLS = (4, 14)
 """Sides of a day's square: least and most, so that a year is not much wider than a screen."""

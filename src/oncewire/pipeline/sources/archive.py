@@ -131,7 +131,7 @@ BYTES_PER_PIECE = 16 * 1024 * 1024
 FILES_PER_PIECE = 4_000
 
 READ_AHEAD = 256 * 1024
-"""A tar of small messages is read in so large steps; a step for each would cost more than it."""
+"""Bytes that are read at once from a tar: one read for each small message would be slow."""
 
 TOO_LARGE = 256 * 1024 * 1024
 """A message beyond this is told as a row with that problem; tasks have bounded memory."""

@@ -5,7 +5,7 @@ each node, so a second run reads only what is new, and a store that is not the o
 one with the same name, or an older copy) is refused instead of mixed in.
 
 Spark's tasks read and write; the driver only names what they wrote. The chain of a journal is
-sequential, so a range that nobody kept heads of is one task, from the head that the lake has.
+sequential, so a range without kept heads is one task, from the head that the lake has.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from oncewire.protocol.notes import Kind
 
 
 HOLES_LOOKED_AT = 100
-"""So many holes of a journal are tried in each run, whether rows for them came late."""
+"""Holes of a journal for which each run looks for rows that came late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
 
 
 ROWS_PER_TASK = 200_000
-"""So many rows of ranges that follow one another one task takes in."""
+"""Rows of consecutive ranges that one task takes in."""
 
 ROWS_AT_ONCE = 20_000
-"""So many rows a task holds of a book that is asked by position."""
+"""Rows that a task holds of a book that is read by position."""
 
 Edge = tuple[int, Instant | None]
 """A position and its instant."""
@@ -172,11 +172,11 @@ Run = tuple[Edge, Edge]
 """The first and the last of positions without a gap."""
 
 Progress = Callable[[str], None]
-"""Told of each step as it begins."""
+"""Called with each step as it begins."""
 
 
 def quiet(step: str) -> None:
-    """A `Progress` that tells nobody."""
+    """A `Progress` that drops what it is told."""
     del step
 
 
@@ -494,7 +494,7 @@ def placed(lake: Lake, version: Version, written: Iterable[Written]) -> TakenIn:
 
 
 def forgetting(version: Version) -> Version:
-    """The same, to be judged from the first row on: rows came where none were."""
+    """A copy that is judged again from the first row on: rows filled a hole, or rules changed."""
     nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
     return replace(version, nodes=nodes, judged={})
 
@@ -520,7 +520,7 @@ def _holes(part: Part, before: NodeState | None) -> tuple[Hole, ...]:
 
 
 def _state_at(part: Part, before: NodeState | None) -> NodeState:
-    """The lake now stands at the last row that it has."""
+    """The state of a node after a range was taken in: the lake ends at its last row."""
     # Without a mark the last rows of the range were removed meanwhile; it is taken anyway.
     at, boot = (before.at, before.boot) if before else (0, "")
     if part.mark is not None:

@@ -152,7 +152,7 @@ def where(filters: Sequence[Filter]) -> tuple[str, tuple[Any, ...]]:
 
 
 def expression(filters: Sequence[Filter]) -> pc.Expression | None:
-    """The same as one Arrow expression; None when there is no filter."""
+    """The filters as one Arrow expression; None when there is no filter."""
     import pyarrow.compute as pc
 
     whole: pc.Expression | None = None
@@ -519,7 +519,7 @@ class ExportBook:
         yield from mended.to_batches(max_chunksize=BATCH_ROWS)
 
     def _mended(self, table: pa.Table) -> pa.Table:
-        """The same with every text as UTF-8; where one was not is noted."""
+        """The table with every text as UTF-8; a text that was not is noted."""
         import pyarrow as pa
 
         try:

@@ -147,7 +147,7 @@ class Tables:
             table.restore(key, old, first)
 
     def commit(self) -> None:
-        """What was done so far stays."""
+        """Keep the changes so far: they cannot be undone any more."""
         for table, key, _, _ in self.log:
             table.before.clear()
             if table.get(key) is None:
@@ -155,7 +155,7 @@ class Tables:
         self.log.clear()
 
     def committed(self) -> Tables:
-        """A copy of what is committed; for readers while something is not."""
+        """A copy of what is committed, for readers while there are uncommitted changes."""
         copy = Tables()
         for mine, theirs in zip(self._all(), copy._all(), strict=True):
             for key, row in {**mine.rows, **mine.before}.items():
@@ -281,7 +281,7 @@ class MemoryBackend:
     # --- apply ---
 
     def check(self, added: object, saved: object, journal: object) -> None:
-        """Whatever it is, it can be kept."""
+        """Accept every row: a dictionary can keep any value."""
 
     def apply(self, changes: Changes) -> None:
         self._changing()

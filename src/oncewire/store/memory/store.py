@@ -297,7 +297,7 @@ class MemorySpool:
             del self._files[name]
 
     def crash(self) -> None:
-        """The process that used them died."""
+        """Forget the uses of a process that died."""
         self._in_use.clear()
         self._made.clear()
 

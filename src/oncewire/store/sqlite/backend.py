@@ -94,7 +94,7 @@ _AT_ONCE = (64, 16, 4, 1)
 
 @cache
 def _many(statement: str, size: int) -> str:
-    """The statement that inserts so many rows."""
+    """The statement that inserts that many rows."""
     start = statement.rindex("(")
     return statement[:start] + ", ".join([statement[start:]] * size)
 
@@ -284,7 +284,7 @@ class SqliteBackend:
                     raise self._trouble(statement, error) from error
 
     def _insert(self, statement: str, rows: Sequence[Values]) -> None:
-        """Insert many rows at a time: what a statement costs is paid once for all of them."""
+        """Insert many rows with one statement, which costs less than one statement each."""
         done, left = 0, len(rows)
         for size in _AT_ONCE:
             while left >= size:
@@ -310,7 +310,7 @@ class SqliteBackend:
         return self._connection.changes()
 
     def columns(self, table: str) -> dict[str, tuple[str, bool]]:
-        """The kind of each column, and whether it needs a value."""
+        """The type of each column, and whether it needs a value."""
         found = self.run(f"PRAGMA table_info({table})")
         return {name: (kind, bool(needed)) for _, name, kind, needed, *_ in found}
 
@@ -328,13 +328,13 @@ class SqliteBackend:
         return connection.in_transaction and connection.total_changes() != self._unchanged
 
     def begin_steps(self) -> None:
-        """What follows can be undone."""
+        """Set a savepoint: the steps that follow can be undone."""
         self.begin()
         self.run("SAVEPOINT steps")
         self._before_steps = self._connection.total_changes()
 
     def keep_steps(self) -> None:
-        """It is kept."""
+        """Keep the steps since `begin_steps`."""
         self.run("RELEASE steps")
         self._end_if_unchanged()
 
@@ -369,8 +369,8 @@ class SqliteBackend:
         self._forget_known()
 
     def changed_elsewhere(self) -> bool:
-        """Whether another connection has written since this was asked last; then nothing that was
-        read before holds."""
+        """Whether another connection has written since the last call; then rows that were read
+        before may have changed."""
         before, self._version = self._version, self._data_version()
         if before == self._version:
             return False
@@ -378,7 +378,7 @@ class SqliteBackend:
         return True
 
     def _forget_known(self) -> None:
-        """Rows were undone, or written by another: what is remembered may not hold."""
+        """Forget remembered numbers after rows were undone, or written by another connection."""
         self._numbers.forget()
         self._head = None
 
@@ -705,7 +705,7 @@ _FIND_SOME = (
 
 
 class MessageNumbers:
-    """Numbers by MessageId; None: it has none yet."""
+    """The row numbers of MessageIds, remembered; None: the id has no number yet."""
 
     def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend
@@ -713,17 +713,17 @@ class MessageNumbers:
         self._last: int | None = None
 
     def of(self, message_ids: Sequence[str]) -> list[int]:
-        """The numbers of those that have one."""
+        """The numbers of those ids that have one."""
         self.find(message_ids)
         found = map(self._known.__getitem__, message_ids)
         return [number for number in found if number is not None]
 
     def learn(self, numbers: Iterable[tuple[str, int]]) -> None:
-        """These were found with something else."""
+        """Remember numbers that another query found."""
         self._known.update(numbers)
 
     def give(self, message_ids: Iterable[str]) -> Mapping[str, int]:
-        """The numbers of all of them, given here to those that have none."""
+        """The numbers of all these ids; those without one get the next numbers."""
         wanted = list(dict.fromkeys(message_ids))
         self.find(wanted)
         new = [message_id for message_id in wanted if self._known[message_id] is None]
@@ -739,7 +739,7 @@ class MessageNumbers:
         return cast(dict[str, int], self._known)
 
     def find(self, message_ids: Iterable[str]) -> None:
-        """Know which of them have one."""
+        """Look up which of these ids have a number."""
         known = self._known
         missing = [message_id for message_id in message_ids if message_id not in known]
         if not missing:
@@ -753,11 +753,11 @@ class MessageNumbers:
         known.update(self._backend.run(_FIND_SOME, (given,)))
 
     def forget(self) -> None:
-        """Numbers were given, taken or removed otherwise; what is remembered may not hold."""
+        """Forget all numbers, because rows were undone or removed."""
         self._known.clear()
         self._last = None
 
     def bound(self) -> None:
-        """Remember no more than fits."""
+        """Forget all numbers when there are more than REMEMBERED."""
         if len(self._known) > REMEMBERED:
             self._known.clear()

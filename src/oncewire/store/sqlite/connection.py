@@ -83,7 +83,7 @@ def connect_reader(path: Path, vfs: str | None) -> apsw.Connection:
 
 
 def disconnect(connection: apsw.Connection | None) -> None:
-    """Close it, whatever it says: nothing that was committed depends on it any more."""
+    """Close the connection and ignore its errors: what is committed does not depend on it."""
     if connection is not None:
         import apsw
 
@@ -128,7 +128,7 @@ def failure(error: apsw.Error, path: Path) -> StoreFull | StoreGone:
 
 
 def damaged_page(error: apsw.Error, path: Path) -> StoreDamaged:
-    """A question met a page that is not what SQLite wrote. Others may well be answered."""
+    """The error for a damaged page; queries of other pages may still work."""
     return StoreDamaged(
         f"a page of {path} cannot be read: {error}",
         remedy="`oncewire doctor` says what is damaged; restore the party from a backup",
@@ -136,7 +136,7 @@ def damaged_page(error: apsw.Error, path: Path) -> StoreDamaged:
 
 
 class Owner:
-    """The lock that makes one process the writer of a store; the kernel ends it with it."""
+    """The lock that makes one process the writer of a store; it ends with the process."""
 
     def __init__(self, path: Path) -> None:
         lock = path.with_name(path.name + ".owner")
@@ -160,7 +160,7 @@ class Owner:
         os.write(self._handle, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Let another process open the store; once is enough."""
+        """Let another process open the store; may be called more than once."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -234,7 +234,7 @@ def check_origin(connection: apsw.Connection, migrations: tuple[Migration, ...])
 # The mark of a store: which one it is and how far its journal has come, as noted outside of it.
 #
 # A database file can be emptied, lost, mixed up with another or replaced by an older copy, and
-# SQLite opens each of them without a word. Whoever noted a mark finds out: a store still is the
+# SQLite opens each of them without an error. A mark kept elsewhere shows it: a store still is the
 # one that was marked if it has the same id, at least as many rows of the journal, and at the
 # marked row the same head of the chain over the journal (`oncewire.journal.identity`).
 
@@ -287,7 +287,7 @@ def check_mark(path: Path, known: StoreMark, vfs: str | None = None) -> None:
 
 
 def _look(path: Path, known: StoreMark, vfs: str | None) -> tuple[StoreMark | None, str]:
-    """The mark of what lies there, and the head that it has where the known one was noted."""
+    """The mark of the store that lies there, and its chain head at the row of the known mark."""
     connection = connect_reader(path, vfs)
     try:
         check_origin(connection, known_migrations())

@@ -97,14 +97,14 @@ _TRIALS = (
     "SELECT state, count(*) FROM message JOIN {0} ON {0}.message = message.id "  # noqa: S608
     f"WHERE message_id >= '{TRIAL_MARK}' AND message_id < '{TRIAL_MARK}~' GROUP BY state"
 )
-"""They are few, and the index of ids finds them."""
+"""Trials by state; they are few, and the index of ids finds them."""
 _REFUSED_IDS = (
     "SELECT message_id FROM (SELECT id, message_id FROM message ORDER BY id DESC LIMIT ?) newest "  # noqa: S608
     f"WHERE instr(message_id, ?) AND instr(message_id, '{TRIAL_MARK}') <> 1 AND EXISTS "
     f"(SELECT 1 FROM journal_row WHERE message = newest.id AND kind = '{Kind.REFUSED.value}') "
     "ORDER BY newest.id DESC"
 )
-"""Ids are numbered as they come; only those with the text in them are looked up in the journal."""
+"""Ids are numbered by arrival; only ids that contain the text are looked up in the journal."""
 _PARTS = {
     "outgoing": "SELECT state, count(*) FROM outgoing "
     "WHERE split_number IS NOT NULL AND relayed_from IS NULL GROUP BY state",
@@ -113,14 +113,14 @@ _PARTS = {
     "UNION ALL SELECT state, count(*) FROM incoming "
     "WHERE split_number IS NOT NULL AND state = 'gathered' GROUP BY state",
 }
-"""Those whose document is counted, or will be; each has an index of its own."""
+"""Parts whose document is counted, or will be; each query has an index of its own."""
 LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT answer_layout FROM incoming_bytes WHERE answer_layout IS NOT NULL "
     "UNION ALL SELECT layout FROM receipt WHERE layout IS NOT NULL"
 )
-"""What names the files of the spool."""
+"""Layouts of all stored bodies: they name the files of the spool."""
 
 
 class SqliteReader:
@@ -221,7 +221,7 @@ class SqliteReader:
     def _newest(
         self, select: str, key: str, states: Sequence[StrEnum], limit: int, before: int | None
     ) -> list[Values]:
-        """Each state is read from its own end of the index, so that rare ones come quickly."""
+        """Newest rows of the states; each state is read by its index, so rare ones come quickly."""
         end = 2**63 - 1 if before is None else before
         tail = f"{key} < ? AND service <> '{TRIAL_SERVICE}' ORDER BY {key} DESC LIMIT ?"
         if not states:
@@ -283,7 +283,7 @@ class SqliteReader:
 
 
 def _readable(read: Callable[[Values], T], rows: Iterable[Values]) -> Iterator[T]:
-    """Those that can be read: a damaged one hides no other, and its incident names it."""
+    """The rows that can be read; a damaged one hides no other, and an incident names it."""
     for row in rows:
         with suppress(StoreDamaged):
             yield read(row)

@@ -60,7 +60,7 @@ def _members(*kinds: type[Enum]) -> dict[str | None, Any]:
 
 
 def _reader(kind: Any) -> Callable[[Any], Any] | None:
-    """How a column's value becomes a field of that type; None: it is the field's value."""
+    """The function that turns a column's value into a field of that type; None: they are equal."""
     choices = get_args(kind) if type(None) in get_args(kind) else (kind,)
     enumerations = [each for each in choices if isinstance(each, type) and issubclass(each, Enum)]
     if enumerations:
@@ -75,7 +75,7 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 
 
 def _writer(kind: Any) -> Callable[[Any], Any] | None:
-    """How a field's value becomes that of a column; None: it is."""
+    """The function that turns a field's value into a column's; None: they are equal."""
     if kind == SequenceRange | None:
         return lambda numbers: None if numbers is None else _encode(astuple(numbers))
     containers = (tuple, frozenset)
@@ -131,7 +131,7 @@ OUTGOING = Columns(Outgoing, key=1)
 INCOMING = Columns(Incoming, key=2)
 FACTS = Columns(MessageFacts)
 INCOMING_FACTS = Columns(MessageFacts, renamed={"digest": "facts_digest"})
-"""The received message's own digest has that column name already."""
+"""Column names of the facts; `digest` is renamed, because the received message has that column."""
 DOCUMENT = Columns(SplitDocument)
 INCIDENT = Columns(Incident)
 REFUSAL = Columns(Refusal)
@@ -158,7 +158,7 @@ WHOLE_INCOMING = (
     # Bytes that are gone must not hide that the message is there.
     f"{FROM_INCOMING} LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
 )
-"""As INCOMING_VALUES, with parcel, answer and view."""
+"""The columns of INCOMING_VALUES, with parcel, answer and view."""
 TERMS = "SELECT content FROM terms WHERE terms_id = ?"
 """What `read_terms` reads."""
 REMOVED = (
@@ -198,7 +198,7 @@ _UNREADABLE = (KeyError, ValueError, TypeError, IndexError, AttributeError, Recu
 
 @contextmanager
 def whole(message_id: str) -> Iterator[None]:
-    """Say of which message it is that something cannot be read."""
+    """Name the message in the error when something of it cannot be read."""
     try:
         yield
     except _UNREADABLE as error:
@@ -356,13 +356,13 @@ def outgoing_values(parcel: StoredParcel | None, files: tuple[SpoolSlice, ...]) 
 
 
 _layout = Decoder(tuple[int | SpoolSlice, ...]).decode
-"""The pieces of a body: so many bytes of its own, or part of a file."""
+"""Decodes the pieces of a body: a number of bytes of its own, or part of a spool file."""
 read_files = Decoder(tuple[SpoolSlice, ...]).decode
 """The files of a draft, from its layout."""
 
 
 def read_parcel(values: Values) -> StoredParcel | None:
-    """The parcel of those columns, cut as it was."""
+    """The parcel in those columns, in the pieces of its layout."""
     content_type, headers, layout, body = values
     if content_type is None:
         return None
@@ -411,7 +411,7 @@ def _whole_channel(key: str) -> Iterator[None]:
 
 
 POSSIBLE = 2**56
-"""No instant and no count of ours is as large."""
+"""Larger than any instant or count of ours; a larger value is damage."""
 MEASURES = ("last_stamp", "paused_until", "newest_stamp", "previous_stamp", "widest")
 
 
@@ -422,7 +422,7 @@ def _possible(value: Any) -> Any:
 
 
 _REFUSED, _HANDED = 1, 2
-"""What the third value of a held number says; most have none."""
+"""Marks of a held number, as the third value of its entry; most entries have none."""
 
 
 def _held_text(held: tuple[Held, ...]) -> str:
@@ -445,7 +445,7 @@ def _read_held(text: str) -> tuple[Held, ...]:
 _SENDING = Columns(SendingChannel, read={"phase": Phase} | dict.fromkeys(MEASURES, _possible))
 _PHASE = _SENDING.names.index("phase")
 SENDING = (*_SENDING.names[:_PHASE], "ending", "alone", *_SENDING.names[_PHASE + 1 :])
-"""The phase has two columns."""
+"""Columns of a sending channel; the phase has two of them."""
 RECEIVING = Columns(
     ReceivingChannel,
     renamed={"oldest_stamp": "previous_stamp"},

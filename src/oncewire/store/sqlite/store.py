@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     import apsw
 
 CHECKPOINT_PAGES = 4_000
-"""After that many pages of log (16 MB) they are copied into the database."""
+"""Pages of the write-ahead log (16 MB) after which they are copied into the database."""
 
 REMEMBERED_COMMITS = 8
-"""So many of the last commits say how long the disk takes."""
+"""Number of the last commits that `durable_seconds` goes by."""
 
 MARK_EVERY = 10.0
-"""Seconds of work after which it is noted anew how far the store has come."""
+"""Seconds of work after which the store's mark is noted again."""
 
 _MAKE_NODE = "INSERT INTO node VALUES (1, ?, ?, lower(hex(randomblob(16))))"
 
@@ -167,8 +167,8 @@ class SqliteStore(TransactionManager):
             self._mark()
 
     def _check_file(self) -> None:
-        """See that the open database still lies where the next start looks for it. SQLite writes
-        on into a file that was deleted or moved away, and what is committed there is lost."""
+        """Raise an error unless the open database still lies at its path. SQLite writes on into a
+        file that was deleted or moved away, and what is committed there is lost."""
         if file_id(self._path) != self._file:
             raise StoreReplaced(
                 f"{self._path} was removed or replaced while the handler ran",
@@ -176,8 +176,8 @@ class SqliteStore(TransactionManager):
             )
 
     def _mark(self) -> None:
-        """Have it noted how far the store has come, of what is committed alone: what is noted is
-        never ahead of the store, wherever either of them is stopped."""
+        """Note how far the store has come, by what is committed alone: the mark is never ahead of
+        the store, wherever either of them is stopped."""
         import apsw
 
         self._noted_at = monotonic()
@@ -200,7 +200,7 @@ class SqliteStore(TransactionManager):
             self._connect(None)
 
     def _distrust(self) -> None:
-        """Use the connection no more, but keep it until another one is safely open."""
+        """Stop using the connection, but keep it until another one is safely open."""
         if self._connection is not None:
             self._distrusted, self._connection = self._connection, None
         self._work = None

@@ -156,13 +156,13 @@ class Backend(Protocol):
     # --- enclose those of one transition, which is undone alone like any other
 
     def begin_steps(self) -> None:
-        """What follows can be undone."""
+        """Begin steps that can be undone together."""
 
     def keep_steps(self) -> None:
-        """It is kept."""
+        """Keep the steps since `begin_steps`."""
 
     def undo_steps(self) -> None:
-        """It is undone."""
+        """Undo the steps since `begin_steps`."""
 
     def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
         """See `Transaction.sweep`; `still_counts`: its channel waits for a decision about it."""

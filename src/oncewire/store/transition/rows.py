@@ -82,32 +82,32 @@ def expires_at(outgoing: Outgoing, terms: Terms) -> Instant | None:
 
 
 def outgoing_keep_until(outgoing: Outgoing, terms: Terms) -> Instant:
-    """Until then the sender's copy stays (STO-7, STO-8)."""
+    """Until when the sender's copy is kept (STO-7, STO-8)."""
     begin = outgoing.submitted_at if outgoing.first_sent_at is None else outgoing.first_sent_at
     return begin + terms.persist_duration + terms.keep
 
 
 def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
-    """Until then the receiver's copy and its answer stay (STO-7, STO-8)."""
+    """Until when the receiver's copy and its answer are kept (STO-7, STO-8)."""
     return incoming.received_at + terms.persist_duration + terms.keep
 
 
 def document_keep_until(document: SplitDocument, terms: Terms) -> Instant:
-    """Until then it is known how far it was: its last part may come persistDuration after the
+    """Until when the state of a document is kept: its last part may come persistDuration after the
     latest that came, and is kept as long as any message."""
     latest = max(document.begun_at, document.latest_at)
     return latest + 2 * terms.persist_duration + terms.keep
 
 
 def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:
-    """Until then the sender may still take an answer; afterwards it has forgotten the
-    message, or tells its application that nothing is known of it."""
+    """Until when the sender may still take an answer; afterwards it has forgotten the message, or
+    has told its application that the outcome is unknown."""
     return received_at + terms.persist_duration
 
 
 @lru_cache(maxsize=1024)
 def id_of(terms: Terms) -> str:
-    """`terms_id` is a digest over every value: too dear to compute for every message."""
+    """The terms' id, cached: a digest over every value is too expensive for every message."""
     return terms.terms_id
 
 

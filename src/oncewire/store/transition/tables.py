@@ -156,17 +156,17 @@ class Table(Generic[K, R]):
             self._set(key, old)
 
     def learn(self, key: K, row: R | None) -> None:
-        """It is kept like this; that is no change."""
+        """Set a row as the backend has it; this is no change."""
         self._set(key, row)
 
     def forget(self, key: K) -> None:
-        """Nothing is known of it any more."""
+        """Forget the row, so that it is loaded from the backend when it is needed."""
         if key in self.rows:
             self._set(key, None)
             del self.rows[key]
 
     def filed_under(self, index: Sorted | Groups, place: tuple[Any, ...]) -> bool:
-        """Whether a row stands in an index just there; the place ends with the row's key."""
+        """Whether a row is in the index at that place; the place ends with the row's key."""
         filed = self._filed.get(place[-1])
         return filed is not None and filed[self._indexes.index(index)] == place
 
@@ -270,7 +270,7 @@ class DocumentTable(Table[IncomingKey, DocumentRow]):
         self.gathered: dict[str, tuple[int, int]] = {}
 
     def count_gathered(self, sender: str, written: tuple[int, int]) -> None:
-        """Count from here on; `written`: what it was when everything was last written down."""
+        """Begin to count a sender's documents; `written` is the count in the backend."""
         count, size = written
         for key, before in self.before.items():
             if key[0] == sender:
@@ -320,14 +320,14 @@ class IncidentTable(Table[int, Incident]):
 
 
 BYTES_MAX = 32 * 1024 * 1024
-"""So much is held between turns; beyond it, what was held longest is read back when needed."""
+"""Most bytes held between turns; beyond it, those held longest are read back when needed."""
 
 LARGE = 64 * 1024
-"""What is larger and only read is not held at all."""
+"""Bytes of a body that is not held after it was read."""
 
 
 class HeldBytes:
-    """Three tables and how much is in them."""
+    """The bytes of messages and answers in memory, and their total size."""
 
     def __init__(self, log: list[Change]) -> None:
         self.outgoing: Table[str, OutgoingBytes] = Table(log)
@@ -337,14 +337,14 @@ class HeldBytes:
         self._total = 0
 
     def learn(self, table: Table[Any, Any], key: Any, content: Any) -> None:
-        """It was read; hold it if it is small."""
+        """Hold bytes that were read, if they are few."""
         size = _size(content)
         if size <= LARGE:
             table.learn(key, content)
             self._note(table, key, size)
 
     def written(self) -> None:
-        """What changed is written down: from now on it may go."""
+        """Note that changed bytes are in the backend: from now on they may be dropped."""
         tables: tuple[Table[Any, Any], ...] = (self.outgoing, self.incoming, self.answers)
         for table in tables:
             for key in table.before:
@@ -353,16 +353,16 @@ class HeldBytes:
             table.before.clear()
 
     def forget_outgoing(self, message_id: str) -> None:
-        """That message is finished."""
+        """Drop the bytes of a sent message that is finished."""
         self._forget(self.outgoing, message_id)
 
     def forget_incoming(self, key: IncomingKey) -> None:
-        """That message is finished."""
+        """Drop the bytes of a received message that is finished, and of its answer."""
         self._forget(self.incoming, key)
         self._forget(self.answers, key)
 
     def bound(self) -> None:
-        """Hold no more than fits."""
+        """Drop the bytes held longest, until the rest fits into BYTES_MAX."""
         while self._total > BYTES_MAX and self._sizes:
             self._forget(*next(iter(self._sizes)))
 

@@ -139,7 +139,7 @@ class WorkTransaction:
             self._refile(channel)
 
     def _refile(self, channel: SendingChannel) -> None:
-        """What waits for its next attempt stands with its channel, and goes on with it."""
+        """Update when messages of a channel are due, after it was stopped or resumed."""
         work = self._work
         work.fill_outgoing("live", (channel.key,))
         for *_, message_id in list(work.outgoing.live.of(channel.key)):

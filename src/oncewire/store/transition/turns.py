@@ -26,7 +26,7 @@ class TransactionManager(ABC):
 
     @abstractmethod
     def _begin(self) -> UnitOfWork:
-        """Nothing in memory yet, of a backend that can be asked. Raises StoreFull or StoreGone."""
+        """A new unit of work with nothing in memory. Raises StoreFull or StoreGone."""
 
     @abstractmethod
     def _abandon(self) -> None:
@@ -126,7 +126,7 @@ class TransactionManager(ABC):
                 raise
 
     def _look(self) -> UnitOfWork:
-        """What is in memory, if it still holds."""
+        """The unit of work, cleared if another process has written since."""
         work = self._work
         try:
             if work is None:
@@ -142,7 +142,7 @@ class TransactionManager(ABC):
             raise
 
     def _lose(self, error: StoreFull | StoreGone, *, kept: bool) -> None:
-        """The store failed before a commit: everything since the last one is undone."""
+        """Undo everything since the last commit, because the store failed."""
         if kept:
             self._lost = error
         self._abandon()

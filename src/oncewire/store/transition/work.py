@@ -49,7 +49,7 @@ LOADED_MAX = 4_096
 """How many finished messages are held where no commit lets them go."""
 
 LOOK_AGAIN = 1_000
-"""Commits after which it is looked whether what is live fits again."""
+"""Commits after which the work checks again whether all live messages fit."""
 
 
 class UnitOfWork:
@@ -67,7 +67,7 @@ class UnitOfWork:
         self.clear()
 
     def clear_rows(self) -> None:
-        """A step over many rows changed them: what is in the backend is all there is."""
+        """Forget all rows in memory, because a step over many rows changed them in the backend."""
         stepped = self._stepped
         self.clear()
         self._stepped = stepped
@@ -103,7 +103,7 @@ class UnitOfWork:
     # --- numbers ---
 
     def count(self, name: str) -> int:
-        """The next number of a kind; those of an undone transition are given again."""
+        """The next number of a kind; the numbers of an undone transition are given again."""
         value = self.counters[name] = self.counters[name] + 1
         return value
 
@@ -136,7 +136,7 @@ class UnitOfWork:
         return [self.incoming.row(key[-1]) for key in self.incoming.by_id.of(message_id)]
 
     def load_outgoing(self, message_ids: Sequence[str]) -> None:
-        """Have sent messages here, or know that there are none."""
+        """Load sent messages, or note that there are none."""
         table = self.outgoing
         missing = [message_id for message_id in message_ids if message_id not in table.rows]
         if not missing:
@@ -148,7 +148,7 @@ class UnitOfWork:
         self._loaded_outgoing += missing
 
     def load_incoming(self, message_ids: Sequence[str]) -> None:
-        """Have every sender's messages with these ids here."""
+        """Load every sender's messages with these ids."""
         missing = [name for name in message_ids if ("by_id", name) not in self._filled]
         if not missing:
             return
@@ -161,7 +161,7 @@ class UnitOfWork:
         self._filled.update(("by_id", name) for name in missing)
 
     def load_removed(self, message_ids: Sequence[str]) -> None:
-        """Know what is remembered of removed messages with these ids."""
+        """Load what is remembered of removed messages with these ids."""
         missing = [name for name in message_ids if name not in self.removed]
         if not missing:
             return
@@ -171,7 +171,7 @@ class UnitOfWork:
             self.removed[gone.message_id].append(gone)
 
     def load_incidents(self) -> None:
-        """Have those that are open here: they are few, and an operator's."""
+        """Load the open incidents: they are few, because an operator resolves them."""
         if not self._incidents_known:
             for incident in self.backend.incidents():
                 if incident.id not in self.incidents.rows:
@@ -183,7 +183,7 @@ class UnitOfWork:
     def fill_outgoing(
         self, index: str, bounds: Values = (), limit: int = 1, after: int = 0
     ) -> None:
-        """Have the first `limit` sent messages of an index, beyond a number, here."""
+        """Load the first `limit` sent messages of an index beyond a number."""
         if not self.complete or index == "responses":
             start = (after,) if after else None
             self._fill(index, bounds, limit, self.outgoing, self._load_sent, start)
@@ -191,7 +191,7 @@ class UnitOfWork:
     def fill_incoming(
         self, index: str, bounds: Values = (), limit: int = 1, after: int = 0
     ) -> None:
-        """Have the first `limit` received messages of an index, beyond a number, here."""
+        """Load the first `limit` received messages of an index beyond a number."""
         if not self.complete:
             start = (after,) if after else None
             self._fill(index, bounds, limit, self.incoming, self._load_received, start)
@@ -238,7 +238,7 @@ class UnitOfWork:
     # --- what is live ---
 
     def hold_live(self) -> None:
-        """Have every live message here, if they are not too many."""
+        """Load every live message, unless there are too many."""
         if self.complete or self._crowded:
             return
         sent, received = self.backend.live(LIVE_MAX + 1)
@@ -252,13 +252,13 @@ class UnitOfWork:
     # --- transitions ---
 
     def begin(self) -> None:
-        """A transition begins."""
+        """Begin a transition."""
         self._begun = len(self.log), len(self.journal), dict(self.counters)
         self._stepped = False
         self.kept = bool(self.log or self.journal or self.applied)
 
     def keep(self) -> None:
-        """It ends well. Raises StoreProblem, and undoes it, if a row of it cannot be kept."""
+        """Keep the transition; undo it and raise StoreProblem if a row of it cannot be kept."""
         rows: list[OutgoingRow | IncomingRow] = []
         added: list[OutgoingRow | IncomingRow] = []
         for table, key, _, _ in self.log[self._begun[0] :]:
@@ -275,7 +275,7 @@ class UnitOfWork:
             self.applied = self.backend.applied()
 
     def undo(self) -> None:
-        """It is undone, and nothing else."""
+        """Undo the transition and nothing else."""
         if self._stepped:
             self.backend.undo_steps()
             self.applied = self.backend.applied()
@@ -293,8 +293,9 @@ class UnitOfWork:
         self.counters = dict(counters)
 
     def step_over(self) -> Backend:
-        """The backend, for a step over many rows: with all that changed so far, and so that the
-        transition can still be undone alone. What is here may be no more true afterwards."""
+        """The backend for a step over many rows, with all changes so far applied, and a savepoint
+        so that the transition can still be undone alone. Rows in memory may be outdated
+        afterwards."""
         if not self._stepped:
             changes, rows, _ = self._begun
             mine = {(table, key): table.rows[key] for table, key, _, _ in self.log[changes:]}
@@ -332,7 +333,7 @@ class UnitOfWork:
         )
 
     def write(self) -> None:
-        """Have the backend apply what changed: it is what the rows are from now on."""
+        """Have the backend apply the changes, which then equal the rows in memory."""
         if not self.log and not self.journal:
             return
         self.backend.apply(self.changes())
@@ -347,7 +348,7 @@ class UnitOfWork:
         self.journal = []
 
     def rest(self) -> None:
-        """The turn is over: let finished messages go."""
+        """End the turn: forget finished messages."""
         self.applied = False
         sent, received = self.outgoing, self.incoming
         touched_sent: set[str] = set(self._loaded_outgoing)
@@ -377,7 +378,7 @@ class UnitOfWork:
         self._bound()
 
     def _bound(self) -> None:
-        """Keep no more than fits."""
+        """Forget rows beyond the bounds."""
         self._crowded = max(0, self._crowded - 1)
         small: tuple[Table[Any, Any], ...] = (self.terms, self.agreements, self.sending)
         for table in (*small, self.receiving, self.incidents, self.documents):

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 # Stream: where a broker keeps parcels until their receiver has them, and what it must promise.
 #
-# A message leaves such a stream in one way only: its receiver acknowledged it. Nothing discards
-# it, nothing lets it expire, nobody may delete it. So that it is gone is the proof that it was
-# taken.
+# A message leaves such a stream only when its receiver acknowledges it: the stream is made so that
+# messages are never discarded, never expire and cannot be deleted. A message that is gone was
+# therefore taken.
 
 
 CONSUMER = "oncewire"
 """The one consumer of a stream; several handlers may share it."""
 
 REMEMBERED = 48 * 3600.0
-"""Seconds for which the broker knows a parcel again that is published twice."""
+"""Seconds for which the broker recognises a parcel that is published twice."""
 
 ACK_WAIT = 15.0
 """Seconds after which the broker hands a parcel in again of whose receiver it hears nothing. Its
@@ -62,7 +62,7 @@ delivery was lost with a connection, or that handler died: one that works on it 
 A sender's attempt waits longer than this, or it would call a parcel unknown that is on its way."""
 
 MONITOR_MAX = 1024 * 1024
-"""Bytes that the monitoring of a broker may say."""
+"""Most bytes of an answer of the broker's monitoring."""
 
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
@@ -84,7 +84,7 @@ def stream_name(subject: str) -> str:
 
 
 async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> None:
-    """The stream and the consumer of our own subject, as they must be."""
+    """Make the stream and the consumer of our own subject, and check them."""
     from nats.js import api, errors
 
     name = stream_name(subject)
@@ -114,8 +114,8 @@ async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> N
 
 
 def check_stream(config: StreamConfig, subject: str) -> None:
-    """TransportProblem where a parcel for that subject may leave the stream before its receiver
-    has it, or is not known again when it is published twice."""
+    """Raise TransportProblem where a parcel for that subject may leave the stream before its
+    receiver has it, or where the stream does not recognise one that is published twice."""
     from nats.js import api
 
     wrong = [
@@ -153,7 +153,7 @@ def check_stream(config: StreamConfig, subject: str) -> None:
 
 
 async def check_server(monitor: str) -> None:
-    """TransportProblem where the broker says yes before its disk has it."""
+    """Raise TransportProblem where the broker acknowledges a parcel before it is on its disk."""
     import aiohttp
 
     try:
@@ -184,10 +184,10 @@ async def check_server(monitor: str) -> None:
 
 
 WAITED_FOR = 5.0
-"""Seconds that a start waits for a broker; after that it comes when it comes."""
+"""Seconds that a start waits for a broker; after that the connection is made in the background."""
 
 LINE_MAX = 64 * 1024
-"""Bytes of a line that a broker says; the longest says who it is and which others it knows."""
+"""Most bytes of a protocol line; the longest is the INFO line of the server and its cluster."""
 
 PARCEL_MAX = 64 * 1024 * 1024
 """Bytes of one message: NATS allows no server more."""
@@ -217,7 +217,7 @@ class BrokerAccount:
 
 
 class Connection:
-    """One connection, which comes back by itself, and what is wrong with the broker behind it."""
+    """One connection to the broker, which reconnects by itself, and the broker's trouble."""
 
     def __init__(self, settings: BrokerAccount) -> None:
         self.settings = settings
@@ -230,8 +230,8 @@ class Connection:
         self._complaint = ""
 
     async def open(self) -> None:
-        """Connect; TransportProblem if the broker is there and not one to be used. One that is
-        away is waited for, but not here."""
+        """Connect; TransportProblem if the broker answers and must not be used. Where it is away,
+        the connection is made in the background."""
         if self.settings.subject:
             subject_of(f"nats:{self.settings.subject}")
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -242,11 +242,11 @@ class Connection:
         else:
             self.trouble = "the broker is away"
             self._outage.begins("the broker is away, and is waited for")
-            # Nobody hears any more how it ends.
+            # This start no longer waits; `_open` goes on without it.
             first.cancel()
 
     async def _open(self, first: asyncio.Future[None]) -> None:
-        """Connect, and from then on ask whether it is to be trusted whenever that is not known."""
+        """Connect, and check again whether the broker can be trusted whenever that is not known."""
         while True:
             try:
                 await self._connect()
@@ -293,8 +293,8 @@ class Connection:
         self._outage.ends("the broker is back")
 
     async def _error(self, error: Exception) -> None:
-        """Called for each trouble of the connection; what would be the same the next time ends the
-        first attempt."""
+        """Called by the library for each error of the connection; one that would come again ends
+        the first attempt."""
         from nats.errors import Error, NoServersError, StaleConnectionError, UnexpectedEOF
 
         words = _words(error)
@@ -312,7 +312,7 @@ class Connection:
             )
 
     async def _trust(self) -> None:
-        """Whether the server keeps what it says it has, and our own stream does."""
+        """Check that the server syncs before it acknowledges, and make our own stream."""
         from nats.errors import Error
 
         await check_server(self.settings.monitor)
@@ -326,25 +326,25 @@ class Connection:
         self.trouble = ""
 
     async def _reconnected(self) -> None:
-        """It may be another server, or the same one with another configuration."""
+        """Check the broker again: it may be another server, or have another configuration."""
         self.trouble = "it is asked again how it stores"
         self._outage.ends("the broker is back")
 
     def stream_context(self) -> JetStreamContext:
-        """What streams are asked for over; TransportProblem while there is no connection."""
+        """The JetStream context of the connection; TransportProblem while there is none."""
         if self.client is None:
             raise TransportProblem("the broker is away")
         return self.client.jetstream()
 
     async def until_ready(self) -> JetStreamContext:
-        """Wait until the broker is there and to be trusted."""
+        """Wait until the broker is connected and trusted."""
         # What was under way when the last run ended is taken up before this one has connected.
         while self.client is None or not self.client.is_connected or self.trouble:
             await asyncio.sleep(_LOOK)
         return self.client.jetstream()
 
     async def close(self) -> None:
-        """End it, or the attempt to have it."""
+        """End the connection, or the attempt to connect."""
         if self._opening is not None:
             self._opening.cancel()
         client, self.client = self.client, None
@@ -359,7 +359,7 @@ def _client() -> Any:
     from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
     class Bounded(Parser):
-        """The library keeps whatever comes until a line ends, or a message is whole."""
+        """A parser that bounds what the library would otherwise buffer without limit."""
 
         async def parse(self, data: bytes = b"") -> None:
             await super().parse(data)
@@ -368,7 +368,7 @@ def _client() -> Any:
                 raise ProtocolError("nats: the server says more than anybody asked for")
 
     class Guarded(Client):
-        """The library goes on without TLS where the server offers none, password and all."""
+        """Refuses a server without the TLS that is asked for; the library would go on."""
 
         def _connect_command(self) -> bytes:
             server = self._current_server
@@ -387,7 +387,7 @@ logger = logging.getLogger("oncewire.broker")
 
 NAME = "broker"
 LOOK_EVERY = 5.0
-"""Seconds after which a parcel is looked for whose report may have been missed."""
+"""Seconds after which a sender asks for a parcel itself, in case its report was missed."""
 
 _REASON_LENGTH = 300
 _AT_ONCE = 32
@@ -398,7 +398,7 @@ _LOST = "the broker lost the stream, so nobody knows whether it was taken"
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """One stream; another one of the same name was made at another time."""
+    """One stream; `created` tells it from another one that was made under the same name."""
 
     name: str
     subject: str
@@ -539,7 +539,7 @@ class BrokerTransport:
                 return taken.seq
 
     async def _hear(self, stream: str) -> None:
-        """Have reports about a stream wake those who wait."""
+        """Subscribe to the broker's reports about a stream; they wake the senders that wait."""
         client = self._connection.client
         if stream in self._heard or client is None:
             return
@@ -562,7 +562,7 @@ class BrokerTransport:
                                if gave_up else "")  # fmt: skip
 
     async def _until_gone(self, js: JetStreamContext, stream: _Stream, place: int) -> str:
-        """Wait until the receiver has acknowledged it; returns why that will not be, or nothing."""
+        """Wait until the receiver has acknowledged the parcel; returns why it never will, or ""."""
         key = (stream.name, place)
         pause = 0.0
         while True:
@@ -592,8 +592,8 @@ class BrokerTransport:
         return False
 
     async def _lost(self, js: JetStreamContext, stream: _Stream) -> str:
-        """What is wrong where a parcel may have gone otherwise than by being taken: with the whole
-        stream, or because somebody changed it."""
+        """Why a parcel may have left the stream without being taken: the stream was lost, or its
+        settings were changed. Empty where neither happened."""
         from nats.errors import Error
         from nats.js.errors import NotFoundError
 
@@ -655,7 +655,7 @@ class BrokerTransport:
         while True:
             await places.acquire()
             await share.turn()
-            # A parcel comes as a whole, and how large it is nobody knows before.
+            # A parcel comes as a whole, and its size is not known before.
             while sum(taking.values()) > _MEMORY:
                 await asyncio.wait(taking, return_when=asyncio.FIRST_COMPLETED)
             try:
@@ -718,7 +718,7 @@ class BrokerTransport:
                     await message.in_progress()
 
     async def stop(self) -> None:
-        """Take no more; who waits for a report waits again after the next start."""
+        """Take no more parcels; senders that wait for a report wait again after the next start."""
         for task in (*self._tasks, *self._sends):
             task.cancel()
         await self._connection.close()

@@ -1,4 +1,4 @@
-"""FTP and FTPS: files over the oldest protocol of all, with TLS wherever the server can."""
+"""FTP and FTPS: parcels as files over FTP, with TLS (RFC 4217) where the address says `ftps`."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def ftp_transport(
 
 
 def _client(rule: AddressRule, patience: float) -> aioftp.Client:
-    """The library's client, which believes less of what a server says."""
+    """The library's client with stricter checks of what a server says."""
     import aioftp
 
     class Client(aioftp.Client):
         async def _open_connection(
             self, host: str, port: int
         ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-            # Looked at each time, and what was looked at is connected to: an address of the inside
-            # is nobody's to name.
+            # Each connection resolves and checks its host, and goes to the address that was
+            # checked: a server must not lead us to an address of our own network.
             found = await AllowedResolver(rule).resolve(host, port)
             if self._stream is not None and self._stream.writer.get_extra_info("ssl_object"):
                 self._siosocks_asyncio_kwargs = {"server_hostname": host}
@@ -108,7 +108,7 @@ def _client(rule: AddressRule, patience: float) -> aioftp.Client:
 
 
 class _Ftp:
-    """One connection; it does one thing at a time."""
+    """One FTP connection; it runs one command at a time."""
 
     def __init__(self, client: aioftp.Client) -> None:
         self._client = client
@@ -178,7 +178,7 @@ class _Ftp:
 
 
 def _safe(path: str) -> str:
-    """A path that stays one argument of one command."""
+    """The path, if it stays one argument of one command; otherwise an error."""
     if not path.isprintable():
         raise TransportProblem("a path holds a control character")
     return path
@@ -186,7 +186,7 @@ def _safe(path: str) -> str:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """What the library raises in the words of `Remote`."""
+    """Turn errors of the library into those of `Remote`."""
     import aioftp
 
     try:

@@ -22,22 +22,22 @@ LISTED_MAX = 10_000
 """Names that are taken from one look at a folder; the others come when these are gone."""
 
 SCANNED_MAX = 200_000
-"""Names that a server may tell of a folder, ours or not, before nobody listens any more."""
+"""Names of a folder, ours or not, that a server may tell before a listing is ended."""
 
 
 AT_A_STRETCH = 64
-"""Names that are heard before anybody else has a turn."""
+"""Names that are read before other tasks of the loop have a turn."""
 
 REST_MAX = 0.05
 
 
 class ServerRefused(Exception):
-    """The server heard the command and did not do it; the connection is as good as before."""
+    """The server refused the command; the connection can still be used."""
 
 
 class Remote(Protocol):
-    """One connection to a server of files. Trouble is `ServerRefused`, or an `OSError` where
-    nobody knows what the server heard."""
+    """One connection to a server of files. Raises `ServerRefused`, or an `OSError` where it is
+    unknown whether the server heard the command."""
 
     async def alive(self) -> bool:
         """Whether the server still listens on this connection."""
@@ -47,23 +47,23 @@ class Remote(Protocol):
         than LISTED_MAX."""
 
     def read(self, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a file; closed before its end, the connection is of no more use."""
+        """The bytes of a file; closed before the end, it makes the connection unusable."""
 
     async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
         """Make a file of these bytes."""
 
     async def rename(self, old: str, new: str) -> None:
-        """Give a file another name, at one instant: of two who try, one succeeds."""
+        """Rename a file atomically: of two readers that try, one succeeds."""
 
     async def remove(self, path: str) -> None:
-        """Take a file away."""
+        """Remove a file."""
 
     async def close(self) -> None:
         """End the connection; never raises."""
 
 
 class Listing:
-    """What a server tells of a folder, as far as somebody wants to know it."""
+    """The wanted names of a folder, gathered while the server tells them."""
 
     def __init__(self, wanted: Callable[[str], bool], limit: asyncio.Timeout) -> None:
         self.names: list[str] = []
@@ -102,7 +102,7 @@ class Place:
     folder: str
 
     def path(self, name: str) -> str:
-        """A file of the folder."""
+        """The path of a file in the folder."""
         return f"{self.folder}/{name}" if self.folder != "/" else f"/{name}"
 
 
@@ -138,7 +138,7 @@ Connect = Callable[[Place], Awaitable[Remote]]
 
 
 class Connections:
-    """A few connections to each server, used again as long as they are good."""
+    """A few connections to each server, reused as long as they work."""
 
     def __init__(self, connect: Connect, each: int = 4) -> None:
         self._connect, self._each = connect, each
@@ -147,7 +147,7 @@ class Connections:
 
     @contextlib.asynccontextmanager
     async def to(self, place: Place) -> AsyncIterator[Remote]:
-        """A connection, for as long as it takes; one that broke is not used again."""
+        """A connection to the server for the length of a `with`; one that broke is not reused."""
         server = (place.scheme, place.host, place.port)
         free = self._places.setdefault(server, asyncio.Semaphore(self._each))
         async with free:
@@ -173,7 +173,7 @@ class Connections:
         return await self._connect(place)
 
     async def close(self) -> None:
-        """End those that nobody uses."""
+        """End the idle connections."""
         for idle in self._idle.values():
             while idle:
                 await idle.pop().close()
@@ -188,7 +188,7 @@ class Connections:
 
 
 FOLLOWING_MAX = 64 * 1024
-"""Bytes behind a parcel that are read over; nobody waits for the end of a longer file."""
+"""Bytes behind a parcel that are skipped; a longer file is not read to its end."""
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _READY = re.compile(rf"({_ID})\.parcel")
@@ -198,12 +198,12 @@ _READER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def writer_mark(writer: str) -> str:
-    """What stands in the names of a writer's files, so that it knows its own again."""
+    """The part of a file's name by which a writer recognises its own files."""
     return hashlib.sha256(writer.encode()).hexdigest()[:16]
 
 
 def new_id(mark: str) -> str:
-    """A name that no other file has; those of one sender sort as they were made."""
+    """A new id for a file; the ids of one writer sort in the order in which they were made."""
     return f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex}-{mark}"
 
 
@@ -217,22 +217,22 @@ def part_of(name: str, mark: str) -> tuple[str, int] | None:
 
 
 def part_name(file_id: str) -> str:
-    """While it is written."""
+    """The name of a file while it is written."""
     return f".{file_id}.part"
 
 
 def ready_name(file_id: str) -> str:
-    """When it may be taken."""
+    """The name of a file that may be taken."""
     return f"{file_id}.parcel"
 
 
 def claimed_name(file_id: str, reader: str) -> str:
-    """While that reader takes it."""
+    """The name of a file while that reader takes it."""
     return f"{file_id}.claimed-{reader}"
 
 
 def refused_name(file_id: str) -> str:
-    """When it was not taken."""
+    """The name of a file that was refused for good."""
     return f"{file_id}.refused"
 
 
@@ -249,7 +249,7 @@ def claimed_id(name: str, reader: str) -> str | None:
 
 
 def check_reader(reader: str) -> str:
-    """The name itself, if it can stand in the name of a file."""
+    """The reader's name, if it can be part of a file's name."""
     if not _READER.fullmatch(reader):
         raise TransportProblem(
             f"{reader[:64]!r} cannot be the name of a reader",
@@ -259,7 +259,8 @@ def check_reader(reader: str) -> str:
 
 
 async def file_pieces(cargo: Cargo) -> AsyncIterator[bytes]:
-    """The file of a cargo, piece by piece; one that is not as long as it said breaks off."""
+    """The file of a cargo, piece by piece; TransportProblem where the cargo is not as long as it
+    said."""
     said = (("Content-Type", cargo.content_type), ("Content-Length", str(cargo.size)))
     own = {name.lower() for name, _ in said}
     rest = tuple(header for header in cargo.headers if header[0].lower() not in own)
@@ -299,7 +300,7 @@ async def open_parcel(pieces: AsyncIterator[bytes]) -> Opened:
 
 
 class ParcelBody:
-    """The body of a file as it is read; whoever hears its end knows that it was whole."""
+    """The body of a parcel file as it is read; it ends without an error only if it was whole."""
 
     def __init__(self, first: bytes, pieces: AsyncIterator[bytes], length: int) -> None:
         self._first, self._pieces, self._left = first, pieces, length
@@ -321,19 +322,19 @@ class ParcelBody:
                     self._trouble = _cut_off()
                     raise self._trouble
                 raise StopAsyncIteration
-            # What follows the parcel is nobody's.
+            # What follows the parcel is ignored.
             wanted, self._left = piece[: self._left], max(0, self._left - len(piece))
             if wanted:
                 return wanted
 
     def check(self) -> None:
-        """Raise what went wrong while it was read, if anything did."""
+        """Raise the error that ended the reading, if one did."""
         if self._trouble is not None:
             raise self._trouble
 
     async def _next(self) -> bytes:
-        """What comes next. What the server cannot give it cannot give however often it is asked:
-        that is no end of the file."""
+        """The next piece. An error of the server is raised again at every call, so that it is never
+        taken for the end of the file."""
         self.check()
         try:
             return await anext(self._pieces, b"")

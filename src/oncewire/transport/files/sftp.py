@@ -144,7 +144,7 @@ class _Sftp:
     async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
         """See `Remote`."""
         async with _told():
-            # "x": what has that name already is somebody else's, or a link to elsewhere.
+            # "x": a file that has that name already belongs to another writer, or is a link.
             file = await self._client.open(path, "xb")
         try:
             async for piece in pieces:
@@ -174,7 +174,7 @@ class _Sftp:
 
 @contextlib.asynccontextmanager
 async def _told() -> AsyncIterator[asyncio.Timeout]:
-    """One step, within reason, and what the library raises in the words of `Remote`."""
+    """Run one step within a time limit, and turn errors of the library into those of `Remote`."""
     import asyncssh
 
     try:

@@ -35,32 +35,32 @@ from oncewire.transport.files.remote import (
 
 # Reader: takes the parcels of one folder, each once, however many readers it has.
 #
-# Who renames a file has it. What a reader has claimed it keeps until the parcel is stored, or
-# refused for good: a reader that dies finds its claims again under its own name, and nobody else
-# touches them, for only its own store can tell whether they were stored before it died.
+# A reader claims a file by renaming it, and keeps the claim until the parcel is stored or refused
+# for good. A reader that dies finds its claims again under its own name. No other reader touches
+# them, because only its own store can tell whether they were stored before it died.
 
 
 logger = logging.getLogger("oncewire.files")
 
 TRIES = 20
-"""How often a file is looked at that ends too soon: it may still be being written."""
+"""How often a file that ends too soon is read again: it may still be being written."""
 
 AT_ONCE = 4
-"""Files that are taken at once."""
+"""Files that are taken at the same time."""
 
 
 PATIENCE = 60.0
 """Seconds that a server may keep us waiting for a file, and more for each part of it that came."""
 
 SLOWEST = 1024
-"""Bytes in a second at which a file may come."""
+"""Bytes a second that a server must give at least."""
 
 LISTING_REST, LISTING_REST_MAX = 2.0, 60.0
 """Seconds until the next look for each second that the names took to come, at most so many."""
 
 
 class FolderReader:
-    """Looks into one folder again and again."""
+    """Polls one folder and takes its parcels."""
 
     def __init__(
         self, transport: str, place: Place, connections: Connections, reader: str, every: float
@@ -77,11 +77,11 @@ class FolderReader:
         self._outage = Outage(logger)
 
     def start(self, on_delivery: OnDelivery) -> None:
-        """Begin to look."""
+        """Begin to poll."""
         self._task = asyncio.get_running_loop().create_task(self._run(on_delivery))
 
     async def stop(self) -> None:
-        """Look no more; what is claimed is found again by the next start."""
+        """Stop polling; the next start finds the files that are claimed."""
         task, self._task = self._task, None
         while task is not None and not task.done():
             # A library may lose the first: one that comes in the moment its own wait is over.
@@ -107,7 +107,7 @@ class FolderReader:
             await asyncio.sleep(max(self._every, rest))
 
     async def look(self, on_delivery: OnDelivery) -> None:
-        """Take what is there now."""
+        """Take the files that are there now."""
         async with self._connections.to(self._place) as remote:
             began = time.monotonic()
             try:
@@ -121,7 +121,7 @@ class FolderReader:
         waiting = itertools.chain(((one, True) for one in mine), ((one, False) for one in ready))
 
         async def some() -> None:
-            # Whoever is done takes the next: a folder of ten thousand files makes no ten thousand
+            # A few tasks share the list: a folder of ten thousand files makes no ten thousand
             # tasks.
             for file_id, claimed in waiting:
                 await self._share.turn()
@@ -139,7 +139,7 @@ class FolderReader:
         return bool(named.ready_id(name) or named.claimed_id(name, self._reader))
 
     async def _safely(self, work: Awaitable[None]) -> None:
-        """One file's trouble is its own; the next look finds it again."""
+        """Take one file; its errors are logged, and the next look tries it again."""
         try:
             await work
         except Exception as problem:  # noqa: BLE001  (servers and libraries are not ours)
@@ -149,7 +149,7 @@ class FolderReader:
         try:
             await self._rename(named.ready_name(file_id), named.claimed_name(file_id, self._reader))
         except ServerRefused:
-            # Somebody else was quicker.
+            # Another reader claimed it first.
             return False
         return True
 
@@ -232,7 +232,7 @@ async def _reading(remote: Remote, path: str) -> AsyncIterator[AsyncIterator[byt
 
 
 async def _paced(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same, from a server that does not keep us for ever."""
+    """The pieces of a file as they come; TimeoutError where the server gives them too slowly."""
     waited, came = 0.0, 0
     while True:
         begun = time.monotonic()
@@ -245,18 +245,18 @@ async def _paced(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-# Sweeping: what a writer began on a server and could not finish is taken away, later.
+# Sweeping: a writer later removes the files that it began on a server and could not finish.
 #
-# A connection that breaks leaves half a file under a name that nobody looks at. Its writer is in
-# that name, so it alone removes it, also after it was started anew; what others are writing is
-# theirs.
+# A connection that breaks leaves half a file under a name that no reader takes. The name contains
+# its writer, and only that writer removes it, also after a restart: files of other writers may
+# still be written.
 
 
 SAFE = 3600.0
-"""Seconds after which nobody writes any more what he began then."""
+"""Seconds after which a file that was begun is no longer being written."""
 
 EVERY = 3600.0
-"""Seconds after which a folder is looked at again."""
+"""Seconds between two sweeps of a folder."""
 
 
 class Sweeping:
@@ -269,17 +269,17 @@ class Sweeping:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def new_id(self) -> str:
-        """The name of a file that is being written from now on."""
+        """The id of a new file that is being written from now on."""
         file_id = named.new_id(self._mark)
         self._writing.add(file_id)
         return file_id
 
     def ended(self, file_id: str) -> None:
-        """It is not written any more, whatever became of it."""
+        """Note that the file is not being written any more, whatever its outcome."""
         self._writing.discard(file_id)
 
     def begin(self, place: Place) -> None:
-        """Look at a folder that can be reached, unless that was done not long ago."""
+        """Sweep a folder that can be reached, unless that was done less than EVERY seconds ago."""
         now = time.monotonic()
         if now - self._looked.get(place, -EVERY) < EVERY:
             return
@@ -309,7 +309,7 @@ class Sweeping:
         return time.time_ns() // 1000 - found[1] > SAFE * 1_000_000
 
     async def stop(self) -> None:
-        """Leave the rest to the next start."""
+        """Stop sweeping; the next start goes on."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -323,7 +323,7 @@ _REASON_LENGTH = 300
 class FileTransport:
     """Puts parcels into the receiver's folder, and takes them out of our own.
 
-    A parcel that lies in its place is sent; that somebody has it, its acknowledgement says.
+    A parcel in the folder is sent; only its acknowledgement says that the receiver has it.
     """
 
     can_answer = False
@@ -341,7 +341,8 @@ class FileTransport:
         self.name = name
         self._schemes = schemes
         self._connections = Connections(connect)
-        # Its own: whoever sends a thousand waits for their answers, which nobody would read.
+        # Its own connections: sends would take all of them, and wait for answers that the reader
+        # could then not fetch.
         self._reading = Connections(connect)
         self._sweeping = Sweeping(self._connections, named.writer_mark(reader))
         self._reader = None
@@ -368,7 +369,7 @@ class FileTransport:
         except (TransportProblem, ServerRefused) as problem:
             return AttemptOutcome(OutcomeKind.REFUSED, _words(problem))
         except OSError as problem:
-            # Nobody looks at what has no name yet; once it may have one, somebody may.
+            # Before the rename no reader takes the file; once it may have happened, one may.
             kind = OutcomeKind.UNKNOWN if renaming else OutcomeKind.REFUSED
             return AttemptOutcome(kind, _words(problem))
         self._sweeping.begin(place)
@@ -376,7 +377,8 @@ class FileTransport:
 
     @contextlib.asynccontextmanager
     async def _written(self, cargo: Cargo, place: Place) -> AsyncIterator[tuple[Remote, str, str]]:
-        """A file that nobody looks at yet, and the name that it gets; else it is removed."""
+        """Write a file under a name that no reader takes, and give the name that it gets; remove
+        the file on any error."""
         file_id = self._sweeping.new_id()
         part = place.path(named.part_name(file_id))
         begun = False
@@ -405,7 +407,7 @@ class FileTransport:
         return AttemptOutcome(OutcomeKind.SENT)
 
     async def stop(self) -> None:
-        """Look no more, and end the connections."""
+        """Stop polling, and end the connections."""
         if self._reader is not None:
             await self._reader.stop()
         await self._sweeping.stop()

@@ -1,7 +1,7 @@
 """Bodies of HTTP/1.1: cut out of what the connection brought, and kept until they are taken.
 
-A `Cutter` knows where a body ends; a `Stream` holds what was cut out for whoever reads it, and says
-when the connection should wait.
+A `Cutter` knows where a body ends; a `Stream` holds what was cut out until the request's handler
+reads it, and says when the connection should wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Cutter(Protocol):
 
 
 def cutter_of(framing: Framing) -> Cutter:
-    """The one for a head's framing."""
+    """The cutter for a head's framing."""
     if framing.chunked:
         return ChunkCutter()
     return LengthCutter(framing.length)
@@ -147,7 +147,7 @@ def _line(buffer: bytearray, most: int) -> bytes | None:
 
 
 class Stream:
-    """What came of a body and was not taken yet."""
+    """The part of a body that has arrived and was not taken yet."""
 
     __slots__ = ("_held", "_pieces", "_resume", "_waiter", "broken", "over")
 
@@ -163,11 +163,11 @@ class Stream:
 
     @property
     def full(self) -> bool:
-        """Whether the connection should wait."""
+        """Whether the connection should stop reading."""
         return self._held > HELD_MAX
 
     def put(self, pieces: list[bytes]) -> None:
-        """More came."""
+        """Add bytes that arrived."""
         for piece in pieces:
             self._pieces.append(piece)
             self._held += len(piece)
@@ -175,14 +175,14 @@ class Stream:
             self._wake()
 
     def end(self, broken: str = "") -> None:
-        """Nothing more comes."""
+        """Note that the body has ended."""
         if not self.over:
             self.over, self.broken = True, broken
             self._resume = None
             self._wake()
 
     def take(self) -> bytes:
-        """The next piece, if one is here."""
+        """The next piece, if one has arrived."""
         if not self._pieces:
             return b""
         piece = self._pieces.popleft()
@@ -193,7 +193,7 @@ class Stream:
         return piece
 
     async def wait(self) -> None:
-        """Until there is a piece, or an end."""
+        """Wait until there is a piece, or the end."""
         if self._pieces or self.over:
             return
         self._waiter = asyncio.get_running_loop().create_future()

@@ -37,7 +37,7 @@ from oncewire.transport.http.tls import PeerTls, client_context, pins
 
 
 _REASON_LENGTH = 300
-# Nobody waits longer than a day because a peer said so.
+# A peer's Retry-After is kept to at most a day.
 _LONGEST_RETRY_AFTER = 86_400
 
 # Alerts by which a TLS 1.3 server ends a handshake that we believed finished: it had not taken
@@ -68,7 +68,7 @@ def outcome_of(reply: Reply, phrase: str = "") -> AttemptOutcome:
     if 200 <= status < 300:
         return AttemptOutcome(OutcomeKind.SENT, reply=reply)
     reason = f"HTTP {status} {phrase}".strip()[:_REASON_LENGTH]
-    # A redirect is not followed: the agreement names the address, not whoever answers there.
+    # A redirect is not followed: the agreement names the address, not the server that answers.
     refused = 300 <= status < 500
     kind = OutcomeKind.REFUSED if refused else OutcomeKind.UNKNOWN
     return AttemptOutcome(kind, reason, reply, reply.retry_after)
@@ -151,13 +151,13 @@ def nobody(_certificate: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HttpClientSettings:
-    """How we go out."""
+    """Settings of outgoing HTTP."""
 
     addresses: AddressRule = field(default_factory=AddressRule)
     # TLS per address: the whole URL, or its origin (`https://host:port`); else `default_tls`.
     peers: Mapping[str, PeerTls] = field(default_factory=dict)
     default_tls: PeerTls = field(default_factory=PeerTls)
-    # Whether a certificate, as DER, was revoked: whoever shows it gets nothing, at any address.
+    # Whether a certificate, as DER, was revoked: a server that shows it gets nothing.
     withdrawn: Callable[[bytes], bool] = nobody
     connect_timeout: float = 20.0
     # Shorter than most servers' patience, so that few pooled connections go stale.
@@ -263,8 +263,8 @@ class HttpClient:
         return answer
 
     async def _connection(self, pool: Pool, target: Target) -> ClientConnection:
-        """One that nothing was sent on since it was looked at. RTY-5: a stale connection is the
-        transport's own trouble, as long as nothing left."""
+        """A connection that is known to be open. RTY-5: a stale connection is the transport's own
+        trouble, as long as no byte of the request has left."""
         # Whatever the loop has put off is done first: it may be the end of such a connection.
         await asyncio.sleep(0)
         for _ in range(_STALE_TRIES):
@@ -378,8 +378,8 @@ class HttpClient:
 
 
 def _named(default: PeerTls, peers: Mapping[str, PeerTls]) -> list[PeerTls]:
-    """Those that name certificates, which may be of no use. The system's authorities are read for
-    the first address that needs them: that takes longer than all the rest of a start."""
+    """The settings that name certificates, which a start checks. The system's authorities are read
+    for the first address that needs them: that takes longer than the rest of a start."""
     return [tls for tls in (default, *peers.values()) if tls != PeerTls()]
 
 
@@ -416,8 +416,8 @@ class _Attempt:
         first: bytes,
         rest: AsyncIterator[bytes] | None,
     ) -> Answer:
-        """Send everything and hear the answer; who is answered sooner sends no more. No rest:
-        the first piece is all."""
+        """Send the whole request and return the answer; an early answer ends the sending. Without
+        `rest` the first piece is all."""
         self.sent = True
         left = self._cargo.size - len(first)
         self._check(left >= 0)
@@ -439,7 +439,7 @@ class _Attempt:
         left: int,
         answer: asyncio.Future[Answer],
     ) -> int:
-        """Send what is left of it; how much of that is left at the end."""
+        """Send the rest of the cargo; returns how many bytes of it were not sent."""
         async for piece in rest:
             if answer.done():
                 break
@@ -450,7 +450,7 @@ class _Attempt:
         return left
 
     def _go_on(self) -> None:
-        """The peer took a piece: a large cargo may take as long as it goes on."""
+        """Extend the time limit after a piece that the peer took."""
         if self.patience is not None:
             limit, seconds = self.patience
             limit.reschedule(asyncio.get_running_loop().time() + seconds)
@@ -461,7 +461,7 @@ class _Attempt:
 
 
 async def _addresses(target: Target, rule: AddressRule) -> list[SocketAddress]:
-    """Where the target may be reached; a number needs no look-up, and meets the last gate."""
+    """Addresses of the target; a numeric one needs no look-up, and is checked on connecting."""
     try:
         number = ipaddress.ip_address(target.host)
     except ValueError:

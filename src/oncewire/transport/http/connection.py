@@ -50,7 +50,7 @@ Refuse = Callable[[BadHead], bytes]
 
 
 class ServerConnection(asyncio.Protocol):
-    """What asyncio calls; see the module."""
+    """The asyncio protocol of one connection; see the module."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ServerConnection(asyncio.Protocol):
             self._go_on()
 
     def shut(self) -> None:
-        """End it now, and whatever is done for it."""
+        """End the connection now, and the task that answers its request."""
         task, transport = self._task, self._transport
         if task is not None:
             task.cancel()
@@ -116,14 +116,14 @@ class ServerConnection(asyncio.Protocol):
             transport.abort()
 
     def write(self, data: bytes) -> None:
-        """Say something before the answer."""
+        """Write bytes to the peer: an answer, or `100 Continue` before it."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     # --- requests ---
 
     def _go_on(self) -> None:
-        """Do what can be done with what came."""
+        """Process the bytes that have arrived, as far as possible."""
         try:
             if self._request is None:
                 self._begin()
@@ -155,7 +155,7 @@ class ServerConnection(asyncio.Protocol):
         self._task = loop.create_task(self._serve(request))
 
     def _met(self, transport: asyncio.Transport) -> Peer:
-        """Who is there; a connection's certificate does not change."""
+        """The peer of this connection; its certificate does not change."""
         if self._peer is None:
             where = transport.get_extra_info("peername")
             tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
@@ -175,7 +175,7 @@ class ServerConnection(asyncio.Protocol):
             request.body.end()
 
     def _set_reading(self) -> None:
-        """Read on while there is room for what comes."""
+        """Pause or resume reading, by how full the body's stream is."""
         transport, request = self._transport, self._request
         if transport is None or transport.is_closing():
             return
@@ -191,7 +191,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             response = await self._answer(request)
         except Exception:
-            # Nobody would answer it any more.
+            # Close the connection: the peer would wait for an answer that never comes.
             log.exception("a request could not be answered")
             self.shut()
             return
@@ -206,7 +206,7 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     def _leave(self, *, heard: bool) -> None:
-        """Close when everything is written; `heard`: nothing is under way to us any more."""
+        """Close when everything is written; `heard`: the peer sends nothing more."""
         transport = self._transport
         self._leaving = True
         self._buffer = bytearray()

@@ -53,7 +53,7 @@ class HeadLimits:
 
     @property
     def whole(self) -> int:
-        """Bytes that are waited for until the head ends."""
+        """Most bytes of a head that has not ended yet."""
         return min(self.line + self.field * self.fields, 64 * 1024)
 
 
@@ -79,11 +79,11 @@ class Headers(Mapping[str, str]):
                 yield name
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of that name."""
+        """The value of the first header with that name."""
         return self._first.get(name.lower(), default)
 
     def items(self) -> ItemsView[str, str]:
-        """Names and values; where no name stands twice there is nothing to compare."""
+        """Names and values; where no name occurs twice, without comparing any."""
         return dict(self.pairs).items() if len(self._first) == len(self.pairs) else super().items()
 
     def __len__(self) -> int:
@@ -145,7 +145,8 @@ def read_request(head: bytes, limits: HeadLimits) -> RequestHead:
 
 
 def read_response(head: bytes, limits: HeadLimits) -> ResponseHead:
-    """The same for a response's head."""
+    """A response's head without the empty line at its end. One peer's heads are mostly the same,
+    so short ones are remembered."""
     return _response(head, limits) if len(head) > _REMEMBERED else _known_response(head, limits)
 
 
@@ -179,7 +180,7 @@ _known_response = lru_cache(maxsize=256)(_response)
 
 
 def _read(head: bytes, limits: HeadLimits) -> tuple[str, Headers]:
-    # What is no UTF-8 nobody could store: a header must not be able to spoil a whole commit.
+    # Text that is not UTF-8 cannot be stored: a header must not be able to fail a whole commit.
     first, _, rest = f"{head.decode('utf-8', 'replace')}\r\n".partition("\r\n")
     if len(first) > limits.line:
         raise BadHead("the first line is too long")
@@ -270,7 +271,7 @@ def write_headers(first: str, headers: list[tuple[str, str]]) -> bytes:
 
 
 def date_now() -> str:
-    """As a header has it."""
+    """Now, as an HTTP Date value."""
     return _date(int(time.time()))
 
 

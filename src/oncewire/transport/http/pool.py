@@ -60,7 +60,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._answer is None or self._answer.done():
-            # Nobody asked: whatever it is, it is not the answer to what is asked next.
+            # No request is open: these bytes must not be taken for the answer to the next one.
             self.abort()
             return
         self._buffer += data
@@ -102,14 +102,14 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """What the peer has shown."""
+        """The certificate that the peer has shown."""
         if self._transport is None:
             return None
         tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         return tls.getpeercert(binary_form=True) if tls is not None else None
 
     def has_news(self) -> bool:
-        """Whether an idle connection has something to read: on HTTP that can only be its end."""
+        """Whether an idle connection has something to read: in HTTP that can only be its end."""
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or sock.fileno() < 0:
             return True
@@ -127,7 +127,7 @@ class ClientConnection(asyncio.Protocol):
         return self._answer
 
     async def go_on(self, data: bytes) -> None:
-        """Write more, when there is room for it; whoever got his answer waits no longer."""
+        """Write more, when there is room for it; nothing once the answer has come."""
         waiting, answer = self._writable, self._answer
         if waiting is not None and answer is not None:
             await asyncio.wait((waiting, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +135,7 @@ class ClientConnection(asyncio.Protocol):
             self._write(data)
 
     def abort(self) -> None:
-        """Cut it."""
+        """Close the connection without waiting."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -181,11 +181,11 @@ class ClientConnection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(Answer(head, body))
         if self._buffer or self._ends_with_connection(head) or not head.keeps_alive:
-            # Something follows that nobody asked for, or nothing may.
+            # Bytes follow that answer no request, or the peer keeps the connection no longer.
             self.close()
 
     def close(self) -> None:
-        """End it when everything is written."""
+        """Close the connection when everything is written."""
         if self._transport is not None:
             self._transport.close()
 
@@ -198,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class Pool:
-    """Connections that wait for their next request, and how many may be under way at once."""
+    """Idle connections, and how many may be in use at once."""
 
     def __init__(self, most: int, most_each: int, idle: float) -> None:
         self._most, self._most_each, self._idle_for = most, most_each, idle
@@ -209,7 +209,7 @@ class Pool:
         self._tidying: asyncio.TimerHandle | None = None
 
     async def enter(self, place: Hashable) -> None:
-        """Take one of the turns for a place, when there is one."""
+        """Wait for one of the turns for a place, and take it."""
         if not self._has_room(place):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((place, turn))
@@ -217,7 +217,7 @@ class Pool:
                 await turn
             except BaseException:
                 if turn.done() and not turn.cancelled():
-                    # It was given in the very moment that nobody wanted it any more.
+                    # The turn was given at the moment this caller was cancelled.
                     self.leave(place)
                 else:
                     self._waiting.remove((place, turn))
@@ -226,13 +226,13 @@ class Pool:
         self._take(place)
 
     def leave(self, place: Hashable) -> None:
-        """Give the turn back: somebody who waits may have it."""
+        """Give the turn back, to the next caller that waits for one."""
         self._all_busy -= 1
         self._busy[place] -= 1
         if not self._busy[place]:
             del self._busy[place]
         for waiting in self._waiting:
-            # Who has just gone takes himself out in his own time.
+            # A caller that was just cancelled removes itself.
             if not waiting[1].done() and self._has_room(waiting[0]):
                 self._waiting.remove(waiting)
                 self._take(waiting[0])
@@ -240,7 +240,7 @@ class Pool:
                 return
 
     def find(self, place: Hashable) -> ClientConnection | None:
-        """A connection that waits, the one that was used last; it waits no longer then."""
+        """The idle connection that was used last, taken out of the pool; None: there is none."""
         waiting = self._idle.get(place, [])
         while waiting:
             found = waiting.pop()
@@ -250,7 +250,7 @@ class Pool:
         return None
 
     def keep(self, place: Hashable, connection: ClientConnection) -> None:
-        """Let a connection wait for its next request."""
+        """Put a connection back into the pool."""
         if sum(map(len, self._idle.values())) >= self._most:
             connection.close()
             return
@@ -261,7 +261,7 @@ class Pool:
             self._tidying = loop.call_later(self._idle_for, self._tidy, loop)
 
     def _tidy(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close those that waited too long."""
+        """Close connections that were idle for too long."""
         limit, found = loop.time() - self._idle_for, self._idle
         self._idle, self._tidying = {}, None
         for place, waiting in found.items():
@@ -274,7 +274,7 @@ class Pool:
             self._tidying = loop.call_later(self._idle_for / 2, self._tidy, loop)
 
     def close(self) -> None:
-        """Close all that wait."""
+        """Close all idle connections."""
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None

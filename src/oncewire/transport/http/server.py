@@ -129,9 +129,9 @@ class HttpServer:
         return ServerConnection(self._answer, _refused, lost, head)
 
     def renew(self, settings: HttpServerSettings) -> None:
-        """Show another certificate, and believe others, from the next connection on; be there
-        under other paths. Where somebody is believed no more, no connection stays that he may
-        have made."""
+        """Use another certificate, other trusted certificates and other paths from the next
+        connection on. Where a certificate is no longer trusted, every connection is closed that
+        may have been made with it."""
         self._also, tls = settings.also, settings.tls
         if self._listener is None or self._tls is None or tls is None:
             return
@@ -161,7 +161,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         guest = self._listener.guest(request.connection)
         if guest is None:
-            # Its connection was closed before its task began: nobody waits for an answer.
+            # Its connection was closed before its task began: the answer goes nowhere.
             return _response(request, Reply(503), close=True)
         guest.requests += 1
         guest.busy = True
@@ -177,7 +177,7 @@ class HttpServer:
                 self._all_done.set()
 
     async def _serve(self, request: Request) -> Response:
-        """Answer within the budgets of whoever asks."""
+        """Answer within the budgets of the peer."""
         peer = request.peer
         try:
             visit = await self._budgets.enter(peer)
@@ -240,7 +240,7 @@ class HttpServer:
         return await self._on_delivery(delivery)
 
     def _refusal(self, request: Request) -> Reply | None:
-        """What is wrong before the body, if anything."""
+        """The refusal that needs no body, if there is one: path, method, coding, length."""
         head = request.head
         if head.path != self.settings.path and head.path not in self._also:
             return _plain(404, "no such endpoint")
@@ -266,8 +266,8 @@ class _Body:
         self._taken = 0
         self._patience = Patience(limits)
         self.over = False
-        # Status and words, and not the error itself: it would refer to the frames it passed, they
-        # to this body, and what came of it would stay until somebody collects such circles.
+        # Status and words, and not the error itself: that would refer to its frames and they to
+        # this body, a cycle that keeps the body in memory until the garbage collector runs.
         self.broken: tuple[int, str] | None = None
 
     def __aiter__(self) -> _Body:
@@ -312,7 +312,7 @@ def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:
 
 
 def _refused(problem: BadHead) -> bytes:
-    """The answer to what is no request."""
+    """The answer to bytes that are no HTTP request."""
     return _written(_plain(problem.status, str(problem)), close=True)
 
 

@@ -17,7 +17,7 @@ from oncewire.errors import TransportProblem
 
 
 class ClientCertificates(StrEnum):
-    """What a server asks of those who connect."""
+    """What a server asks of clients."""
 
     IGNORED = "ignored"
     OPTIONAL = "optional"

@@ -42,7 +42,7 @@ class HttpTransport:
         self._client.set_peer(address, tls)
 
     def on_turned_away(self, call: Call) -> None:
-        """Have somebody called when our endpoint sends partners away."""
+        """Set what is called when our endpoint sends partners away."""
         if self._server is not None:
             self._server.turned_away.call = call
 
@@ -67,7 +67,7 @@ class HttpTransport:
         return await self._client.send(cargo, address, timeout=timeout)
 
     async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
-        """Whether somebody answers there; see `Transport`."""
+        """Whether a server answers at that address; see `Transport`."""
         return await self._client.probe(address, timeout=timeout)
 
     async def stop(self) -> None:

@@ -1,10 +1,10 @@
 """One connection to our mail server: the library speaks SMTP, and the bounds are ours.
 
 The library keeps each line of a mail as an object of its own, which takes some twenty times the
-bytes of the mail, and does not let anybody else work before it has taken all that is there. So
-the text of a mail is read here: as it comes, in pieces of some size, and within the patience that
-HTTP has for a body. Between two commands everybody else has a turn, and what is done for strangers
-counts as processor time: nothing is read of theirs, nor done, before it is their turn.
+bytes of the mail, and holds the event loop until it has read all that is there. So the text of a
+mail is read here: as it comes, in pieces, and within the time limits that HTTP has for a body.
+Other tasks have a turn between two commands. Work for strangers is counted as processor time, and
+their next command is not read before their turn.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from oncewire.transport.listener import ListenerLimits, Lost, Patience
 logging.getLogger("mail.log").setLevel(logging.CRITICAL)
 
 ANSWERS_MAX = 100
-"""Lines that we answer before a mail comes; who wants to hear more is not here to bring one."""
+"""Lines that we answer before a mail comes; a peer that wants more does not bring one."""
 
 SECONDS_FOR_A_CONNECTION = 6e-4
-"""What a processor needs to make one and to end it."""
+"""Processor time to make a connection and to end it."""
 
 SECONDS_FOR_A_HANDSHAKE = 2e-3
-"""What it needs to agree on TLS."""
+"""Processor time of a TLS handshake."""
 
 SECONDS_FOR_A_READ = 3e-5
-"""What it needs to hear anything at all, before anybody looks at it; and for each byte of it:"""
+"""Processor time of one read of the socket; each byte of it costs SECONDS_FOR_A_BYTE more."""
 
 SECONDS_FOR_A_BYTE = 1e-9
 
 _END = b"\r\n.\r\n"
-# A path of RFC 5321 §4.1.2 and what follows it; what would need quotes is nobody's mailbox here.
+# A path of RFC 5321 §4.1.2 and what follows it; no mailbox here needs quotes.
 _PATH = re.compile(r"\s*(?:<([^<>\s]*)>|([^<>\s]+))(.*)", re.DOTALL)
 
 
 class MailHost(Protocol):
-    """What the connections ask for."""
+    """What a connection needs of its listener."""
 
     @property
     def budgets(self) -> Budgets:
-        """What each peer may cost."""
+        """The budgets of all peers."""
 
     async def take(self, connection: MailConnection) -> tuple[str, bool]:
-        """Take a mail; the answer, and whether the connection goes on after it."""
+        """Take a mail; returns the answer, and whether the connection goes on after it."""
 
     def failed(self, peer: Peer, error: Exception) -> str:
-        """A command failed; what its sender is told."""
+        """Note that a command failed; returns the answer to its sender."""
 
 
 class MailText:
@@ -83,15 +83,15 @@ class MailText:
         raise StopAsyncIteration
 
     async def drain(self, most: int) -> None:
-        """Read the rest of a mail of which nobody wants more, so that its sender hears the answer;
-        beyond so many bytes he has to do without."""
+        """Read and drop the rest of a refused mail, so that its sender hears the answer; at most
+        `most` more bytes."""
         said, self.broken, self._most = self.broken, "", self.size + most
         while not self.over and not self.broken:
             await self._more()
         self.broken = said
 
     async def _more(self) -> bytes:
-        """What comes next, without the end."""
+        """The next piece of the mail, without its end."""
         # That he waits for us is nothing to be impatient about.
         await self._turn()
         try:
@@ -115,7 +115,7 @@ class MailText:
         return piece
 
     def _plain(self, piece: bytes) -> bytes:
-        """The text without the dots that were put before dots."""
+        """The text with the dots removed that SMTP puts before dots (RFC 5321 §4.5.2)."""
         text = self._held + piece
         held = 0 if self.over else 2 if text.endswith(b"\r\n") else 1 if text.endswith(b"\r") else 0
         self._held = text[len(text) - held :]
@@ -136,7 +136,7 @@ class MailConnection(SMTP):
             host,
             data_size_limit=most,
             ident="Oncewire",
-            # Nobody has a password here.
+            # We offer no login.
             auth_exclude_mechanism=["LOGIN", "PLAIN"],
             # The library would end a large mail that comes steadily, and let a silent peer stay
             # who says NOOP now and then.
@@ -167,12 +167,12 @@ class MailConnection(SMTP):
         await in_steps(super()._handle_client(), self.spend, self.turn)
 
     def spend(self, seconds: float) -> None:
-        """Count time of a processor."""
+        """Count processor time."""
         self._host.budgets.charge(self._peer, seconds)
 
     async def turn(self) -> None:
-        """Wait until more may be done. What comes meanwhile stays with its sender but for a little:
-        the library's reader pauses its transport."""
+        """Wait until more may be done for the peer. The library's reader pauses its transport
+        meanwhile, so that only a little is buffered."""
         await self._host.budgets.turn(self._peer)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -183,12 +183,12 @@ class MailConnection(SMTP):
             self._lost(self)
 
     def shut(self) -> None:
-        """End it now."""
+        """End the connection now."""
         if isinstance(self.transport, asyncio.WriteTransport):
             self.transport.abort()
 
     async def push(self, status: AnyStr) -> None:
-        """Answer, and let others work before the next command, which may be here already."""
+        """Answer, and let other tasks work before the next command is read."""
         await super().push(status)
         self._answers += 1
         if self._answers > ANSWERS_MAX:
@@ -198,7 +198,7 @@ class MailConnection(SMTP):
             await asyncio.sleep(0)
 
     async def handle_exception(self, error: Exception) -> str:
-        """Whatever it is, the sender keeps its mail."""
+        """Answer any error as a failure, so that the sender keeps its mail."""
         cause = error.__cause__ if isinstance(error, TLSSetupException) else None
         return self._host.failed(self._peer, cause if isinstance(cause, Exception) else error)
 
@@ -217,7 +217,7 @@ class MailConnection(SMTP):
             await self.push("503 5.5.1 TLS has begun")
             return
         self.spend(SECONDS_FOR_A_HANDSHAKE)
-        # Once we say that we are ready, whatever comes is TLS: nobody waits in between.
+        # After our answer the next bytes are TLS, so no wait for a turn comes in between.
         self._starting_tls = True
         try:
             await super().smtp_STARTTLS(arg)
@@ -245,8 +245,8 @@ class MailConnection(SMTP):
 
     async def text(self) -> MailText | None:
         """Ask for the text of a mail; None: its sender did not wait to be asked, or has left."""
-        # We offer no PIPELINING: what comes unasked was put there by somebody between us and him,
-        # or by him to have it taken for commands.
+        # We offer no PIPELINING: bytes that come unasked were put there by an attacker on the way,
+        # or by the sender to have them taken for commands.
         if self._reader._buffer or self._reader.at_eof():  # type: ignore[attr-defined]  # noqa: SLF001  (as the library does)
             return None
         # So the end is found in one way, also before the first line.

@@ -88,11 +88,11 @@ class MailDoor:
         self._seldom = Seldom(monotonic)
 
     async def take(self, pieces: AsyncIterator[bytes], peer: Peer, allowance: Allowance) -> Reply:
-        """Hand one mail in as it comes. Raises what its transport has to say of the pieces."""
+        """Hand one mail in as it comes. Errors of reading the pieces are raised."""
         try:
             mail = await open_mail(pieces)
             if mail.is_report or mail.is_automatic:
-                # A hint and no more: anybody can send one, and the acknowledgement is what counts.
+                # Only a hint: a stranger can send one too, and the acknowledgement is what counts.
                 told = await _told_in(mail.body)
                 self._log("a mail server tells of a mail of ours", peer, report=told)
                 return Reply(204)
@@ -145,15 +145,15 @@ class SmtpListener:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0: it does not."""
+        """The port on which it listens; 0: it does not listen."""
         if self._listener is None or not self._listener.addresses:
             return 0
         return self._listener.addresses[0][1]
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to listen; TransportProblem if the port cannot be had."""
-        # The library takes a tenth of a second to load, in which nobody else has a turn: not with
-        # the first connection.
+        # The library takes a tenth of a second to load, which holds the event loop: so load it now
+        # and not with the first connection.
         from oncewire.transport.smtp.connection import MailConnection
 
         self._door = MailDoor(on_delivery)
@@ -193,9 +193,9 @@ class SmtpListener:
     async def handle_RCPT(  # noqa: N802
         self, _server: Any, _session: Any, envelope: Any, address: str, _options: list[str]
     ) -> str:
-        """Mail for us alone: nobody's relay, and one recipient to each mail."""
+        """Take mail for our own mailbox only: we relay nothing."""
         if address.lower() != self._mailbox:
-            return "550 5.1.1 nobody of that name here"
+            return "550 5.1.1 no mailbox of that name here"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
@@ -233,7 +233,7 @@ class SmtpListener:
     async def _take_within(
         self, connection: MailConnection, guest: Guest, door: MailDoor
     ) -> tuple[str, bool]:
-        """Take it within the budgets of whoever sends it: a place first, then its text."""
+        """Take a mail within the budgets of its sender: a place first, then its text."""
         peer = guest.peer
         try:
             visit = await self.budgets.enter(peer)
@@ -278,7 +278,7 @@ class SmtpListener:
         return f"451 {over.problem}"[:500]
 
     async def stop(self) -> None:
-        """Take no more mail, and let those that are being stored end."""
+        """Take no more mail, and wait for those that are being stored."""
         self._door = None
         if self._working:
             await asyncio.wait(self._working, timeout=5)

@@ -1,8 +1,9 @@
 """Mailbox: mail that a server keeps for us is fetched from it, each as a delivery (IMAP).
 
-A mail is removed from the mailbox when its parcel is stored, and not before: whoever dies in
-between finds it there again, and the handler knows its message. What will never be taken is flagged
-and left to people. A mailbox has one reader: IMAP knows no claim that two of them could make.
+A mail is removed from the mailbox when its parcel is stored, and not before: a reader that dies in
+between finds the mail again, and the handler drops its message as a duplicate. A mail that will
+never be taken is flagged and left to people. A mailbox has one reader, because IMAP has no way for
+two readers to claim mails.
 """
 
 from __future__ import annotations
@@ -77,19 +78,19 @@ class MailboxSettings:
 
 
 class Measure:
-    """What the server may still say to the question it was asked."""
+    """How many bytes, and how long, the server may still answer a command."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._bytes, self._until = 0, 0.0
 
     def begin(self, mail: int = 0, *, answer: int | None = None) -> None:
-        """A question is asked, whose answer may hold so many bytes of a mail."""
+        """Begin a command whose answer may hold that many bytes of a mail."""
         self._bytes = (ANSWER_MAX if answer is None else answer) + mail
         self._until = time.monotonic() + self._patience + mail / SLOWEST
 
     def take(self, count: int) -> None:
-        """So many bytes come."""
+        """Count bytes that arrive; an error where they are too many or too slow."""
         if count > self._bytes:
             raise OSError("the mail server says more than it was asked for")
         if time.monotonic() > self._until:
@@ -98,7 +99,7 @@ class Measure:
 
 
 class ImapBox:
-    """One mailbox that is open. Its methods wait, each in a thread and one at a time."""
+    """One open mailbox. Its methods block; each is called in a thread, one at a time."""
 
     def __init__(self, settings: MailboxSettings) -> None:
         self._folder, self._measure = settings.folder, Measure(settings.patience)
@@ -114,13 +115,13 @@ class ImapBox:
             raise
 
     def select(self) -> None:
-        """Look into the folder, whatever it holds."""
+        """Open the folder."""
         self._measure.begin()
         self._client.select_folder(self._folder)
 
     def wanted(self, last: frozenset[int] = frozenset()) -> list[int]:
-        """The mails that are to be taken, the oldest first, but those of `last` after all others;
-        no more than LISTED_MAX. Their numbers hold until this is asked again."""
+        """The ids of mails to take, oldest first, with those of `last` at the end; at most
+        LISTED_MAX. The ids are valid until the next call."""
         # Selected anew: what came since is told only then, or to those who ask for it.
         self.select()
         self._measure.begin(answer=NUMBERS_MAX)
@@ -128,15 +129,15 @@ class ImapBox:
         return sorted(found, key=lambda mail_id: (mail_id in last, mail_id))[:LISTED_MAX]
 
     def sizes(self, mail_ids: list[int]) -> dict[int, int]:
-        """The size of each of these; of one that the server says nothing of, there is none."""
+        """The size of each of these mails; one whose size the server does not tell is left out."""
         self._measure.begin()
         told = self._client.fetch(mail_ids, ["RFC822.SIZE"])
         said = ((mail_id, told.get(mail_id, {}).get(b"RFC822.SIZE")) for mail_id in mail_ids)
         return {mail_id: size for mail_id, size in said if isinstance(size, int) and size >= 0}
 
     def part(self, mail_id: int, start: int) -> bytes | None:
-        """PART bytes of a mail, or what is left of it; it is not marked as read by that. None:
-        somebody took it away."""
+        """PART bytes of a mail, or what is left of it, without marking it as read. None: another
+        program removed the mail."""
         self._measure.begin(PART)
         wanted = f"BODY.PEEK[]<{start}.{PART}>"
         told: dict[int, dict[bytes, Any]] = self._client.fetch([mail_id], [wanted])
@@ -144,7 +145,7 @@ class ImapBox:
         return content if isinstance(content, bytes) else None
 
     def remove(self, mail_id: int) -> None:
-        """Take a mail away."""
+        """Remove a mail."""
         self._measure.begin()
         self._client.delete_messages([mail_id])
         # With its number alone where the server can: mails that others marked are theirs.
@@ -152,12 +153,12 @@ class ImapBox:
         self._client.expunge([mail_id] if self._client.has_capability("UIDPLUS") else None)
 
     def flag(self, mail_id: int) -> None:
-        """Leave a mail to people."""
+        """Flag a mail, which leaves it to people."""
         self._measure.begin()
         self._client.add_flags([mail_id], [b"\\Flagged"])
 
     def close(self) -> None:
-        """End the connection; whoever waits for the server does not any more."""
+        """End the connection; a thread that waits for the server gets an error."""
         with contextlib.suppress(Exception):
             self._client.shutdown()
 
@@ -168,7 +169,7 @@ def _connected(settings: MailboxSettings, measure: Measure) -> IMAPClient:
     from imapclient.tls import IMAP4_TLS
 
     class Measured:
-        """How the library reads, with a measure."""
+        """The library's reading of the socket, counted by a measure."""
 
         file: Any
 
@@ -223,7 +224,7 @@ AT_ONCE = 200
 
 
 class MailboxReader:
-    """Looks into one mailbox again and again."""
+    """Polls one mailbox and takes its mails."""
 
     def __init__(self, settings: MailboxSettings) -> None:
         self.settings = settings
@@ -231,15 +232,15 @@ class MailboxReader:
         self._box: ImapBox | None = None
         self._outage = Outage(logger)
         self._share = ReaderShare()
-        # Mails at which a look broke off: they come last, so that they keep nobody waiting.
+        # Mails at which a look broke off: they come last, so that others do not wait for them.
         self._trouble: set[int] = set()
 
     def start(self, on_delivery: OnDelivery) -> None:
-        """Begin to look; a server that is not there is waited for."""
+        """Begin to poll; a server that is away is waited for."""
         self._task = asyncio.get_running_loop().create_task(self._run(MailDoor(on_delivery)))
 
     async def stop(self) -> None:
-        """Look no more; what was not removed is found again by the next start."""
+        """Stop polling; the next start finds mails that were not removed."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -259,7 +260,7 @@ class MailboxReader:
             await asyncio.sleep(self.settings.every)
 
     async def look(self, door: MailDoor) -> None:
-        """Take what is there now."""
+        """Take the mails that are there now."""
         box = self._box
         if box is None:
             box = self._box = await asyncio.to_thread(ImapBox, self.settings)
@@ -298,7 +299,7 @@ class MailboxReader:
     async def _parts(
         self, box: ImapBox, mail_id: int, first: bytes, limit: int
     ) -> AsyncIterator[bytes]:
-        """A mail, part by part: never more of it than that is in memory."""
+        """A mail, part by part: only one part of it is in memory at a time."""
         start, part = 0, first
         while part:
             start += len(part)
@@ -319,7 +320,7 @@ class MailboxReader:
 
 
 async def probe_mailbox(settings: MailboxSettings, *, timeout: float) -> AttemptOutcome:
-    """Whether the mailbox can be looked into, as `Transport.probe` says it of an address."""
+    """Whether the mailbox can be opened, in the terms of `Transport.probe`."""
     asked = replace(settings, patience=min(timeout, settings.patience))
 
     def look() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #
 # Mail carries lines of seven-bit text. Messages that are agreed to go by mail are written that way
 # (`wire.codec`), and their bytes are the mail's body as they are. Any other body travels as base64
-# of the whole, which is undone before anybody reads it: what arrives is always what was sent.
+# of the whole, which is undone before the body is read: what arrives is always what was sent.
 
 
 # What a local part may be without quotes, and a domain or a literal address (RFC 5321 §4.1.2).
@@ -95,7 +95,7 @@ def write_mail(
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """A mail that comes: the parcel in it, and what the mail says of itself."""
+    """A mail that arrives: its parcel, and the mail's own headers."""
 
     content_type: str
     headers: dict[str, str]
@@ -109,7 +109,7 @@ class Mail:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether a machine answered that nobody asked (RFC 3834)."""
+        """Whether a machine answered by itself, such as an absence note (RFC 3834)."""
         said = self.headers.get("auto-submitted", "no").strip().lower()
         return said not in {"", "no", "auto-generated"}
 
@@ -140,7 +140,7 @@ class MailBody:
         raise StopAsyncIteration
 
     def check(self) -> None:
-        """Raise what went wrong while it was read, if anything did."""
+        """Raise the error that ended the reading, if one did."""
         if self._trouble is not None:
             raise self._trouble
 

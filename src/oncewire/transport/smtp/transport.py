@@ -28,11 +28,11 @@ class SmtpTransport:
 
     @property
     def port(self) -> int:
-        """Where mail comes in; 0: nowhere."""
+        """The port on which mail comes in; 0: none."""
         return self._listener.port if self._listener is not None else 0
 
     def on_turned_away(self, call: Call) -> None:
-        """Have somebody called when our mail server sends partners away."""
+        """Set what is called when our mail server sends partners away."""
         if self._listener is not None:
             self._listener.turned_away.call = call
 

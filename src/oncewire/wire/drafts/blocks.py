@@ -148,9 +148,8 @@ NAMES_MAX = 2048
 
 
 class _Names(dict[str, str]):
-    """What full names stand for, each looked at once: a dictionary answers in half the time of a
-    cache that also remembers which one was asked for last. Whoever sends more names than fit has
-    all looked at anew."""
+    """What full names stand for, each looked up once. A dictionary answers in half the time of an
+    LRU cache; a partner that sends more names than fit empties it."""
 
     def __init__(self, name_of: Callable[[str], str]) -> None:
         super().__init__()
@@ -196,8 +195,8 @@ _attributes: Callable[[Element], Any] = Element.items
 class DraftElement:
     """A view on an lxml element; `names` are canonical (lower case, aliases joined).
 
-    Whoever asks for one thing of a name must find no more than one. Of two another reader may take
-    the other: the first counts for whatever has to be said, and `findings` hears of it.
+    A caller that asks for the one child or attribute of a name gets the first. A second one is
+    reported to `findings`, because another reader might take that one instead.
     """
 
     __slots__ = ("_doubled", "_findings", "attributes", "children", "element")

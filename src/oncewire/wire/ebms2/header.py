@@ -459,8 +459,8 @@ def _error(element: Element, findings: Findings) -> Error | None:
             description = child.text or ""
         elif child.tag == n.MIN_RETRY_SECS:
             pause = whole_number(child.text)
-    # Unsaid, it is taken as serious: a message taken for dead is shown to somebody, one taken for
-    # well is not.
+    # An error without a severity is taken as serious: the operator is told of a message that
+    # failed, and not of one that only has a warning.
     severity = element.get(n.A_SEVERITY) or "Error"
     try:
         return Error(

@@ -299,7 +299,7 @@ def _opening(header: Header) -> str:
 def ack_requests(message: Message) -> tuple[AckRequested, ...]:
     """Every AckRequested the message implies, however its values say it
     (docs/decisions.md#values-on-the-wire)."""
-    # Nobody acknowledges these: two handlers would go on for ever (§6.3.1).
+    # These are never acknowledged: two handlers would go on for ever (§6.3.1).
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         return ()
     requests = list(message.ack_requested)

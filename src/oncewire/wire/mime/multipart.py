@@ -176,8 +176,8 @@ class PartHeaders(NamedTuple):
                 content_encoding = _only(content_encoding, value.lower(), lowered)
             else:
                 others.append((name, value))
-        # RFC 2045 §5.2 says text/plain. Bytes of unknown kind are safer: nobody changes their line
-        # ends.
+        # RFC 2045 §5.2 says text/plain. Bytes of unknown kind are safer: no reader changes their
+        # line ends.
         content_type = content_type or "application/octet-stream"
         media_type, params = usual_parameters(content_type)
         name = bare_id(content_id)
@@ -229,7 +229,7 @@ class Decoder(Protocol):
     foreign: bool
 
     def feed(self, data: bytes) -> bytes:
-        """Decode what can be decoded so far."""
+        """Decode as much as possible of the input so far."""
 
     def finish(self) -> bytes:
         """Decode the rest; refuse what was cut off."""

@@ -85,7 +85,7 @@ def encrypt_chunks(
     choice: EncryptionChoice,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> Iterator[bytes]:
-    """The same piece by piece, for a part that is not to be held in memory."""
+    """The EncryptedData document of a part, piece by piece: the part need not fit in memory."""
     if choice.data == "tripledes-cbc" or choice.data not in DATA_URIS:
         raise SecurityFailure(
             f"parts are not encrypted with {choice.data}", remedy="name an aes algorithm"
@@ -338,8 +338,8 @@ class Decryption:
             self._content = _CbcContent(family, content_key)
 
     def _unwrap(self, size: int) -> bytes:
-        # With rsa-1_5 an answer that tells a bad wrapping from a bad content would unwrap keys for
-        # whoever asks often enough (Bleichenbacher), so both fail at the same place.
+        # With rsa-1_5 an answer that tells a bad wrapping from a bad content would let an attacker
+        # unwrap keys by asking often (Bleichenbacher), so both fail at the same place.
         instead = os.urandom(size)
         try:
             wrapped = base64.b64decode("".join("".join(self._wrapped).split()), validate=True)
@@ -347,7 +347,7 @@ class Decryption:
         except (ValueError, binascii.Error) as trouble:
             if self._key_name == "rsa-1_5":
                 return instead
-            # One sentence for every way to fail: to tell them apart helps whoever guesses.
+            # One sentence for every way to fail: to tell them apart would help an attacker.
             raise SecurityFailure(_CANNOT) from trouble
         return content_key if len(content_key) == size else instead
 

@@ -161,8 +161,8 @@ def verify_signature(
 
 
 def covered(envelope: bytes, parts: Parts) -> Covered:
-    """What the signature on these bytes covers, whoever made it: for bytes that were verified
-    when they arrived, under certificates that may have ended since."""
+    """What the signature on these bytes covers, without verifying it: for bytes that were verified
+    when they arrived, under certificates that may have expired since."""
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
     signature = read_signature(frame.header)

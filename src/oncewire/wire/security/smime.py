@@ -25,9 +25,8 @@ from oncewire.wire.mime.multipart import decoded, header_lines, parameters
 # BER: the values of a CMS structure, one after the other.
 #
 # Senders that stream write lengths that are not known before the end, and strings in pieces (X.690
-# §8.1.3.6, §8.7.3), so DER alone does not do. Nothing is built: a cursor goes over the bytes once,
-# and whoever knows the structure says what comes next. Whatever is not as it should be is a
-# ValueError.
+# §8.1.3.6, §8.7.3), so reading DER is not enough. No tree is built: a cursor goes over the bytes
+# once, and its caller says which element comes next. Any other element is a ValueError.
 
 
 SEQUENCE, SET = 0x30, 0x31
@@ -123,7 +122,7 @@ class Cursor:
             count = first & 0x7F
             written = self._data[self._at : self._at + count]
             if count > 8 or len(written) != count:
-                raise ValueError("a length that nobody can have")
+                raise ValueError("a length that no value can have")
             length, self._at = int.from_bytes(written, "big"), self._at + count
         around = next((end for end in reversed(self._ends) if end is not None), 0)
         if self._at + length > around:
@@ -154,7 +153,7 @@ _FIRST, _FIRST_PLAIN = 0xA0, 0x80
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A part as it was meant."""
+    """A decrypted part."""
 
     media_type: str
     content: bytes
@@ -265,7 +264,7 @@ def _inside(envelope: _Envelope, certificate: x509.Certificate, key: rsa.RSAPriv
         pass
     found = next((encrypted for whose, encrypted in envelope.keys if whose in ours), None)
     if found is None or envelope.cipher not in _CIPHERS:
-        raise ValueError("it is for somebody else, or closed in another way")
+        raise ValueError("it is for another recipient, or encrypted in another way")
     kind, length = _CIPHERS[envelope.cipher]
     # A key that was not encrypted as it should gives a random one, of any length.
     chosen = key.decrypt(found, padding.PKCS1v15())

@@ -105,8 +105,8 @@ def frame_of(root: etree._Element) -> ShapedDocument:
 
 def _ebms2_frame(root: etree._Element) -> ShapedDocument:
     children = list(root.iterchildren(etree.Element))
-    # SOAP 1.1 §4: Header first, then Body. Elements after the Body are allowed there, and read by
-    # nobody here.
+    # SOAP 1.1 §4: Header first, then Body. Elements after the Body are allowed there; we do not
+    # read them.
     names = [child.tag for child in children]
     if names[:1] != [f"{{{SOAP}}}Header"] or names.count(f"{{{SOAP}}}Header") != 1:
         raise SecurityFailure("the envelope does not begin with exactly one SOAP Header")
@@ -221,8 +221,8 @@ def check_parts(
                 f"two parts have the Content-ID {bare[:120]!r}", location=f"cid:{bare[:120]}"
             )
         known.add(bare)
-    # The Manifest is signed, so a part that it names and nobody signed was exchanged, or signed
-    # carelessly.
+    # The Manifest is signed, so a part that it names without a signature of its own was replaced,
+    # or left out by the signer's mistake.
     for content_id in manifest_ids:
         if content_id not in signed:
             raise SecurityFailure(

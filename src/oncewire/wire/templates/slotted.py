@@ -82,7 +82,7 @@ class SlottedBytes(NamedTuple):
         return self.filled({number: mark_of(number) for number in numbers if number not in fixed})
 
     def is_plain(self, charset: str | None = None) -> bool:
-        """Whether other texts in its slots leave the rest of the document what it is."""
+        """Whether other texts in its slots leave the rest of the document unchanged."""
         document, names = self.document, self.markup.split(_PART_SLOT)[:-1]
         return (
             len(document) <= DOCUMENT_MAX

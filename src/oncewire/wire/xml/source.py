@@ -89,7 +89,7 @@ def optional_attribute(name: str, value: str | None) -> str:
 
 
 def boolean(value: bool) -> str:
-    """As XML Schema writes it."""
+    """The value as XML Schema writes it."""
     return "true" if value else "false"
 
 
@@ -228,7 +228,7 @@ def _self_contained(text: str, element: etree._Element) -> str:
             continue
         name = f"xmlns:{prefix}" if prefix else "xmlns"
         # Also prefixes in values, such as a QName or an XPath, which no parser would tell. One too
-        # many harms nobody.
+        # many does no harm.
         used = f"{prefix}:" in text if prefix else _has_bare_names(element, uri)
         if used and not re.search(rf"\s{re.escape(name)}\s*=", tag):
             added += f' {name}="{attribute(uri)}"'
