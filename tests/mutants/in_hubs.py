@@ -69,6 +69,16 @@ IN_HUBS: tuple[Mutant, ...] = (
         tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
     ),
     Mutant(
+        "try on at a hub what its From Party hears was refused",
+        "oncewire.handler.receiving.signals:settle_passing",
+        "stored.outgoing.state not in FINAL_OUTGOING",
+        "False",
+        requirement="HOP-9",
+        tests=(
+            "tests/handler/hub/test_hub.py::test_a_hub_sends_no_more_what_it_tells_the_from_party_was_refused",
+        ),
+    ),
+    Mutant(
         "judge an answer from behind a hub by another agreement that leads there",
         "oncewire.handler.receiving.agreement_match:_from_behind",
         "kept or agreement_of_hop(context, tx, about)",

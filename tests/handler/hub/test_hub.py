@@ -17,6 +17,7 @@ from oncewire.lab.simulation.options import Options
 from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import MessageKind
 from oncewire.message.ids import Party, PartyId
+from oncewire.message.instant import SECOND
 from oncewire.message.signals import MessageStatus
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
@@ -130,6 +131,20 @@ def test_the_to_partys_acknowledgement_settles_the_copies_of_the_hubs_it_passes(
     rows = simulation.machine("hub1").rows()
     assert sum(row.kind == "acknowledged" for row in rows) == 5
     assert not any(row.kind in ("failed", "notified") for row in rows)
+
+
+@pytest.mark.requirement("RM-2", "HOP-9")
+def test_a_hub_sends_no_more_what_it_tells_the_from_party_was_refused() -> None:
+    """The next hub has lost its agreement for a while; the From Party hears its refusal."""
+    chain = Chain(options("ebms2", hops=3, hop_mode="transient_until_forwarded"))
+    known = chain.engines["hub2"].context.agreements
+    chain.engines["hub2"].context.agreements = Agreements()
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.NOT_DELIVERED
+    chain.engines["hub2"].context.agreements = known
+    for _ in range(20):
+        chain.pass_time(60 * SECOND)
+    assert not chain.kinds("seller", order)
 
 
 @pytest.mark.long

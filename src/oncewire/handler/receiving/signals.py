@@ -46,7 +46,7 @@ from oncewire.protocol.sender import (
     is_id_taken,
     warning_arrived,
 )
-from oncewire.protocol.states import IncomingState, Proof
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
@@ -118,9 +118,10 @@ def settle_passing(
     resolution: Resolution,
     kept: StoredParcel,
 ) -> None:
-    """At a hub: what goes back to the From Party tells that our own copy has arrived too.
+    """At a hub: what goes back to the From Party tells what became of our own copy too.
 
-    Where only the To Party is asked to acknowledge, no other word of it ever comes here.
+    Where only the To Party is asked to acknowledge, no other word of it ever comes here. And what
+    the From Party hears was refused must not be delivered by a later attempt of ours.
     """
     for reference in _acknowledged(message):
         stored = tx.outgoing(reference)
@@ -132,6 +133,14 @@ def settle_passing(
         stored = tx.outgoing(message.status_response.ref_to_message_id)
         if stored is not None and stored.relayed_from is not None:
             _learn_status(context, tx, message, resolution)
+    if message.kind is MessageKind.ERROR:
+        stored = tx.outgoing(message.header.ref_to_message_id or "")
+        if (
+            stored is not None
+            and stored.relayed_from is not None
+            and stored.outgoing.state not in FINAL_OUTGOING
+        ):
+            receive_errors(context, tx, message, resolution.agreement)
 
 
 def _acknowledged(message: Message) -> list[str]:
