@@ -32,11 +32,25 @@ fi
 
 pip=("$venv/bin/python" -m pip --disable-pip-version-check install --quiet -c constraints.txt)
 
+# Says what is being done, and every fifteen seconds that it still is.
+telling() {
+    local what=$1 began=$SECONDS
+    shift
+    echo "setup: $what"
+    "$@" &
+    local work=$!
+    while kill -0 "$work" 2>/dev/null; do
+        sleep 1
+        if (( (SECONDS - began) % 15 == 14 )); then echo "setup: $what, $((SECONDS - began)) s so far"; fi
+    done
+    wait "$work"
+}
+
 # The build tools come first and at fixed versions, so that what they build (PySpark is published
 # as source only, and is several hundred megabytes: the first time takes a while) is the same too.
-echo "setup: installing into $venv"
-"${pip[@]}" pip setuptools wheel hatchling editables
-"${pip[@]}" --no-build-isolation -e '.[dev,spark,postgres,admin]'
+telling "build tools into $venv" "${pip[@]}" pip setuptools wheel hatchling editables
+telling "packages into $venv, Spark among them (minutes the first time)" \
+    "${pip[@]}" --no-build-isolation -e '.[dev,spark,postgres,admin]'
 
 # Two libxml2 in one process corrupt memory; better to learn it here than in a signature.
 "$venv/bin/python" - <<'PY'
