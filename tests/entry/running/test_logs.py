@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from oncewire.entry.running import logs
 from oncewire.entry.running.logs import (
     LINE_MAX,
     JsonLines,
@@ -136,3 +137,15 @@ def test_bad_log_settings_are_named(tmp_path: Path) -> None:
         start_logging("loud")
     with pytest.raises(InvalidValue, match=r"log\.file"):
         start_logging("info", "json", tmp_path / "none" / "x.log")
+
+
+def test_a_log_file_that_has_grown_is_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "ROTATE_BYTES", 1_000)
+    start_logging("info", "json", tmp_path / "log")
+    for number in range(200):
+        logging.getLogger("oncewire.x").info("line %d", number)
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["log", *(f"log.{number}" for number in range(1, logs.ROTATED + 1))]
+    assert all(path.stat().st_size <= 1_000 for path in tmp_path.iterdir())

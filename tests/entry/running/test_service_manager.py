@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.cli import output
 from oncewire.entry.running.serving import keep_told, tell
+from tests.entry.terminal import run, run_json
 from tests.handler.runtime.test_supervisor import handler
 
 OLD = b"STATUS=of somebody else"
@@ -88,3 +92,31 @@ def test_nobody_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> N
     assert tell("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/at/all")
     assert tell("READY=1")
+
+
+# --- the unit ----------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_accepts_the_unit_of_a_party(parties: Path, tmp_path: Path) -> None:
+    unit = tmp_path / "acme.service"
+    unit.write_text(run("serve", "--systemd").stdout)
+    found = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_the_unit_lets_the_handler_write_where_the_settings_say(
+    parties: Path, tmp_path: Path
+) -> None:
+    places = ("--set", f"application.folder={tmp_path / 'in'}", "--set", "http.port=443")
+    lines = run("serve", "--systemd", *places).stdout.splitlines()
+    assert f"ReadWritePaths={parties / 'acme'} {tmp_path / 'in'}" in lines
+    assert "AmbientCapabilities=CAP_NET_BIND_SERVICE" in lines
+    assert "Type=notify" in lines
+
+
+def test_a_path_that_systemd_reads_otherwise_is_refused(parties: Path) -> None:
+    words = ("serve", "--systemd", "--set", "application.folder=/in of acme")
+    found = run_json(*words, exit_code=output.BAD_INPUT)
+    assert "/in of acme" in found["problems"][0]["problem"]

@@ -44,6 +44,9 @@ def serve(
         bool, typer.Option("--detach", "-d", help="In the background; returns once it listens.")
     ] = False,
     detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="Print a unit file for systemd, and run nothing.")
+    ] = False,
     config: Config = None,
     settings: Set = None,
     json: Json = False,
@@ -52,6 +55,8 @@ def serve(
 
     The ready line goes to standard output, logs to standard error or to log.file. SIGTERM and
     SIGINT stop it gracefully; even a kill -9 loses nothing.
+
+    Example: oncewire serve --systemd > /etc/systemd/system/acme.service
     """
 
     from dataclasses import asdict
@@ -62,6 +67,10 @@ def serve(
     from oncewire.errors import HandlerFailed
 
     found = loaded(config, settings).settings
+    if systemd:
+        from oncewire.entry.running.unit import unit_of
+
+        return Report(text=unit_of(found))
     if detach:
         return _detached(found, settings or [])
     log = found.log

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,10 @@ def _at(record: logging.LogRecord) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
 
 
+ROTATE_BYTES, ROTATED = 20 * 1024 * 1024, 5
+"""A log file that has grown to this size becomes FILE.1, and so on; so many of them are kept."""
+
+
 def start_logging(level: str = "info", form: str = "json", file: Path | None = None) -> None:
     """Send everything the package logs to stderr or to a file; called once, by a command."""
     if level.lower() not in LEVELS:
@@ -151,7 +156,9 @@ def start_logging(level: str = "info", form: str = "json", file: Path | None = N
         handler = logging.StreamHandler(sys.stderr)
     else:
         try:
-            handler = logging.FileHandler(file, encoding="utf-8")
+            handler = RotatingFileHandler(
+                file, maxBytes=ROTATE_BYTES, backupCount=ROTATED, encoding="utf-8"
+            )
         except OSError as error:
             raise InvalidValue(
                 f"log.file {file} cannot be opened: {error.strerror}",
