@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -36,17 +37,40 @@ def test_a_first_exchange_takes_at_most_ten_commands() -> None:
     assert all(command.strip() and not command.startswith("#") for command in commands)
 
 
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """Commands of the built wheel, in an environment that has nothing but what it needs."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    built = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", ROOT]
+    subprocess.run(built, check=True, timeout=300)
+    (file,) = (tmp_path / "dist").glob("oncewire-*.whl")
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = tmp_path / "bare" / "bin" / "python"
+    into = [*pip, "--python", python, "install", "-c", ROOT / "constraints.txt", file]
+    subprocess.run(into, check=True, timeout=300)
+    return python.parent
+
+
 @pytest.mark.process
-def test_the_commands_of_the_readme_work_in_an_empty_home(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_work_in_an_empty_home(tmp_path: Path, wheel: Path) -> None:
+    """With all that is installed here, and with the core of the wheel alone."""
+    found = subprocess.run(
+        [wheel / "python", "-c", "import pyspark"], capture_output=True, check=False
+    )
+    assert found.returncode == 1, "the core needs no Spark"
+    for number, commands in enumerate((Path(sys.executable).parent, wheel)):
+        _exchange(tmp_path / f"home{number}", commands)
+
+
+def _exchange(home: Path, commands: Path) -> None:
     for port in (8601, 8602):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 missing(f"README uses port {port}, and another program has it")
-    home = tmp_path / "home"
     home.mkdir()
     environ = {
         "HOME": str(home),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
         "LANG": "C.UTF-8",
     }
     script = "\n".join(first_exchange())
