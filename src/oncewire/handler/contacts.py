@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -86,9 +87,9 @@ class Contacts:
             found = self._known[peer] = Contact()
         return found
 
-    def known(self, peer: str) -> Contact | None:
-        """What is known of a partner; None: nothing."""
-        return self._known.get(peer)
+    def all(self) -> Iterable[tuple[str, Contact]]:
+        """Every one, by its label."""
+        return self._known.items()
 
     def sent(self, peer: str, message_id: str, now: Instant) -> None:
         """An attempt got through."""

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Protocol, cast
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.budget import Handshakes, Lag, TurnedAway, address_of
+from oncewire.transport.budget import Handshakes, Lag, TurnedAway, Unserved, address_of
 from oncewire.transport.contract import Peer
 
 log = logging.getLogger("oncewire.transport.listener")
@@ -264,6 +264,7 @@ class Listener:
         except (OSError, TimeoutError) as error:
             if self._tls is not None:
                 self._handshakes.failed(peer, error)
+                self._turned_away.counts[Unserved.HANDSHAKE] += 1
             self._forget(protocol)
         except BaseException:
             # Whatever else it is: a place that nobody holds would never be free again.
@@ -330,6 +331,8 @@ class Listener:
             for guest in list(self._guests.values()):
                 patience = limits.idle_wait if guest.requests else limits.header_wait
                 if not guest.busy and guest.transport is not None and now - guest.since > patience:
+                    # Who is idle between two requests owes us nothing.
+                    self._turned_away.counts[Unserved.SLOW] += not guest.requests
                     guest.drop()
 
 

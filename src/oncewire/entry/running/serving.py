@@ -25,6 +25,7 @@ from oncewire.entry.files import read_bytes
 from oncewire.entry.running.assemble import make_engine, make_handler, running_or
 from oncewire.entry.running.backup import find_restored
 from oncewire.entry.running.reloading import Reloading
+from oncewire.entry.watching.ways import alerting_of
 from oncewire.errors import (
     HandlerFailed,
     NotAllowed,
@@ -181,6 +182,8 @@ async def serving(
     reloading = Reloading(settings, handler)
     running = LocalHandler(handler, passing=passing, reloading=reloading)
     server = ControlServer(socket_path(settings), running, handler.engine.context.store.spool)
+    # One that runs for the length of a command is nobody's to watch.
+    alerting = None if passing else alerting_of(settings, handler)
     try:
         await handler.start()
         _tell_of_refused_partners(handler)
@@ -190,8 +193,12 @@ async def serving(
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
         _say_if_restored(settings)
+        if alerting is not None:
+            alerting.start()
         yield running
     finally:
+        if alerting is not None:
+            await asyncio.to_thread(alerting.stop)
         await server.stop()
         await handler.stop()
         if isinstance(application, Webhook):
