@@ -103,7 +103,7 @@ def test_a_disk_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         told = Told()
         alerts = alerts_to(told, tmp_path)
-        usage = namedtuple("usage", "total used free")  # noqa: PYI024
+        usage = namedtuple("usage", "total used free")
         async with watched(tmp_path) as party:
             story = []
             for minute, free in enumerate([3, 2, 1.0, 0.9, 0.5, 0.01, 0.001, 0.001, 3, 3, 0.9]):

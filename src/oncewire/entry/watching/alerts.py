@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from oncewire.entry.files import PRIVATE, number_of, write_new
-from oncewire.entry.watching.causes import Cause, CauseKind, causes_of, restarted, stuck
+from oncewire.entry.watching.causes import Cause, CauseKind, causes_of, plain, restarted, stuck
 from oncewire.entry.watching.snapshot import Snapshot, snapshot
 from oncewire.errors import OncewireError
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant, format_instant
@@ -196,13 +196,13 @@ class Alerts:
         found = {cause.key: cause for cause in there}
         for key, cause in found.items():
             if key not in memory.told and key not in memory.pending:
-                memory.pending[key] = cause
+                memory.pending[key] = plain(cause)
             elif key in memory.told and abs(now - memory.told[key]) > SEEN_EVERY:
                 memory.told[key] = now
         if only is None:
             # What was over before anybody was told of it need not be told.
             memory.pending = {
-                key: found.get(key, cause)
+                key: cause
                 for key, cause in memory.pending.items()
                 if key in found or cause.kind is CauseKind.RESTARTED
             }

@@ -12,6 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.entry.files import number_of, size_of
 from oncewire.entry.running.logs import clean_text
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 SENTENCE_MAX = 500
 """Characters of each sentence of an alert."""
+
+NAME_MAX = 200
+"""Characters of a partner's name in one."""
 
 
 class CauseKind(StrEnum):
@@ -50,6 +54,16 @@ class Cause(Struct, frozen=True):
     blocks: str
     # The command that goes on from here.
     next: str
+
+
+def plain(cause: Cause) -> Cause:
+    """The cause in texts that any file, mail or event can hold; its key is such a text."""
+    texts = {name: _plain(getattr(cause, name)) for name in ("what", "blocks", "next")}
+    return replace(cause, **texts)
+
+
+def _plain(text: str) -> str:
+    return clean_text(text, SENTENCE_MAX).encode(errors="replace").decode()
 
 
 def causes_of(seen: Snapshot, settings: AlertSettings) -> Iterator[Cause]:
@@ -86,7 +100,7 @@ def stuck(problem: str, at: Instant) -> Cause:
     return Cause(
         "stuck",
         CauseKind.STUCK,
-        clean_text(f"the handler does not work: {problem}", SENTENCE_MAX),
+        f"the handler does not work: {problem}",
         at,
         "nothing is sent, received or delivered; nothing that was stored is lost",
         "oncewire doctor",
@@ -113,26 +127,23 @@ def _of_incident(incident: Incident) -> Cause:
     return Cause(
         f"incident {incident.id}",
         CauseKind.INCIDENT,
-        clean_text(incident.reason, SENTENCE_MAX),
+        incident.reason,
         incident.opened_at,
-        clean_text(f"{about} cannot go on by itself", SENTENCE_MAX),
+        f"{about} cannot go on by itself",
         why or "oncewire incidents",
     )
 
 
 def _of_partner(partner: PartnerSeen, now: Instant, settings: AlertSettings) -> Iterator[Cause]:
-    name, named = clean_text(partner.party_id, 200), quote(partner.party_id)
+    name, named = partner.party_id[:NAME_MAX], quote(partner.party_id)
     contact = partner.contact
     longest = max(settings.silent_intervals * partner.retry_interval, SECOND)
     if contact.silent_since and now - contact.silent_since >= longest:
         yield Cause(
-            f"silent {partner.peer}",
+            _plain(f"silent {partner.peer}"),
             CauseKind.SILENT,
-            clean_text(
-                f"{name} has been silent since {format_instant(contact.silent_since)}: "
-                f"{number_of(contact.failures, 'attempt')} failed, the last by {contact.reason}",
-                SENTENCE_MAX,
-            ),
+            f"{name} has been silent since {format_instant(contact.silent_since)}: "
+            f"{number_of(contact.failures, 'attempt')} failed, the last by {contact.reason}",
             contact.silent_since,
             f"every message to {name} waits; it is tried at once when it answers",
             f"oncewire ping {named}; oncewire resume --partner {named}",
@@ -160,7 +171,7 @@ def _of_end(
     over = ends <= now
     word = "ended" if over else f"ends in {_days_of(ends - now)},"
     return Cause(
-        f"{kind.value} {'over' if over else 'soon'} {ends} {peer}",
+        _plain(f"{kind.value} {'over' if over else 'soon'} {ends} {peer}"),
         kind,
         f"{what} {word} on {format_instant(ends)[:10]}",
         now,
