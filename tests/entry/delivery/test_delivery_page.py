@@ -81,7 +81,7 @@ def posted(secret: str, work: Any) -> list[tuple[dict[str, str], bytes]]:
 
     async def post() -> None:
         hook = webhook.Webhook("https://application.example/in", secret)
-        hook._session = Session()  # type: ignore[assignment]
+        hook._posts._session = Session()  # type: ignore[assignment]
         await work(hook)
 
     asyncio.run(post())

@@ -395,7 +395,7 @@ def test_only_2xx_takes_an_event(status: int, monkeypatch: pytest.MonkeyPatch) -
             return self
 
     hook = webhook.Webhook("http://hook", "hush")
-    monkeypatch.setattr(hook, "_open", Answered)
+    monkeypatch.setattr(hook._posts, "_open", Answered)
     with pytest.raises(TransportProblem, match=str(status)):
         asyncio.run(hook._posts.post(webhook.event_of(MESSAGE)))
 
@@ -461,7 +461,7 @@ def test_a_large_document_is_read_as_it_is_posted(monkeypatch: pytest.MonkeyPatc
             return
 
     hook = webhook.Webhook("http://hook", "hush")
-    monkeypatch.setattr(hook, "_open", Session)
+    monkeypatch.setattr(hook._posts, "_open", Session)
     monkeypatch.setattr(webhook, "message_of", lambda taken: taken)
     asyncio.run(hook.deliver(message))  # type: ignore[arg-type]
     body, headers = posted["body"], posted["headers"]

@@ -71,7 +71,8 @@ def status(config: Config = None, json: Json = False) -> Report:
         # What a handler does now is kept nowhere.
         steps = ("doctor",) if found is None else ("stop", "doctor")
         todo = tuple(f"oncewire {step}{at_party(settings)}" for step in steps)
-        return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=output.WRONG)
+        code = output.NOT_RUNNING if found is None else output.WRONG
+        return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=code)
     if not has_store(settings):
         hint = f"oncewire serve{at_party(settings)}"
         summary = "Nothing was sent or received yet."
