@@ -7,10 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
-from collections.abc import Iterator
 from email import message_from_bytes, policy
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +32,7 @@ from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.store.records import Incident
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
-from tests.entry.watching.watched import Told, watched
+from tests.entry.watching.watched import Receiver, Told, watched
 from tests.handler.pair import START
 from tests.ports import free_port
 from tests.transport.exchange import run
@@ -210,48 +207,6 @@ def test_a_memory_that_cannot_be_read_or_written_keeps_nobody_from_being_told(
         assert told.causes == ["incident"]
 
     run(work())
-
-
-class Receiver:
-    """A webhook's other end, as bad as the test wants it."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[dict[str, str], bytes]] = []
-        self.bad = ""
-        self.hangs = threading.Event()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.calls.append((dict(self.headers), body))
-                if receiver.bad == "hangs":
-                    receiver.hangs.wait(60)
-                if receiver.bad == "redirects":
-                    self.send_response(307)
-                    self.send_header("Location", "/elsewhere")
-                elif receiver.bad == "lies":
-                    self.send_response(200)
-                    self.send_header("Content-Length", str(10**12))
-                else:
-                    self.send_response(500 if receiver.bad else 204)
-                self.end_headers()
-
-            def log_message(self, *_words: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/alerts"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.hangs.set()
-    found.server.shutdown()
-    found.server.server_close()
 
 
 ALERT = Alert("alert_1", "alpha", START, [restarted("boot", START, stopped=False)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.logs import JsonLines
 from oncewire.errors import StoreDamaged
+from tests.entry.driven import Driven
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
+from tests.entry.watching.watched import Receiver
 from tests.waiting import wait_until
 
 SLOW = {"delivery.timeout": '"PT1H"', "delivery.retry_interval": '"PT1H"'}
@@ -117,6 +121,34 @@ def test_the_traceback_of_an_application_is_in_the_log(
     line = JsonLines().format(refusals(caplog)[0])
     assert "in look_up" in line
     assert "offers.py" not in line
+
+
+@pytest.mark.process
+def test_a_handler_that_was_killed_is_told_of_by_the_next_one(
+    pair: Path, receiver: Receiver
+) -> None:
+    settings = pair / "acme" / "oncewire.toml"
+    hook = f'\n[alerts]\nurl = "{receiver.url}"\nsecret = "hush"\n'
+    settings.write_text(settings.read_text() + hook)
+    settings.chmod(0o600)
+    assert run_json("config", "check")["ok"]
+    for sign in (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):
+        driven = Driven(pair / "acme")
+        try:
+            driven.ready()
+            wait_until((pair / "acme" / "data" / "alerts.json").exists)
+            if sign is signal.SIGTERM:
+                told = len(receiver.calls) + 1
+                wait_until(lambda told=told: len(receiver.calls) >= told)  # type: ignore[misc]
+            driven.signal(sign)
+            driven.ended()
+        finally:
+            driven.close()
+    words = [json.loads(body)["data"]["causes"][0]["what"] for _, body in receiver.calls]
+    assert words == [
+        "the handler was started again, after it ended without being stopped",
+        "the handler was started again, after it was stopped",
+    ]
 
 
 def refusals(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

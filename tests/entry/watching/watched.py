@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from cryptography import x509
@@ -143,3 +145,36 @@ async def watched(
     context = HandlerContext("alpha", store, deals, world, keys=keys(ends))
     async with Handler(context, {"http": line}) as handler:
         yield Watched(handler, world, line)
+
+
+class Receiver:
+    """A webhook's other end, as bad as the test wants it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[dict[str, str], bytes]] = []
+        self.bad = ""
+        self.hangs = threading.Event()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.calls.append((dict(self.headers), body))
+                if receiver.bad == "hangs":
+                    receiver.hangs.wait(60)
+                if receiver.bad == "redirects":
+                    self.send_response(307)
+                    self.send_header("Location", "/elsewhere")
+                elif receiver.bad == "lies":
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(10**12))
+                else:
+                    self.send_response(500 if receiver.bad else 204)
+                self.end_headers()
+
+            def log_message(self, *_words: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/alerts"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
