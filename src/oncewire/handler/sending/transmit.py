@@ -466,7 +466,7 @@ PROBED_MAX = 64
 
 def left_ways(context: HandlerContext) -> list[LeftWay]:
     """What is to be probed, as far as there is an address for it today: transports that messages
-    have left, and those to partners that are silent."""
+    have left, and the first one that is agreed to partners that are silent."""
     silent = context.state.contacts.longest_silent(PROBED_MAX)
     found: dict[tuple[str, str], LeftWay] = {}
     if not silent and not context.state.left:
@@ -475,7 +475,8 @@ def left_ways(context: HandlerContext) -> list[LeftWay]:
         route = route_under(agreement, agreement.sending)
         for transport in route.terms.transports:
             key, address = (peer_label(agreement), transport), route.address(transport)
-            if address is not None and (key in context.state.left or key[0] in silent):
+            first = transport == route.terms.transports[0] and key[0] in silent
+            if address is not None and (first or key in context.state.left):
                 found[key] = LeftWay(*key, address)
     return list(found.values())
 
