@@ -109,7 +109,7 @@ def test_a_probe_that_gets_through_is_an_answer(caplog: pytest.LogCaptureFixture
     assert left_ways(pair.alpha.context) == []
 
 
-def test_a_partner_that_answers_and_takes_nothing_does_not_keep_a_message_for_ever() -> None:
+def test_a_partner_that_answers_and_takes_nothing_keeps_no_message() -> None:
     pair = Outage(extra=TERMS)
     pair.send(1)
     for _ in range(60):
@@ -119,6 +119,20 @@ def test_a_partner_that_answers_and_takes_nothing_does_not_keep_a_message_for_ev
     assert pair.rows(Kind.RESUMED) == HURRIES_MAX
     assert pair.rows(Kind.EXHAUSTED) == 1
     assert len(pair.attempts) == HURRIES_MAX + 3
+
+
+@pytest.mark.requirement("RTY-8")
+def test_a_partner_that_asks_for_a_pause_gets_it() -> None:
+    pair = Outage(extra=TERMS)
+    pair.send(1)
+    pair.send(2)
+    pair.pass_time(MINUTE)
+    busy = Transmission("order-2@alpha", 1, sent=False, reason="503", retry_after=120)
+    pair.alpha.transmission_over(busy)
+    pair.settle("alpha")
+    pair.pass_time(30 * SECOND)
+    assert len(pair.attempts) == 2
+    assert pair.rows(Kind.RESUMED) == 0
 
 
 def test_a_partner_that_flaps_each_second_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
