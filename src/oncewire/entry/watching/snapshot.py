@@ -79,10 +79,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     certificate_ends: Instant | None
     space: Space
 
-    def is_called(self, channel: str) -> bool:
-        """Whether the operator is called for a channel."""
-        return any(incident.channel == channel for incident in self.incidents)
-
 
 class _Copied(Struct, frozen=True):
     """What the step in the handler's loop brings."""
