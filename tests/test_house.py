@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 352,
-    "lines": 96_500,
-    "code_lines": 68_800,
+    "modules": 360,
+    "lines": 98_300,
+    "code_lines": 70_100,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,

@@ -34,6 +34,9 @@ ALLOWED = {
         "the interface of asyncssh's servers",
     ),
     **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),
+    **dict.fromkeys(
+        ("liveness", "readiness", "metrics_text"), "what a port that is watched serves"
+    ),
     "judge_message": "one message judged alone, as the tests of each promise do",
     "fail_next_transition": "how a test makes the store in memory fail",
 }  # fmt: skip

@@ -658,14 +658,14 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a redirect takes the document",
-        "oncewire.entry.delivery.webhook:Webhook._post",
+        "oncewire.entry.delivery.webhook:SignedPosts.post",
         "200 <= status < 300",
         "200 <= status < 400",
         tests=(f"{_WAYS}::test_only_2xx_takes_an_event",),
     ),
     Mutant(
         "the document goes wherever the webhook points",
-        "oncewire.entry.delivery.webhook:Webhook._post",
+        "oncewire.entry.delivery.webhook:SignedPosts.post",
         "self._open().post(self._url, data=body.sent() if gaps else b''.join(body.pieces()), headers=headers, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=self._timeout + body.size / SLOWEST))",
         "self._open().post(self._url, data=body.sent() if gaps else b''.join(body.pieces()), headers=headers, allow_redirects=True, timeout=aiohttp.ClientTimeout(total=self._timeout + body.size / SLOWEST))",
         tests=(f"{_WAYS}::test_only_2xx_takes_an_event",),

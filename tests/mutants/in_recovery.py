@@ -13,7 +13,39 @@ _ENDS = "tests/handler/test_incidents_end.py"
 _FULL = "tests/handler/test_disk_full.py"
 _LAW = f"{_TESTS}::test_a_message_is_resent_by_the_law_and_never_given_up_early"
 
+_CONTACTS = "tests/handler/test_contacts.py"
+
 IN_RECOVERY: tuple[Mutant, ...] = (
+    Mutant(
+        "a partner that answers and takes nothing is tried for ever",
+        f"{_OPERATING}:may_hurry",
+        "outgoing.resumes < HURRIES_MAX",
+        "outgoing.resumes >= 0",
+        requirement="RTY-12",
+        tests=(f"{_CONTACTS}::test_a_partner_that_answers_and_takes_nothing_keeps_no_message",),
+    ),
+    Mutant(
+        "a partner that answers again is not tried before the timer",
+        "oncewire.handler.contacts:Contacts._heard",
+        "contact.unsent",
+        "not contact.outcomes",
+        tests=(f"{_CONTACTS}::test_a_partner_that_answers_again_is_tried_at_once",),
+    ),
+    Mutant(
+        "a partner that asks for a pause is tried at once",
+        f"{_OPERATING}:may_hurry",
+        "way.paused_until <= now",
+        "way.paused_until >= 0",
+        requirement="RTY-8",
+        tests=(f"{_CONTACTS}::test_a_partner_that_asks_for_a_pause_gets_it",),
+    ),
+    Mutant(
+        "the log tells of a partner each time it comes and goes",
+        "oncewire.handler.contacts:Contact.tell_at",
+        "max(due, self.told_at + TOLD_EACH)",
+        "due",
+        tests=(f"{_CONTACTS}::test_a_partner_that_flaps_each_second_fills_no_log",),
+    ),
     Mutant(
         "every wait is the first one's",
         f"{_ATTEMPTS}:_transmit",

@@ -175,9 +175,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a transport that was left is never taken again",
         "oncewire.handler.sending.transmit:take_again",
-        "'A probe got through, or an operator says that it would.'\n"
-        "context.state.left.discard((way.peer, way.transport))",
-        "'A probe got through, or an operator says that it would.'",
+        "(way.peer, way.transport) not in context.state.left",
+        "way.peer",
         requirement="RTY-15",
         tests=(_THERE_AND_BACK,),
     ),

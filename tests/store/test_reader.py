@@ -102,6 +102,31 @@ def test_lists_can_be_of_some_states(filled: Store) -> None:
         assert [stored.incoming.message_id for stored in received_] == ["i1", "i0"]
 
 
+def test_the_oldest_without_an_outcome_come_first(filled: Store) -> None:
+    with filled.reader() as reader:
+        states = [one.state for one in reader.oldest_unsettled(2)]
+        every = reader.oldest_unsettled(100)
+        listed = reader.outgoing_list(states=(WAITING, OUTSTANDING))
+    assert states == [WAITING, WAITING, OUTSTANDING, OUTSTANDING]
+    told = {(one.peer, one.outgoing.channel, one.outgoing.submitted_at) for one in listed}
+    assert {(one.peer, one.channel, one.submitted_at) for one in every} == told
+    assert len(every) == 6
+
+
+def test_a_store_says_what_it_takes_of_its_disk(store: Store) -> None:
+    before = store.space()
+    name, _ = store.spool.put([b"x" * 1000])
+    space = store.space()
+    store.spool.give_back(name)
+    if space.free is None:
+        assert space == before
+        return
+    assert space.spool == before.spool + 1000
+    assert space.total is not None
+    assert 0 < space.free < space.total
+    assert space.database > 0
+
+
 def test_counts_name_every_state(filled: Store) -> None:
     with filled.reader() as reader:
         counts = reader.counts()

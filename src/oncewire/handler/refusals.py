@@ -33,6 +33,8 @@ class Refusals:
     def __init__(self) -> None:
         self._counted: dict[tuple[str, str], Refusal] = {}
         self._due_at: Instant | None = None
+        # How many there were since this process began.
+        self.total = 0
         # Until when the rows of the journal are spoken for.
         self._journaled_until: Instant = 0
 
@@ -50,6 +52,7 @@ class Refusals:
         self, code: str, address: str, problem: str, message_id: str | None, now: Instant
     ) -> None:
         """Count one."""
+        self.total += 1
         key = (code, address)
         if key not in self._counted and len(self._counted) >= KEPT_MAX:
             key = (code, "")

@@ -15,6 +15,7 @@ from typing import Any
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.handler.actions import Action
+from oncewire.handler.contacts import Contacts
 from oncewire.handler.refusals import Refusals
 from oncewire.handler.spool_reading import Proofs, ReadingRoom
 from oncewire.handler.world import Timeline
@@ -168,6 +169,11 @@ class ProcessState:
     # Own: when the timers were served last.
     ticked_at: Instant = 0
 
+    # --- partners ---
+
+    # Shared: whether each partner answers; what one process hears concerns the attempts of all.
+    contacts: Contacts = field(default_factory=Contacts)
+
     # --- strangers ---
 
     # Own: ignored signals, by the message they are about.
@@ -184,6 +190,7 @@ class ProcessState:
         self.clean_due_at += by
         self.ticked_at += by
         self.refusals.shift(by)
+        self.contacts.shift(by)
         self.acks_waiting = [
             (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
         ]

@@ -156,6 +156,8 @@ def _event_text(row: Row) -> str:
         text += ", after it had been given up"
     if isinstance(said, notes.Abandoned) and said.by is not None:
         text = f"given up by {said.by}" + (f": {said.reason}" if said.reason else "")
+    if isinstance(said, notes.Resumed) and said.by is not None:
+        text = f"resumed by {said.by}; the retries start anew"
     if isinstance(said, notes.Confirmed) and said.by is not None:
         text = f"confirmed by hand by {said.by}"
     if isinstance(said, notes.HandedOver) and said.redelivered:

@@ -296,9 +296,14 @@ def deadline_passed(
 
 
 def resume(
-    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    now: Instant,
+    by: str | None = None,
 ) -> SenderStep:
-    """The operator resolved the incident: the counter returns to zero (RTY-13).
+    """The operator, or who is named by `by`, resolved the incident: the counter returns to zero
+    (RTY-13).
 
     Past persistDuration the same id must not be sent again: the message ends as unknown
     and its status is asked for (C37).
@@ -318,8 +323,33 @@ def resume(
         # The notice was not taken, and the failure is none any more.
         notice_owed=False,
     )
-    effects = (note_of(notes.Resumed(), resumed), Resolve(resumed.message_id, resumed.channel))
+    effects = (note_of(notes.Resumed(by), resumed), Resolve(resumed.message_id, resumed.channel))
     return go_on(resumed, channel, terms, effects, Fate.KEPT)
+
+
+HURRIES_MAX = 3
+"""How often a message is sent again at once because its receiver answers again. Each time its
+retries start anew, and a receiver that answers and takes nothing must not keep it for ever from the
+end that calls somebody (RTY-12)."""
+
+ANSWERS_AGAIN = "the handler: the partner answers again"
+"""Whose decision it is to send such a message before its timer runs out."""
+
+
+def may_hurry(outgoing: Outgoing, terms: Terms, now: Instant, way: Way = OPEN) -> bool:
+    """Whether a message whose last attempt failed may start again at once: a retry of it is agreed
+    and due later, and nothing else keeps it back."""
+    deadline, due = outgoing.deadline(terms), outgoing.next_attempt_at
+    return (
+        outgoing.state is OutgoingState.OUTSTANDING
+        and terms.runs_protocol
+        and outgoing.resumes < HURRIES_MAX
+        and 0 < outgoing.attempts_here <= terms.resends
+        and due is not None
+        and now < due
+        and way.paused_until <= now
+        and (deadline is None or now < deadline)
+    )
 
 
 def check_resendable(

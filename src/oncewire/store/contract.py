@@ -42,12 +42,14 @@ from oncewire.store.records import (
     Incident,
     Refusal,
     Removed,
+    Space,
     SpoolSlice,
     StoredAnswer,
     StoredIncoming,
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Unsettled,
 )
 from oncewire.store.spool_contract import Spool
 
@@ -360,6 +362,10 @@ class Reader(Protocol):
         """Newest received first, without trials, and each without parcel, view and answer;
         `before` is the `row` to go on from (it is left out)."""
 
+    def oldest_unsettled(self, limit: int) -> list[Unsettled]:
+        """Messages without an outcome, of each state those that were submitted first, at most
+        `limit`; no other message is looked at."""
+
     def counts(self) -> dict[str, int]:
         """How many messages, but for trials, are in each state: `out.delivered`,
         `in.confirmed`, ...; every state a stored message can have is there, with 0 where there
@@ -413,6 +419,10 @@ class Store(Protocol):
 
     def reader(self) -> AbstractContextManager[Reader]:
         """A consistent view of committed state, cheap to open and short-lived."""
+
+    def space(self) -> Space:
+        """What it takes of its disk. It looks at every file of the spool, and may be called in
+        any thread."""
 
     def node(self) -> str:
         """The name of the handler this store belongs to, written when it was made."""

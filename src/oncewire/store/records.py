@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import SECOND, Duration, Instant
-from oncewire.protocol.states import Incoming, IncomingState, Outgoing
+from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState
 
 
 class StoreMark(Struct, frozen=True, gc=False):
@@ -204,6 +204,26 @@ class Incident(Struct, frozen=True, gc=False):
     message_id: str | None = None
     channel: str | None = None
     resolved_at: Instant | None = None
+
+
+class Unsettled(Struct, frozen=True, gc=False):
+    """A message that was sent from here and has no outcome yet, as far as a watcher looks."""
+
+    peer: str
+    channel: str | None
+    state: OutgoingState
+    submitted_at: Instant
+
+
+class Space(Struct, frozen=True, gc=False):
+    """What a store takes of its disk, in bytes, and what is left there."""
+
+    # The database with its log, and the files of the spool.
+    database: int = 0
+    spool: int = 0
+    # None: it lies on no disk.
+    free: int | None = None
+    total: int | None = None
 
 
 class Damage(Struct, frozen=True, gc=False):

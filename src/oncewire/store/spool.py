@@ -314,6 +314,16 @@ class FileSpool:
         for path in directory.glob(f"*{_UNFINISHED}"):
             path.unlink()
 
+    def size(self) -> int:
+        """Bytes of all its files, those that are being written too. Any thread may ask."""
+        total = 0
+        with os.scandir(self._directory) as files:
+            for file in files:
+                # It may go meanwhile.
+                with contextlib.suppress(OSError):
+                    total += file.stat(follow_symlinks=False).st_size
+        return total
+
     def begin(self) -> SpoolFile:
         """See `spool_contract.Spool`. Raises StoreFull or StoreGone."""
         path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"

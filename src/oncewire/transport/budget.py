@@ -18,9 +18,10 @@ import ipaddress
 import logging
 import math
 import types
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from time import monotonic, thread_time
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -557,12 +558,24 @@ Call = Callable[[str], None]
 """Called with the reason why partners are sent away."""
 
 
+class Unserved(StrEnum):
+    """Why a peer was not served."""
+
+    TOLD_TO_WAIT = "told_to_wait"  # it is over its own budget: 429
+    BUSY = "busy"  # all are over theirs together: 503
+    SLOW = "slow"  # its request did not come in time: 408, or no more words
+    HANDSHAKE = "handshake"  # the TLS handshake failed
+
+
 @runtime_checkable
 class TurnsAway(Protocol):
     """A transport whose listener may send partners away."""
 
     def on_turned_away(self, call: Call) -> None:
         """Set what is called when it does."""
+
+    def unserved(self) -> Counter[Unserved]:
+        """How many were not served since it was made."""
 
 
 class Seldom:
@@ -593,9 +606,11 @@ class TurnedAway:
         self._seldom = Seldom(now)
         # Called when a partner is sent away; None: only the log tells of it.
         self.call: Call | None = None
+        self.counts: Counter[Unserved] = Counter()
 
-    def count(self, peer: Peer, problem: str, *, known: bool) -> None:
-        """Count one peer that was sent away."""
+    def count(self, peer: Peer, problem: str, *, known: bool, status: int = 503) -> None:
+        """Count one peer that was sent away, by its HTTP status or what stands for it."""
+        self.counts[Unserved.TOLD_TO_WAIT if status == 429 else Unserved.BUSY] += 1
         repeats = self._seldom.again((known, problem))
         if repeats is None:
             return

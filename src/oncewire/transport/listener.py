@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Protocol, cast
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.budget import Handshakes, Lag, TurnedAway, address_of
+from oncewire.transport.budget import Handshakes, Lag, TurnedAway, Unserved, address_of
 from oncewire.transport.contract import Peer
 
 log = logging.getLogger("oncewire.transport.listener")
@@ -272,6 +272,7 @@ class Listener:
         except (OSError, TimeoutError) as error:
             if self._tls is not None:
                 self._handshakes.failed(peer, error)
+                self._turned_away.counts[Unserved.HANDSHAKE] += 1
             self._forget(protocol)
         except BaseException:
             # On any other error too, or the place would never be free again.
@@ -337,6 +338,8 @@ class Listener:
             for guest in list(self._guests.values()):
                 patience = limits.idle_wait if guest.requests else limits.header_wait
                 if not guest.busy and guest.transport is not None and now - guest.since > patience:
+                    # Who is idle between two requests owes us nothing.
+                    self._turned_away.counts[Unserved.SLOW] += not guest.requests
                     guest.drop()
 
 

@@ -40,6 +40,7 @@ GOOD: dict[str, Any] = {
     "reason": "why",
     "timeout": 0,
     "cpa_id": "cpa-of-nobody",
+    "partner": "nobody",
     "limit": 1,
     "held": True,
     "submission": SUBMISSION,

@@ -81,7 +81,7 @@ def posted(secret: str, work: Any) -> list[tuple[dict[str, str], bytes]]:
 
     async def post() -> None:
         hook = webhook.Webhook("https://application.example/in", secret)
-        hook._session = Session()  # type: ignore[assignment]
+        hook._posts._session = Session()  # type: ignore[assignment]
         await work(hook)
 
     asyncio.run(post())
@@ -89,7 +89,7 @@ def posted(secret: str, work: Any) -> list[tuple[dict[str, str], bytes]]:
 
 
 async def _deliver(hook: webhook.Webhook) -> None:
-    await hook._post(webhook.event_of(MESSAGE))
+    await hook._posts.post(webhook.event_of(MESSAGE))
 
 
 async def _notify(hook: webhook.Webhook) -> None:

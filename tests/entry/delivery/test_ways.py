@@ -248,7 +248,7 @@ def test_nothing_that_a_webhook_answers_is_kept_or_sent_back(hook: Hook) -> None
         # By name: of a number no client keeps a cookie.
         called = webhook.Webhook(hook.url.replace("127.0.0.1", "localhost"), "hush", timeout=5)
         for _ in range(2):
-            await called._post(webhook.event_of(MESSAGE))
+            await called._posts.post(webhook.event_of(MESSAGE))
         await called.close()
 
     asyncio.run(post())
@@ -260,7 +260,7 @@ def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
     async def post() -> None:
         gone = webhook.Webhook("http://127.0.0.1:9/", "hush", timeout=5)
         with pytest.raises(TransportProblem, match="did not answer"):
-            await gone._post(webhook.event_of(MESSAGE))
+            await gone._posts.post(webhook.event_of(MESSAGE))
         await gone.close()
 
     asyncio.run(post())
@@ -395,9 +395,9 @@ def test_only_2xx_takes_an_event(status: int, monkeypatch: pytest.MonkeyPatch) -
             return self
 
     hook = webhook.Webhook("http://hook", "hush")
-    monkeypatch.setattr(hook, "_open", Answered)
+    monkeypatch.setattr(hook._posts, "_open", Answered)
     with pytest.raises(TransportProblem, match=str(status)):
-        asyncio.run(hook._post(webhook.event_of(MESSAGE)))
+        asyncio.run(hook._posts.post(webhook.event_of(MESSAGE)))
 
 
 def test_each_failure_of_a_message_is_an_event_of_its_own() -> None:
@@ -461,7 +461,7 @@ def test_a_large_document_is_read_as_it_is_posted(monkeypatch: pytest.MonkeyPatc
             return
 
     hook = webhook.Webhook("http://hook", "hush")
-    monkeypatch.setattr(hook, "_open", Session)
+    monkeypatch.setattr(hook._posts, "_open", Session)
     monkeypatch.setattr(webhook, "message_of", lambda taken: taken)
     asyncio.run(hook.deliver(message))  # type: ignore[arg-type]
     body, headers = posted["body"], posted["headers"]

@@ -101,10 +101,10 @@ def refused(pair: Path, said: str) -> None:
         assert result.exit_code not in (0, 1), words
         assert re.search(said, " ".join((result.output + result.stderr).split())), words
     assert not (pair / "copy").exists()
-    found = run_json("status", *place, exit_code=output.WRONG)
+    found = run_json("status", *place, exit_code=output.NOT_RUNNING)
     assert re.search(said, found["store"])
     assert f"oncewire doctor -c {pair / 'globex'}" in found["next"]
-    checks = run_json("doctor", "--no-partners", *place, exit_code=output.WRONG)["checks"]
+    checks = run_json("doctor", "--no-partners", *place, exit_code=output.NOT_RUNNING)["checks"]
     (told,) = [check for check in checks if check["what"] == "store"]
     assert told["grade"] == "bad"
     assert re.search(said, told["finding"])

@@ -94,6 +94,12 @@ def _problems(settings: Settings) -> Iterator[Problem]:
         yield output.problem_of(error, "http.allow")
     for name, wrong in check_choice(settings):
         yield output.problem_of(wrong, name)
+    try:
+        from oncewire.entry.watching.ways import ways_of
+
+        ways_of(settings)
+    except OncewireError as error:
+        yield output.problem_of(error, "alerts")
     data = settings.path(settings.store.path).parent
     if not data.is_dir():
         yield Problem(f"there is no folder {data}", "store.path", "make it, or correct store.path")

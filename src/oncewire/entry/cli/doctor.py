@@ -43,25 +43,32 @@ def doctor(
 ) -> Report:
     """Look at everything the party stands on: disk, database, certificates, clock, partners.
 
-    Each finding comes with its fix. Ends with status 1 if something is bad.
+    Each finding comes with its fix. Ends with status 6 if no handler runs or it does not work, else
+    with 1 if something is bad or an incident is open.
     """
 
     from oncewire.entry.doctor.checkup import Grade
 
     settings = loaded(config).settings
-    found = _findings(settings, timeout if partners else None, quiet=json)
+    runs, handler = _handler(settings)
+    found = handler + _findings(settings, timeout if partners else None, quiet=json)
     rows = [
         (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
     ]
     grades = [finding.grade for finding in found]
     bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
     summary = "Everything is sound." if not bad + warnings else f"{bad} bad, {warnings} doubtful."
+    unsound = bad or any(finding.fix.startswith(_INCIDENTS) for finding in handler)
+    code = output.WRONG if unsound else output.OK
     return Report(
         {"party": settings.party.name},
         (Listing("checks", ("what", "grade", "finding", "fix"), rows),),
         summary=summary,
-        exit_code=output.WRONG if bad else output.OK,
+        exit_code=code if runs else output.NOT_RUNNING,
     )
+
+
+_INCIDENTS = "oncewire incidents"
 
 
 def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list[Finding]:
@@ -73,10 +80,8 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
     from oncewire.entry.doctor.ping import hear_pongs, probe_ways
     from oncewire.entry.doctor.ping import ping as ping_all
 
-    with output.progress("looking", 5, quiet=quiet) as advance:
-        found = _handler(settings)
-        advance(1)
-        found += checkup.check_store(settings)
+    with output.progress("looking", 4, quiet=quiet) as advance:
+        found = list(checkup.check_store(settings))
         found += checkup.check_restored(settings)
         advance(1)
         kept, problems = checkup.check_agreements(settings)
@@ -138,8 +143,9 @@ def _inboxes(settings: Settings, timeout: float) -> list[Finding]:
     ]
 
 
-def _handler(settings: Settings) -> list[Finding]:
-    """Whether one runs or could, and what the application refuses that it is offered."""
+def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
+    """Whether one runs and works; with that, or whether it could, and what the application refuses
+    that it is offered."""
     import asyncio
 
     from oncewire.entry.cli.operator import running
@@ -150,17 +156,17 @@ def _handler(settings: Settings) -> list[Finding]:
         refused = refused_store(settings)
         if refused is not None:
             said = f"not running, and it would not start: {refused.problem}"
-            return [Finding("handler", Grade.BAD, said, refused.remedy)]
+            return False, [Finding("handler", Grade.BAD, said, refused.remedy)]
         said, fix = "not running: nothing is sent or received", f"oncewire serve{place}"
-        return [Finding("handler", Grade.WARNING, said, fix)]
+        return False, [Finding("handler", Grade.WARNING, said, fix)]
     if status.stuck:
         fix = f"look into its log; `kill -9 {status.pid}` loses nothing that was stored"
-        return [Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)]
+        return False, [Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)]
     said = f"runs as process {status.pid} at {status.url}, at most {status.lag_ms} ms behind"
     found = [Finding("handler", Grade.GOOD, said)]
     if status.incidents:
         said = f"{number_of(status.incidents, 'incident', 'is')} open"
-        found = [Finding("handler", Grade.WARNING, said, f"oncewire incidents{place}")]
+        found = [Finding("handler", Grade.WARNING, said, f"{_INCIDENTS}{place}")]
     if status.refusals:
         latest = max(status.refusals, key=lambda message_id: status.refusals[message_id][1])
         count, at, raised = status.refusals[latest]
@@ -168,7 +174,7 @@ def _handler(settings: Settings) -> list[Finding]:
         said = f"{many} refused by it; the last at {moment(at)}, {count} times so far: {raised}"
         fix = f"mend the application; `oncewire why {quote(latest)}{place}` tells more"
         found.append(Finding("application", Grade.WARNING, said, fix))
-    return found
+    return True, found
 
 
 @output.answers

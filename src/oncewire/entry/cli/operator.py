@@ -49,6 +49,8 @@ def status(config: Config = None, json: Json = False) -> Report:
     `kept` are the messages that are here, sent and received, until retention removes them. A
     document that travels in parts is one of them, and trials are none. `parts` are those of
     documents, whether they are sent, were joined, or wait for the rest of their document.
+
+    Ends with status 6 if no handler runs or it does not work, else with 1 if an incident is open.
     """
 
     import asyncio
@@ -69,10 +71,14 @@ def status(config: Config = None, json: Json = False) -> Report:
         # What a handler does now is kept nowhere.
         steps = ("doctor",) if found is None else ("stop", "doctor")
         todo = tuple(f"oncewire {step}{at_party(settings)}" for step in steps)
-        return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=output.WRONG)
+        code = output.NOT_RUNNING if found is None else output.WRONG
+        return Report(facts, summary=f"{replaced}.", hints=todo, exit_code=code)
     if not has_store(settings):
         hint = f"oncewire serve{at_party(settings)}"
-        return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
+        summary = "Nothing was sent or received yet."
+        lives = found is not None and found.running
+        code = output.OK if lives else output.NOT_RUNNING
+        return Report(facts | {"running": lives}, summary=summary, hints=(hint,), exit_code=code)
     with open_readers(settings).reader() as reader:
         rows = _channels(reader)
         counts, undecided = reader.counts(), reader.incidents()
@@ -107,7 +113,10 @@ def status(config: Config = None, json: Json = False) -> Report:
     listings = [Listing("channels", columns, shown)]
     if strangers:
         listings.append(_refusals(strangers if json else strangers[:REFUSALS_SHOWN]))
-    return Report(facts, tuple(listings), hints=hints)
+    works = found is not None and lives and not found.stuck
+    code = output.WRONG if open_ones else output.OK
+    code = code if works else output.NOT_RUNNING
+    return Report(facts, tuple(listings), hints=hints, exit_code=code)
 
 
 def _refusals(strangers: list[Refusal]) -> Listing:

@@ -2,15 +2,7 @@
 
 A command builds a `Report` and hands it to `answer`. Both forms come from that one value, so
 nothing can be in the table that is not in the JSON. Every error says what is wrong, where, and
-what to do next, and ends the process with a documented exit code:
-
-    0  done, and all is well
-    1  done, and something is wrong: a violation, a failed check, an undelivered message
-    2  the input cannot be used: bad options, a bad file, a message with a fault
-    3  no such file, party, agreement or message
-    4  refused in the present state, or no permission
-    5  the store or a transport cannot be used now
-    130  interrupted
+what to do next, and ends the process with an exit code of the one table, `EXIT_CODES`.
 """
 
 from __future__ import annotations
@@ -147,8 +139,23 @@ def report_placed(report: Report) -> Report:
     return replace(report, summary=placed(report.summary), problems=problems, listings=listings)
 
 
-OK, WRONG, BAD_INPUT, NOT_FOUND, NOT_ALLOWED, TROUBLE = range(6)
+OK, WRONG, BAD_INPUT, NOT_FOUND, NOT_ALLOWED, TROUBLE, NOT_RUNNING = range(7)
 INTERRUPTED = 130
+
+EXIT_CODES = {
+    OK: "done, and all is well",
+    WRONG: "done, and something is wrong: a violation, a failed check, an open incident, an "
+    "undelivered message",
+    BAD_INPUT: "the input cannot be used: bad options, a bad file, a message with a fault",
+    NOT_FOUND: "no such file, party, agreement or message",
+    NOT_ALLOWED: "refused in the present state, or no permission",
+    TROUBLE: "the store or a transport cannot be used now",
+    NOT_RUNNING: "`status` and `doctor`: no handler runs, or it does not work",
+    errors.HandlerFailed.exit_code: "`serve`: the handler failed, and is to be started again",
+    INTERRUPTED: "interrupted",
+}
+"""With what a command ends, and what that means; `docs/watching.md` has the same table."""
+
 _DOCUMENTED = range(BAD_INPUT, TROUBLE + 1)
 
 _CODES: tuple[tuple[type[errors.OncewireError], int], ...] = (

@@ -64,6 +64,7 @@ def serve(
     from oncewire.entry.running import serving
     from oncewire.entry.running.logs import Printed, start_logging
     from oncewire.entry.running.serving import serve as run
+    from oncewire.entry.watching.ways import alerting_of
     from oncewire.errors import HandlerFailed
 
     found = loaded(config, settings).settings
@@ -83,7 +84,7 @@ def serve(
             _let_go(log.form.value)
 
     try:
-        status = serving.run(run(found, ready))
+        status = serving.run(run(found, ready, (alerting_of,)))
     except HandlerFailed as failure:
         if isinstance(sys.stdout, Printed):
             # Nobody listens any more, and the log has it.

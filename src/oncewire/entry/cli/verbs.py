@@ -88,6 +88,9 @@ def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[tuple[str, A
             yield "message_id", Annotated[list[str] | None, typer.Argument(help=said.help)], None
         elif argument.name == "channel" and "message_id" not in named:
             yield "channel", Annotated[str, typer.Argument(help=said.help)], inspect.Parameter.empty
+        elif argument.name == "partner":
+            option = typer.Option(help=said.help, autocompletion=complete_partner)
+            yield "partner", Annotated[str, option], ""
         elif argument.name == "cpa_id":
             # People call an agreement by the name of its partner.
             option = typer.Option("--to", help=_PARTNER, autocompletion=complete_partner)
@@ -174,19 +177,22 @@ def _is_terminal() -> bool:
 def _check_named(given: dict[str, Any]) -> None:
     from oncewire.errors import InvalidValue
 
-    if not given.get("message_id") and not given.get("channel"):
+    if not any(given.get(name) for name in ("message_id", "channel", "partner")):
         either = ", or a channel with --channel" if "channel" in given else ""
+        either += ", or a partner with --partner" if "partner" in given else ""
         raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
 
 
 def _calls(settings: Settings, reader: Reader, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of each call: one for the channel, one for every message that is named."""
+    """The arguments of each call: one for the channel, one for the partner, one for every message
+    that is named."""
     options = dict(given)
     wanted, channel = options.pop("message_id", None), options.pop("channel", None)
-    to = options.pop("cpa_id", None)
+    to, partner = options.pop("cpa_id", None), options.pop("partner", None)
     if to:
         options["cpa_id"] = _agreed_with(settings, to)
     streams = [{"channel": find_channel(reader, channel)}] if channel else []
+    streams += [{"partner": _agreed_with(settings, partner)}] if partner else []
     messages = [{"message_id": _meant(reader, each_id, to)} for each_id in wanted or ()]
     return [{**named, **options} for named in (*streams, *messages)]
 
@@ -242,7 +248,7 @@ def _row(reader: Reader, call: dict[str, Any], said: Told) -> tuple[Any, ...]:
     """What a call was about, where that stands now, and what is known of it besides."""
     message_id = call.get("message_id")
     if message_id is None:
-        return (call["channel"], "", *said.facts.values())
+        return (call.get("channel") or call["partner"], "", *said.facts.values())
     return (message_id, _state(reader, message_id), *said.facts.values())
 
 

@@ -61,6 +61,7 @@ MEANINGS = {
     "message_id": Meaning("MessageIds, or unique parts of them."),
     "cpa_id": Meaning("The CPAId of the agreement with a partner."),
     "channel": Meaning("A channel as `oncewire status` names it, or part of it."),
+    "partner": Meaning("A partner: what goes to it, all at once."),
     "reason": Meaning("Why, for whoever looks later."),
     "timeout": Meaning("Wait no longer than so many seconds.", 0, 3600),
     "limit": Meaning("At most so many.", 1, 1000),
@@ -266,14 +267,24 @@ class PartyVerbs:
         return await Trying(self.here.handler, cpa_id, timeout).run()
 
     @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """The trouble is over: go on with a message or a channel, its retries start anew."""
-        if (message_id is None) == (channel is None):
+    async def resume(
+        self,
+        *,
+        message_id: str | None = None,
+        channel: str | None = None,
+        partner: str | None = None,
+    ) -> None:
+        """The trouble is over: go on with a message, a channel or all that goes to a partner.
+
+        Retries start anew, and what waits for its next attempt is sent at once.
+        """
+        if sum(named is not None for named in (message_id, channel, partner)) != 1:
             raise NotAllowed(
-                "it is not said what to resume", remedy="name one message or one channel"
+                "it is not said what to resume",
+                remedy="name one message, one channel or one partner",
             )
         await self.here.operate(
-            lambda engine: engine.resume(message_id=message_id, channel=channel)
+            lambda engine: engine.resume(message_id=message_id, channel=channel, partner=partner)
         )
 
     @verb(Need.STORE, Permission.OPERATE, Within("resend"))

@@ -100,21 +100,21 @@ SLOWEST = 1024 * 1024
 """Bytes in a second at which an application has to take a large event, beyond that time."""
 
 
-def check_url(url: str) -> str:
+def check_url(url: str, section: str = "application") -> str:
     """The address, if it is one that can be called."""
     if not url.startswith(("http://", "https://")):
         raise InvalidValue(
-            f"application.url {url[:200]!r} is no http address", remedy="write https://..."
+            f"{section}.url {url[:200]!r} is no http address", remedy="write https://..."
         )
     return url
 
 
-def secret_bytes(secret: str) -> bytes:
+def secret_bytes(secret: str, section: str = "application") -> bytes:
     """The key of a secret: base64 after `whsec_`, else the text itself."""
     if not secret:
         raise InvalidValue(
             "the webhook has no secret to sign with",
-            remedy="set application.secret, for example from `openssl rand -base64 32`",
+            remedy=f"set {section}.secret, for example from `openssl rand -base64 32`",
         )
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
@@ -122,7 +122,7 @@ def secret_bytes(secret: str) -> bytes:
         return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error:
         raise InvalidValue(
-            "application.secret begins with whsec_ and is not base64 after it",
+            f"{section}.secret begins with whsec_ and is not base64 after it",
             remedy="copy the secret again",
         ) from None
 
@@ -174,24 +174,20 @@ def failure_of(notice: Notice) -> dict[str, Any]:
     }
 
 
-class Webhook:
-    """An application that is called over HTTP. See the module for the guarantee."""
+class SignedPosts:
+    """Posts signed events to one address; whatever else its answer holds, its status counts.
+    `section`: which settings name it."""
 
-    batch = 8
-    hears = True
-
-    def __init__(self, url: str, secret: str, timeout: float = TIMEOUT) -> None:
-        self._url, self._key, self._timeout = check_url(url), secret_bytes(secret), timeout
+    def __init__(
+        self, url: str, secret: str, timeout: float = TIMEOUT, section: str = "application"
+    ) -> None:
+        self._url, self._key = check_url(url, section), secret_bytes(secret, section)
+        self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
         self._world = RealWorld()
 
-    async def deliver(self, taken: GivenMessage) -> None:
-        """Post it; returning means that the application answered 2xx."""
-        gaps: dict[str, Payload] = {}
-        event = event_of(message_of(taken), gaps)
-        await self._post(event, gaps)
-
-    async def _post(self, event: dict[str, Any], gaps: Mapping[str, Payload] = NO_GAPS) -> None:
+    async def post(self, event: dict[str, Any], gaps: Mapping[str, Payload] = NO_GAPS) -> None:
+        """Post it; returning means that a 2xx came. TransportProblem says what came instead."""
         import aiohttp
 
         body = EventBody(event, gaps)
@@ -242,6 +238,23 @@ class Webhook:
         if self._session is not None:
             await self._session.close()
 
+
+class Webhook:
+    """An application that is called over HTTP. See the module for the guarantee."""
+
+    batch = 8
+    hears = True
+
+    def __init__(self, url: str, secret: str, timeout: float = TIMEOUT) -> None:
+        self._posts = SignedPosts(url, secret, timeout)
+        self.close = self._posts.close
+
+    async def deliver(self, taken: GivenMessage) -> None:
+        """Post it; returning means that the application answered 2xx."""
+        gaps: dict[str, Payload] = {}
+        event = event_of(message_of(taken), gaps)
+        await self._posts.post(event, gaps)
+
     async def notify(self, notice: Notice) -> None:
         """Post a failure; returning means that the application answered 2xx."""
-        await self._post(failure_of(notice))
+        await self._posts.post(failure_of(notice))

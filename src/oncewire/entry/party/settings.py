@@ -356,6 +356,20 @@ class ApplicationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertSettings:
+    """Whom to tell when somebody should look, and of what; docs/watching.md says how."""
+
+    url: Annotated[str, "What is called, as https://...; empty: no webhook."] = ""
+    secret: Annotated[str, "What it is signed with.", HIDDEN] = ""
+    mail_to: Annotated[tuple[str, ...], "Who gets mail, through the server of [smtp]."] = ()
+    mail_from: Annotated[str, "Whose mail it is; empty: smtp.mailbox."] = ""
+    silent_intervals: Annotated[int, "Retry intervals after which a partner is called silent."] = 2
+    days: Annotated[int, "Days before a certificate or an agreement ends."] = 30
+    space: Annotated[int, "Bytes that should be free on the disk."] = 1024**3
+    per_hour: Annotated[int, "Alerts in an hour; what comes beyond is told in the next."] = 12
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """What is logged, and how."""
 
@@ -381,6 +395,7 @@ class Settings:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     application: ApplicationSettings = field(default_factory=ApplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
     def path(self, named: Path) -> Path:
         """A path of the settings, seen from the party's folder."""
@@ -438,6 +453,7 @@ SECTIONS: dict[str, type[Any]] = {
     "budget": BudgetSettings,
     "application": ApplicationSettings,
     "log": LogSettings,
+    "alerts": AlertSettings,
 }
 
 

@@ -9,9 +9,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from oncewire.agreement.certificates import facts, read_certificates
 from oncewire.agreement.check.exposure import EXPIRING_SOON
@@ -172,15 +172,36 @@ def prepare(settings: Settings) -> Prepared:
     return Prepared(make_handler(settings, application), application)
 
 
+class Beside(Protocol):
+    """What runs beside a handler, in a thread of its own."""
+
+    def start(self) -> None:
+        """Begin; the handler listens."""
+
+    def stop(self) -> None:
+        """End, within some seconds, while the handler still runs; called in a thread."""
+
+
+MakeBeside = Callable[["Settings", "Handler"], Beside | None]
+"""Makes it as the settings say; None: they want none."""
+
+
 @asynccontextmanager
 async def serving(
-    settings: Settings, prepared: Prepared, *, passing: bool = False
+    settings: Settings,
+    prepared: Prepared,
+    *,
+    passing: bool = False,
+    beside: Iterable[MakeBeside] = (),
 ) -> AsyncIterator[LocalHandler]:
-    """Start a handler and its control socket; stop both gracefully at the end."""
+    """Start a handler, its control socket and what runs beside them; stop all of it gracefully at
+    the end."""
     handler, application = prepared
     reloading = Reloading(settings, handler)
     running = LocalHandler(handler, passing=passing, reloading=reloading)
     server = ControlServer(socket_path(settings), running, handler.engine.context.store.spool)
+    company = [one for make in beside if (one := make(settings, handler)) is not None]
+    begun: list[Beside] = []
     try:
         await handler.start()
         _tell_of_refused_partners(handler)
@@ -190,8 +211,13 @@ async def serving(
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
         _say_if_restored(settings)
+        for one in company:
+            one.start()
+            begun.append(one)
         yield running
     finally:
+        for one in begun:
+            await asyncio.to_thread(one.stop)
         await server.stop()
         await handler.stop()
         if isinstance(application, Webhook):
@@ -246,7 +272,9 @@ async def only_one(settings: Settings) -> Prepared:
         await asyncio.sleep(0.1)
 
 
-async def serve(settings: Settings, ready: Callable[[LocalHandler], None]) -> Status:
+async def serve(
+    settings: Settings, ready: Callable[[LocalHandler], None], beside: Iterable[MakeBeside] = ()
+) -> Status:
     """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
 
     A second signal does not wait for what is under way: nothing is lost by that, since
@@ -259,7 +287,7 @@ async def serve(settings: Settings, ready: Callable[[LocalHandler], None]) -> St
     _hear_signals(here, stop)
     prepared = await only_one(settings)
     failure: HandlerFailed | None = None
-    async with serving(settings, prepared) as running:
+    async with serving(settings, prepared, beside=beside) as running:
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)

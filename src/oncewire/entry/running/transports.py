@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.transport.contract import Transport
     from oncewire.transport.smtp.mailbox import MailboxSettings
+    from oncewire.transport.smtp.relay import RelaySettings
 
 
 def http_transport(
@@ -220,21 +221,10 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     if not said.mailbox:
         return None
     from oncewire.transport.smtp.listener import ListenerSettings
-    from oncewire.transport.smtp.relay import MailTls, RelaySettings
     from oncewire.transport.smtp.transport import SmtpTransport
 
-    relay = listener = None
-    if said.relay:
-        relay = RelaySettings(
-            said.mailbox,
-            said.relay,
-            said.relay_port,
-            MailTls(said.protection.value),
-            _believing(settings, said.authorities),
-            said.user,
-            said.password,
-            max_size=said.max_size,
-        )
+    listener = None
+    relay = relay_settings(settings, said.mailbox) if said.relay else None
     if said.port and listen:
         tls = server_context(ServerTls(_identity(settings))) if said.tls else None
         budget = budget_limits(settings)
@@ -242,6 +232,23 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
             said.mailbox, said.host, said.port, tls, said.max_size, budget=budget
         )
     return SmtpTransport(relay, listener, mailbox_settings(settings) if listen else None)
+
+
+def relay_settings(settings: Settings, sender: str) -> RelaySettings:
+    """The server that takes our mail, which is that sender's."""
+    from oncewire.transport.smtp.relay import MailTls, RelaySettings
+
+    said = settings.smtp
+    return RelaySettings(
+        sender,
+        said.relay,
+        said.relay_port,
+        MailTls(said.protection.value),
+        _believing(settings, said.authorities),
+        said.user,
+        said.password,
+        max_size=said.max_size,
+    )
 
 
 def mailbox_settings(settings: Settings) -> MailboxSettings | None:

@@ -152,8 +152,10 @@ def receive_message(
         message, resolution = placed.message, placed.resolution
         if placed.for_others:
             taken = _take_for_others(context, tx, received, kept, resolution, source, asked)
+            context.state.contacts.arrived(peer_label(resolution.agreement), context.now())
             return _of_partner(context, tx, received.message, before, taken)
-        # Believed, so it may teach how the next ones of its sender are read.
+        # Believed: its sender is there, and it may teach how the next ones of it are read.
+        context.state.contacts.arrived(peer_label(resolution.agreement), context.now())
         context.caches.templates.envelopes.learn(
             received, peer_label(resolution.agreement), context.limits
         )

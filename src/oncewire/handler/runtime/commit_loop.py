@@ -367,6 +367,11 @@ class Supervisor:
         self._loops: list[asyncio.Task[None]] = []
         self._failed = asyncio.Event()
 
+    @property
+    def lag(self) -> float:
+        """How late the event loop was within the last minute, in seconds."""
+        return self._pulse.lag
+
     def start(self) -> None:
         """Begin to take turns."""
         self._loop.start(self.ended)

@@ -75,6 +75,7 @@ from oncewire.handler.sending.submit import agreement_called
 from oncewire.handler.sending.transmit import (
     Transmission,
     admit_waiting,
+    hurry,
     look_again,
     recheck_waiting,
     set_aside,
@@ -150,6 +151,8 @@ class Engine:
         """
         context, state = self.context, self.context.state
         try:
+            if state.contacts.returned and not context.at_rest:
+                hurry(context)
             while state.admissions or state.failed or state.parts_ended or state.releasing:
                 parts.follow(context)
                 admit_waiting(context)
@@ -294,6 +297,7 @@ class Engine:
         context, state = self.context, self.context.state
         retention.watch(context)
         state.ticked_at = context.now()
+        state.contacts.tell(state.ticked_at)
         look_again(context)
         transmit.expire_due(context)
         transmit.transmit_due(context)
@@ -464,8 +468,21 @@ class Engine:
         with self.context.transition() as tx:
             left_alone(self.context, tx, awaited)
 
-    def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """The operator resolved the trouble of a message or a channel."""
+    def resume(
+        self,
+        *,
+        message_id: str | None = None,
+        channel: str | None = None,
+        partner: str | None = None,
+    ) -> None:
+        """The operator resolved the trouble of a message, a channel or a partner."""
+        if partner is not None:
+            peer = operate.find_partner(self.context, partner)
+            with self.context.store.reader() as reader:
+                suspended = [each.key for each in reader.channels()[0] if each.suspended]
+            with self.context.transition() as tx:
+                operate.resume_partner(self.context, tx, peer, suspended)
+            return
         with self.context.transition() as tx:
             if channel is not None:
                 operate.resume_channel(self.context, tx, channel)

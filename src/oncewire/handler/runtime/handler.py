@@ -134,6 +134,8 @@ class Handler:
         self._door = Door(self.loop, self._relaying, self._call_operator)
         self._probing = Probing(self.loop, self.transports, probe_every)
         self._ready = asyncio.Event()
+        # Where it runs, for whoever asks from another thread; None: it does not run.
+        self.event_loop: asyncio.AbstractEventLoop | None = None
         self._hand_over = self._telling = None
         if application is not None:
             self._hand_over = HandOver(application, self.loop, self._ready)
@@ -155,9 +157,11 @@ class Handler:
         self.supervisor.keep(self._probing.run())
         self.supervisor.keep(self._outage.run())
         self._ready.set()
+        self.event_loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
         """Stop listening, let transmissions under way end, record a graceful stop."""
+        self.event_loop = None
         for offers in (self._hand_over, self._telling):
             if offers is not None:
                 await offers.stop()

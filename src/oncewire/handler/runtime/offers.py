@@ -18,6 +18,7 @@ from oncewire.handler.actions import Decided, Notice, Refused
 from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.runtime.commit_loop import CommitLoop
 from oncewire.handler.sending.handing_in import handed_in
+from oncewire.handler.state import is_told
 from oncewire.handler.submission import Submission
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
@@ -112,7 +113,8 @@ class Offers:
                 refusals += 1
                 known = isinstance(problem, OncewireError)
                 reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
-                self._complain(offer, reason, pause)
+                shown = None if known or not is_told(refusals) else _of_application(problem)
+                self._complain(offer, reason, pause, shown)
                 now = self._loop.engine.context.now()
                 self.refusals[offer.message_id] = refusals, now, reason[:200]
                 if offer.over.is_set():
@@ -134,10 +136,13 @@ class Offers:
             logger.warning("nobody could be called", extra={"problem": str(problem)})
             return True
 
-    def _complain(self, offer: Offer[T], problem: str, pause: float) -> None:
+    def _complain(
+        self, offer: Offer[T], problem: str, pause: float, raised: Exception | None = None
+    ) -> None:
         logger.warning(
             offer.complaint,
             extra={"message_id": offer.message_id, "problem": problem, "next_try_in": pause},
+            exc_info=raised,
         )
 
     async def _wait(self, event: asyncio.Event, timeout: float) -> None:
@@ -145,6 +150,18 @@ class Offers:
             await asyncio.wait_for(event.wait(), timeout)
         except TimeoutError:
             return
+
+
+def _of_application(problem: Exception) -> Exception:
+    """What the application raised, from where its own code begins: the log keeps the beginning of a
+    traceback, and how it was called is our matter."""
+    own, frame = __name__.partition(".")[0], problem.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        module = str(frame.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in {own, "asyncio", "concurrent"}:
+            break
+        frame = frame.tb_next
+    return problem.with_traceback(frame)
 
 
 # Hand-over: push what arrived to an application that is called, in order per channel.

@@ -21,6 +21,7 @@ from oncewire.handler.perform import (
     receiver_key,
     receiver_of,
     resolve_incidents,
+    way_key,
 )
 from oncewire.handler.receiving.release import (
     call_operator,
@@ -33,6 +34,7 @@ from oncewire.handler.route import peer_label
 from oncewire.handler.sending.answer import ANSWER_CHANNEL, signal_ways
 from oncewire.handler.sending.outgoing_document import has_parts, is_whole
 from oncewire.handler.sending.parts import abandon_document, parts_sent
+from oncewire.handler.state import NEVER
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
 from oncewire.protocol.documents import SplitDocument
@@ -263,6 +265,45 @@ def resume_channel(context: HandlerContext, tx: Transaction, key: str) -> None:
     context.write(tx, [Note(Resumed(), channel=key)])
     _resume_all(context, tx, live)
     context.state.admissions[key] = None
+
+
+def find_partner(context: HandlerContext, partner: str) -> str:
+    """The label of the handler behind a partner's CPAId, PartyId or label."""
+    for agreement in context.agreements:
+        ids = agreement.partner.party.ids
+        names = {agreement.cpa_id, *agreement.also_known_as, peer_label(agreement)}
+        if partner in names | {str(party_id) for party_id in ids} | {one.value for one in ids}:
+            return peer_label(agreement)
+    raise NotHere(f"no agreement is with {partner}", remedy="`oncewire partner list` shows them")
+
+
+def resume_partner(
+    context: HandlerContext, tx: Transaction, peer: str, channels: Iterable[str]
+) -> None:
+    """The trouble with a partner is over: everything that goes to it starts again. `channels` are
+    those that may be suspended."""
+    for transport in [name for label, name in context.state.left if label == peer]:
+        context.state.left.discard((peer, transport))
+        resolve_incidents(context, tx, Resolve(channel=way_key(peer, transport)))
+    for key in channels:
+        if any(stored.peer == peer for stored in tx.live(key)):
+            resume_channel(context, tx, key)
+    _lift_pause(context, tx, peer, set())
+    waiting = map(tx.outgoing, tx.due(NEVER, BEHIND_MAX))
+    now = context.now()
+    _resume_all(
+        context,
+        tx,
+        (
+            stored
+            for stored in waiting
+            if stored is not None
+            and stored.peer == peer
+            and not is_whole(stored)
+            and (stored.outgoing.next_attempt_at or 0) > now
+            and stored.outgoing.message_id not in context.state.in_flight
+        ),
+    )
 
 
 def _resume_all(context: HandlerContext, tx: Transaction, found: Iterable[StoredOutgoing]) -> None:

@@ -171,6 +171,8 @@ def next_wake(context: HandlerContext, now: Instant) -> Instant:
         looks = min(looks, context.state.acks_waiting[0][0])
     if context.state.refusals.due_at is not None:
         looks = min(looks, context.state.refusals.due_at)
+    if context.state.contacts.due_at is not None:
+        looks = min(looks, context.state.contacts.due_at)
     first = looks if wake is None else min(wake, looks)
     if context.state.timeline.restless or context.state.repost_after is not None:
         return now

@@ -1,5 +1,6 @@
 """Upkeep: what a handler does beside its turns. It joins documents whose parts are all stored,
-probes transports that messages have left, and closes the incidents of outages that are over.
+probes transports that messages have left and partners that are silent, and closes the incidents of
+outages that are over.
 
 Documents are joined one at a time: the disk is what takes long, and two at once take longer than
 one after the other.
@@ -86,7 +87,8 @@ class Joining:
             logger.exception("a document is not joined", extra={"message_id": wanted.split_id})
 
 
-# Probing: transports that messages have left are tried again, with nothing on board.
+# Probing: transports that messages have left, and partners that are silent, are tried again with
+# nothing on board.
 
 
 PROBE_EVERY: Duration = 30 * SECOND
@@ -107,9 +109,8 @@ class Probing:
         await self._loop.do("look", lambda: take_up(context))
         while True:
             await asyncio.sleep(self._every / SECOND)
-            if context.state.left:
-                ways = await self._loop.do("look", lambda: left_ways(context))
-                await asyncio.gather(*map(self._probe, ways))
+            ways = await self._loop.do("look", lambda: left_ways(context))
+            await asyncio.gather(*map(self._probe, ways))
 
     async def _probe(self, way: LeftWay) -> None:
         transport = self._transports.get(way.transport)
@@ -123,14 +124,18 @@ class Probing:
             return
         if outcome.kind is not OutcomeKind.SENT:
             return
-        logger.info("a transport works again", extra={"peer": way.peer, "transport": way.transport})
         context = self._loop.engine.context
+        left = (way.peer, way.transport) in context.state.left
+        if left:
+            said = {"peer": way.peer, "transport": way.transport}
+            logger.info("a transport works again", extra=said)
         try:
             await self._loop.do("probe", lambda: take_again(context, way))
         except OncewireError as problem:
             # The incident stays open; the next probe brings it up again.
             logger.warning("a step was not stored", extra={"problem": str(problem)})
-            context.state.left.add((way.peer, way.transport))
+            if left:
+                context.state.left.add((way.peer, way.transport))
 
 
 # The end of an outage: an incident that stays open when its cause has ended is one that operators

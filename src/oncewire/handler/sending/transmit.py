@@ -30,14 +30,17 @@ from oncewire.handler.sending.parts import enter_next, may_go_on
 from oncewire.handler.sending.seal import build_numbered
 from oncewire.handler.state import IN_FLIGHT_MAX, NEVER
 from oncewire.message.envelope import MessageKind
-from oncewire.message.instant import MINUTE, Duration
+from oncewire.message.instant import MINUTE, Duration, Instant
 from oncewire.message.signals import Error, Severity
 from oncewire.protocol.effects import Raise, Resolve, Transmit
 from oncewire.protocol.sender import (
+    ANSWERS_AGAIN,
     attempt_due,
     deadline_passed,
     enter_window,
     error_arrived,
+    may_hurry,
+    resume,
     transmission_ended,
     transmission_failed,
 )
@@ -370,6 +373,7 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
     terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     now = context.now()
+    _note_contact(context, stored.peer, ended, now)
     if ended.sent:
         last_word = _is_unacknowledged(context, tx, stored)
         step = transmission_ended(stored.outgoing, channel, terms, is_last_word=last_word)
@@ -392,6 +396,42 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
             reason=ended.reason,
         )
     perform(context, tx, stored, channel, step, terms)
+
+
+def _note_contact(context: HandlerContext, peer: str, ended: Transmission, now: Instant) -> None:
+    """Whether the partner answers, as far as an attempt tells."""
+    contacts = context.state.contacts
+    if ended.sent:
+        contacts.sent(peer, ended.message_id, now)
+    elif ended.retry_after is not None:
+        contacts.later(peer, ended.message_id, now)
+    else:
+        contacts.failed(peer, ended.message_id, now, ended.reason, certain=ended.certain)
+
+
+HURRIED_AT_ONCE = 64
+"""Messages that one commit sends again because their receiver answers again; the next ones follow
+in the next."""
+
+
+def hurry(context: HandlerContext) -> None:
+    """Send again at once what could not be sent to partners that answer again: their retries start
+    anew, as by an operator's word. Each in a transition of its own."""
+    for message_id in context.state.contacts.returning(context.now(), HURRIED_AT_ONCE):
+        if message_id not in context.state.in_flight and message_id not in context.state.troubled:
+            _step(context, message_id, _hurry)
+
+
+def _hurry(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
+    terms, now = context.terms_of(tx, stored.outgoing.terms_id), context.now()
+    channel = load_channel(tx, stored.outgoing)
+    stands = channel is not None and (channel.suspended or channel.paused_until > now)
+    way = way_to(context, tx, stored, terms, addresses_for(context, tx, stored, terms.transports))
+    if is_whole(stored) or stands or context.in_doubt:
+        return
+    if may_hurry(stored.outgoing, terms, now, way):
+        step = resume(stored.outgoing, channel, terms, now, ANSWERS_AGAIN)
+        perform(context, tx, stored, channel, step, terms)
 
 
 # Ways: transports that messages have left, and how they are taken again.
@@ -421,20 +461,32 @@ def take_up(context: HandlerContext) -> None:
             context.state.left.add((peer, transport))
 
 
+PROBED_MAX = 64
+"""Silent partners that are probed at once, those first that have been silent the longest."""
+
+
 def left_ways(context: HandlerContext) -> list[LeftWay]:
-    """What is to be probed, as far as there is an address for it today."""
+    """What is to be probed, as far as there is an address for it today: transports that messages
+    have left, and the first one that is agreed to partners that are silent."""
+    silent = context.state.contacts.longest_silent(PROBED_MAX)
     found: dict[tuple[str, str], LeftWay] = {}
+    if not silent and not context.state.left:
+        return []
     for agreement in context.agreements:
         route = route_under(agreement, agreement.sending)
         for transport in route.terms.transports:
             key, address = (peer_label(agreement), transport), route.address(transport)
-            if key in context.state.left and address is not None:
+            first = transport == route.terms.transports[0] and key[0] in silent
+            if address is not None and (first or key in context.state.left):
                 found[key] = LeftWay(*key, address)
     return list(found.values())
 
 
 def take_again(context: HandlerContext, way: LeftWay) -> None:
     """A probe got through, or an operator says that it would."""
+    context.state.contacts.answered(way.peer, context.now())
+    if (way.peer, way.transport) not in context.state.left:
+        return
     context.state.left.discard((way.peer, way.transport))
     with context.transition() as tx:
         resolve_incidents(context, tx, Resolve(channel=way_key(way.peer, way.transport)))

@@ -254,8 +254,9 @@ class Machine:
     # --- transports that were left ---
 
     def _probe_later(self) -> None:
-        engine = self.engine
-        if engine.context.state.left and self._probing is not engine:
+        engine, state = self.engine, self.engine.context.state
+        wanted = state.left or state.contacts.longest_silent(1)
+        if wanted and self._probing is not engine:
             self._probing = engine
             self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
 
@@ -268,9 +269,11 @@ class Machine:
             receiver = way.address.split("/")[2]
             there = self.around.machine(receiver).up
             if there and self.links.is_open(self.name, receiver, way.transport):
-                self.ledger.happened["transport taken again"] += 1
+                left = (way.peer, way.transport) in engine.context.state.left
+                happened = "transport taken again" if left else "silent partner probed"
+                self.ledger.happened[happened] += 1
                 ending = self.turn("probe", lambda w=way: take_again(engine.context, w))  # type: ignore[misc]
-                if ending is not Ending.DONE:
+                if ending is not Ending.DONE and left:
                     engine.context.state.left.add((way.peer, way.transport))
         self._probe_later()
 

@@ -35,15 +35,17 @@ from oncewire.store.records import (
     Incident,
     Refusal,
     Removed,
+    Space,
     SpoolSlice,
     StoredIncoming,
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Unsettled,
 )
 from oncewire.store.spool import check_name
 from oncewire.store.spool_contract import Digest
-from oncewire.store.transition.rows import STORED_INCOMING, whole
+from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING, whole
 from oncewire.store.transition.tables import Groups, Sorted
 from oncewire.store.transition.turns import TransactionManager
 from oncewire.store.transition.work import UnitOfWork
@@ -146,6 +148,18 @@ class MemoryReader:
             table.by_row, table.by_state, states, limit, before, lambda key: is_trial(key[1])
         )
         return [table.row(key).stored for key in keys]
+
+    def oldest_unsettled(self, limit: int) -> list[Unsettled]:
+        table = self._tables.outgoing
+        found = (
+            table.row(key[-1]).stored
+            for state in LIVE_OUTGOING
+            for key in islice(table.by_state.of(state), limit)
+        )
+        return [
+            Unsettled(one.peer, one.outgoing.channel, one.outgoing.state, one.outgoing.submitted_at)
+            for one in found
+        ]
 
     def counts(self) -> dict[str, int]:
         sent, received = self._tables.outgoing, self._tables.incoming
@@ -360,6 +374,10 @@ class MemoryStore(TransactionManager):
     def reader(self) -> AbstractContextManager[Reader]:
         """See `contract.Store`."""
         return _OpenReader(self._tables, self._readers)
+
+    def space(self) -> Space:
+        """See `contract.Store`; it lies on no disk."""
+        return Space()
 
     def node(self) -> str:
         """See `contract.Store`."""

@@ -28,6 +28,7 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Unsettled,
 )
 from oncewire.store.sqlite.connection import (
     BUSY_TIMEOUT,
@@ -64,7 +65,7 @@ from oncewire.store.sqlite.rows import (
     spool_names,
     whole,
 )
-from oncewire.store.transition.rows import STORED_INCOMING
+from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING
 
 if TYPE_CHECKING:
     import apsw
@@ -121,6 +122,12 @@ LAYOUTS = (
     "UNION ALL SELECT layout FROM receipt WHERE layout IS NOT NULL"
 )
 """Layouts of all stored bodies: they name the files of the spool."""
+
+
+_OLDEST = (
+    "SELECT peer, channel, submitted_at FROM outgoing WHERE state = ? ORDER BY position LIMIT ?"
+)
+"""The index of states has the positions of each in order."""
 
 
 class SqliteReader:
@@ -232,6 +239,13 @@ class SqliteReader:
         values = [value for state in chosen for value in (state, end, limit)]
         statement = f"SELECT * FROM ({parts}) ORDER BY {key} DESC LIMIT ?"  # noqa: S608
         return self._run(statement, (*values, limit))
+
+    def oldest_unsettled(self, limit: int) -> list[Unsettled]:
+        return [
+            Unsettled(str(peer), channel, state, int(submitted_at))
+            for state in LIVE_OUTGOING
+            for peer, channel, submitted_at in self._run(_OLDEST, (state.value, limit))
+        ]
 
     def counts(self) -> dict[str, int]:
         counts = {f"out.{state.value}": 0 for state in OutgoingState}

@@ -16,6 +16,7 @@ a sender that was refused tries again and meets a duplicate.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 from oncewire.errors import StoreProblem, StoreReplaced
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 from oncewire.store.contract import Reader
-from oncewire.store.records import StoreMark
+from oncewire.store.records import Space, StoreMark
 from oncewire.store.spool import FileSpool
 from oncewire.store.sqlite.backend import SqliteBackend
 from oncewire.store.sqlite.connection import (
@@ -129,6 +130,13 @@ class SqliteStore(TransactionManager):
     def reader(self) -> AbstractContextManager[Reader]:
         """See `contract.Store`."""
         return self._readers.reader()
+
+    def space(self) -> Space:
+        """See `contract.Store`."""
+        usage = shutil.disk_usage(self._path.parent)
+        files = (self._path, Path(f"{self._path}-wal"))
+        database = sum(file.stat().st_size for file in files if file.exists())
+        return Space(database, self.spool.size(), usage.free, usage.total)
 
     def node(self) -> str:
         """See `contract.Store`."""

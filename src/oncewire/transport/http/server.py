@@ -16,7 +16,7 @@ from http import HTTPStatus
 from time import monotonic
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, TurnedAway, Visit
+from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, TurnedAway, Unserved, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
 from oncewire.transport.http.connection import Request, Response, ServerConnection
 from oncewire.transport.http.head import BadHead, HeadLimits, date_now, write_headers
@@ -196,7 +196,8 @@ class HttpServer:
 
     def _over(self, request: Request, over: OverBudget) -> Response:
         peer = request.peer
-        self.turned_away.count(peer, over.problem, known=self._budgets.is_known(peer))
+        known = self._budgets.is_known(peer)
+        self.turned_away.count(peer, over.problem, known=known, status=over.status)
         words = over.problem.encode()
         reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
         return _response(request, reply, close=True)
@@ -221,6 +222,8 @@ class HttpServer:
                 log.exception("the handler failed while it took a delivery")
                 return _response(request, Reply(500), close=True)
         self._budgets.refused(peer, visit.spent)
+        if body.broken[0] == 408:
+            self.turned_away.counts[Unserved.SLOW] += 1
         return _response(request, _plain(*body.broken), close=True)
 
     async def _hand_in(self, request: Request, body: _Body, peer: Peer, visit: Visit) -> Reply:

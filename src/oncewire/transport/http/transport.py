@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from oncewire.transport.budget import Call
+from collections import Counter
+
+from oncewire.transport.budget import Call, Unserved
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery
 from oncewire.transport.http.client import HttpClient, HttpClientSettings
 from oncewire.transport.http.server import HttpServer, HttpServerSettings
@@ -45,6 +47,10 @@ class HttpTransport:
         """Set what is called when our endpoint sends partners away."""
         if self._server is not None:
             self._server.turned_away.call = call
+
+    def unserved(self) -> Counter[Unserved]:
+        """How many our endpoint did not serve."""
+        return Counter() if self._server is None else self._server.turned_away.counts
 
     def renew(self, server: HttpServerSettings, client: HttpClientSettings) -> None:
         """Use other certificates from the next connection on: ours, and whom we believe."""

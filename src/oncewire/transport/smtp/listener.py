@@ -25,6 +25,7 @@ from oncewire.transport.budget import (
     OverBudget,
     Seldom,
     TurnedAway,
+    Unserved,
     Visit,
     in_steps,
 )
@@ -203,6 +204,7 @@ class SmtpListener:
         """A command failed, or TLS did; see `MailHost`."""
         if isinstance(error, (ssl.SSLError, OSError, TimeoutError)):
             self._handshakes.failed(peer, error)
+            self.turned_away.counts[Unserved.HANDSHAKE] += 1
         elif (repeats := self._seldom.again(type(error))) is not None:
             logger.error(
                 "a mail server could not be answered", exc_info=error, extra={"repeats": repeats}
@@ -274,7 +276,8 @@ class SmtpListener:
         return _ANSWERS[verdict_of(reply)]
 
     def _over(self, peer: Peer, over: OverBudget) -> str:
-        self.turned_away.count(peer, over.problem, known=self.budgets.is_known(peer))
+        known = self.budgets.is_known(peer)
+        self.turned_away.count(peer, over.problem, known=known, status=over.status)
         return f"451 {over.problem}"[:500]
 
     async def stop(self) -> None:

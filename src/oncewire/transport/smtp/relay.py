@@ -210,7 +210,7 @@ class SmtpRelay:
             content = await self._content(cargo, mailbox)
         except TransportProblem as problem:
             return AttemptOutcome(OutcomeKind.REFUSED, str(problem)[:_REASON_LENGTH])
-        return await self._transact(mailbox, content, timeout)
+        return await self.transact(mailbox, content, timeout)
 
     async def _content(self, cargo: Cargo, mailbox: str) -> bytes:
         if cargo.size > self.settings.max_size:
@@ -239,11 +239,10 @@ class SmtpRelay:
             mailbox = mail_address(address)
         except TransportProblem as problem:
             return AttemptOutcome(OutcomeKind.REFUSED, str(problem)[:_REASON_LENGTH])
-        return await self._transact(mailbox, None, timeout)
+        return await self.transact(mailbox, None, timeout)
 
-    async def _transact(
-        self, mailbox: str, content: bytes | None, timeout: float
-    ) -> AttemptOutcome:
+    async def transact(self, mailbox: str, content: bytes | None, timeout: float) -> AttemptOutcome:
+        """Hand a mail to the server; without content, see whether it would take one."""
         import aiosmtplib
 
         handed_over = False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from oncewire.transport.budget import Call
+from collections import Counter
+
+from oncewire.transport.budget import Call, Unserved
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
 from oncewire.transport.smtp.listener import NAME, ListenerSettings, SmtpListener
 from oncewire.transport.smtp.mailbox import MailboxReader, MailboxSettings
@@ -35,6 +37,10 @@ class SmtpTransport:
         """Set what is called when our mail server sends partners away."""
         if self._listener is not None:
             self._listener.turned_away.call = call
+
+    def unserved(self) -> Counter[Unserved]:
+        """How many our listener did not serve."""
+        return Counter() if self._listener is None else self._listener.turned_away.counts
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to take mail; TransportProblem if that cannot be."""
