@@ -49,6 +49,7 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
 )
+from oncewire.store.search import Found, Place, Search, Word
 from oncewire.store.spool_contract import Spool
 
 
@@ -136,9 +137,12 @@ class Transaction(Protocol):
         parcel: StoredParcel | None,
         draft: bytes | None,
         files: tuple[SpoolSlice, ...] = (),
+        words: tuple[Word, ...] = (),
     ) -> StoredOutgoing:
         """Insert; exactly one of parcel and draft is given, else InvalidValue is raised. Returns it
         with its position. `files` are those of the spool that a draft speaks of: they stay with it.
+        `words` are what it is found by besides its header, for as long as it is kept; those that
+        `search.kept_words` leaves out are not kept.
         Raises NotAllowed when the MessageId is there already: an id is used once.
         """
 
@@ -187,8 +191,11 @@ class Transaction(Protocol):
 
     # --- incoming ---
 
-    def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
-        """Insert; None when it was inserted, else the row that was there before.
+    def add_incoming(
+        self, stored: StoredIncoming, words: tuple[Word, ...] = ()
+    ) -> StoredIncoming | None:
+        """Insert; None when it was inserted, else the row that was there before. `words`: see
+        `add_outgoing`.
 
         The unique key (sender, message_id) is the judge of duplicates, so two copies in
         two transitions cannot both be first (DRV-2). Every row gets its `row` number in
@@ -359,6 +366,21 @@ class Reader(Protocol):
     ) -> list[StoredIncoming]:
         """Newest received first, without trials, and each without parcel, view and answer;
         `before` is the `row` to go on from (it is left out)."""
+
+    def find_sent(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredOutgoing]:
+        """Sent messages that are meant, without trials: the latest submitted first, then the one
+        with the greatest position; `after` is the place to go on from (it is left out).
+
+        However many are kept, at most `search.LOOKED_AT` are looked at. Where that ends a call
+        before its `limit`, what it found has the place to go on from."""
+
+    def find_received(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredIncoming]:
+        """The same of received messages, by when they were received and their `row`; without
+        parcel, view and answer."""
 
     def counts(self) -> dict[str, int]:
         """How many messages, but for trials, are in each state: `out.delivered`,

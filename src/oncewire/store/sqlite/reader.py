@@ -29,6 +29,7 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
 )
+from oncewire.store.search import Found, Place, Search
 from oncewire.store.sqlite.connection import (
     BUSY_TIMEOUT,
     check_origin,
@@ -64,6 +65,7 @@ from oncewire.store.sqlite.rows import (
     spool_names,
     whole,
 )
+from oncewire.store.sqlite.search_index import RECEIVED, SENT, Finding
 from oncewire.store.transition.rows import STORED_INCOMING
 
 if TYPE_CHECKING:
@@ -232,6 +234,18 @@ class SqliteReader:
         values = [value for state in chosen for value in (state, end, limit)]
         statement = f"SELECT * FROM ({parts}) ORDER BY {key} DESC LIMIT ?"  # noqa: S608
         return self._run(statement, (*values, limit))
+
+    def find_sent(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredOutgoing]:
+        rows, on = Finding(self._run, SENT, search).page(limit, after)
+        return Found(tuple(list_outgoing(rows)), on)
+
+    def find_received(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredIncoming]:
+        rows, on = Finding(self._run, RECEIVED, search).page(limit, after)
+        return Found(tuple(list_incoming(rows)), on)
 
     def counts(self) -> dict[str, int]:
         counts = {f"out.{state.value}": 0 for state in OutgoingState}

@@ -21,6 +21,7 @@ from oncewire.store.transition.rows import (
     OutgoingBytes,
     OutgoingRow,
     ReceiptRow,
+    WordsRow,
 )
 
 R = TypeVar("R")
@@ -52,6 +53,8 @@ class Changes(NamedTuple):
     receipts: dict[str, ReceiptRow]
     incidents: list[tuple[Incident | None, Incident]]
     documents: list[DocumentRow]
+    # Of sent messages under the sender "".
+    words: dict[IncomingKey, WordsRow]
 
 
 class Backend(Protocol):
