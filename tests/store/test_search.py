@@ -258,20 +258,24 @@ def test_what_is_common_is_found_in_bounded_pages(sizes: dict[int, SqliteStore])
         assert reader.find_sent(rare, 10, first.after).after is None
 
 
-def test_an_earlier_store_is_filed_when_it_is_opened(tmp_path: Path) -> None:
+def test_an_earlier_store_is_filed_a_batch_at_a_time(tmp_path: Path) -> None:
     _many(tmp_path / "a.db", 3_000).close()
     connection = apsw.Connection(str(tmp_path / "a.db"))
     connection.execute("DELETE FROM outgoing_term; UPDATE counter SET outgoing_filed = 0")
     connection.close()
     store = SqliteStore.open(tmp_path / "a.db")
     try:
+        for batches in range(4):
+            with store.reader() as reader:
+                (first,) = reader.outgoing_list(limit=1, before=2)
+                part = first.outgoing.message_id[5:14]
+                assert _ids(reader, text=part) == [first.outgoing.message_id]
+            with store.transition() as tx:
+                assert tx.index() is (batches < 2)
+            store.commit()
         connection = apsw.Connection(str(tmp_path / "a.db"), flags=apsw.SQLITE_OPEN_READONLY)
-        assert connection.execute("SELECT outgoing_filed FROM counter").get == 3_000
+        assert connection.execute("SELECT outgoing_filed FROM counter").get == 2_048
         connection.close()
-        with store.reader() as reader:
-            (first,) = reader.outgoing_list(limit=1, before=2)
-            part = first.outgoing.message_id[5:14]
-            assert _ids(reader, text=part) == [first.outgoing.message_id]
     finally:
         store.close()
 

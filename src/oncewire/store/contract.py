@@ -295,6 +295,11 @@ class Transaction(Protocol):
         not open; that is not counted.
         """
 
+    def index(self) -> bool:
+        """File a batch of messages under what they are found by, if many are not filed yet, as in
+        the store of an earlier version; False when there are none. They are found before, too,
+        but by a look at each."""
+
     def removed(self, message_id: str) -> list[Removed]:
         """What is remembered of removed messages with that id: the sent one first, then by
         sender. A message that was added again since is still remembered here."""

@@ -90,14 +90,12 @@ class Search(Struct, frozen=True):
 
     def terms(self) -> frozenset[int]:
         """Terms of which every message that is meant has one; none: no index helps."""
-        for text in (self.value, self.file_name):
+        for text in (self.value, self.file_name, self.conversation_id):
             if text:
-                return frozenset((_of_word(text),))
-        if self.conversation_id:
-            return frozenset((_of_conversation(self.conversation_id),))
+                return frozenset((_of_text(text),))
         if not self.text:
             return frozenset()
-        found = {_of_word(self.text), _of_conversation(self.text)}
+        found = {_of_text(self.text)}
         if self.is_part:
             found.update(_of_piece(self.text[at : at + _PIECE]) for at in range(_STEP))
         return frozenset(found)
@@ -147,8 +145,8 @@ def terms_of(message_id: str, conversation_id: str, words: Iterable[str]) -> set
     local = message_id.partition("@")[0] or message_id
     starts = range(0, min(len(local) - _PIECE + 1, ID_SEARCHED + _STEP - 1), _STEP)
     found = {_of_piece(message_id[at : at + _PIECE]) for at in starts}
-    found.add(_of_conversation(conversation_id))
-    found.update(map(_of_word, words))
+    found.add(_of_text(conversation_id))
+    found.update(map(_of_text, words))
     return found
 
 
@@ -160,9 +158,5 @@ def _of_piece(text: str) -> int:
     return crc32(b"i" + text.encode("utf-8", "surrogatepass"))
 
 
-def _of_conversation(text: str) -> int:
-    return crc32(b"c" + text.encode("utf-8", "surrogatepass"))
-
-
-def _of_word(text: str) -> int:
-    return crc32(b"w" + text.encode("utf-8", "surrogatepass"))
+def _of_text(text: str) -> int:
+    return crc32(b"t" + text.encode("utf-8", "surrogatepass"))

@@ -88,10 +88,9 @@ def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[tuple[str, A
             yield "message_id", Annotated[list[str] | None, typer.Argument(help=said.help)], None
         elif argument.name == "channel" and "message_id" not in named:
             yield "channel", Annotated[str, typer.Argument(help=said.help)], inspect.Parameter.empty
-        elif argument.name == "cpa_id":
-            # People call an agreement by the name of its partner.
+        elif argument.name == "partner":
             option = typer.Option("--to", help=_PARTNER, autocompletion=complete_partner)
-            yield "cpa_id", Annotated[str, option], ""
+            yield "partner", Annotated[str, option], ""
         else:
             kind = _OPTION_TYPES[argument.type.removesuffix(" | None")]
             option = typer.Option(help=said.help, min=said.least, max=said.most)
@@ -183,9 +182,9 @@ def _calls(settings: Settings, reader: Reader, given: dict[str, Any]) -> list[di
     """The arguments of each call: one for the channel, one for every message that is named."""
     options = dict(given)
     wanted, channel = options.pop("message_id", None), options.pop("channel", None)
-    to = options.pop("cpa_id", None)
+    to = options.pop("partner", None)
     if to:
-        options["cpa_id"] = _agreed_with(settings, to)
+        options["partner"] = _agreed_with(settings, to)
     streams = [{"channel": find_channel(reader, channel)}] if channel else []
     messages = [{"message_id": _meant(reader, each_id, to)} for each_id in wanted or ()]
     return [{**named, **options} for named in (*streams, *messages)]

@@ -179,7 +179,7 @@ async def serving(
     """Start a handler and its control socket; stop both gracefully at the end."""
     handler, application = prepared
     reloading = Reloading(settings, handler)
-    running = LocalHandler(handler, passing=passing, reloading=reloading)
+    running = LocalHandler(handler, passing=passing, reloading=reloading, settings=settings)
     server = ControlServer(socket_path(settings), running, handler.engine.context.store.spool)
     try:
         await handler.start()

@@ -538,12 +538,6 @@ class SqliteBackend:
         if changes.counters:
             self._index.follow(changes.counters)
 
-    def catch_up(self) -> None:
-        """File what an earlier version wrote, or wrote last, under what it is found by; a commit
-        for every few thousand messages, so that nothing is begun anew where it is stopped."""
-        while self._index.file_next():
-            self.commit()
-
     def _last_head(self) -> Head:
         if self._head is None:
             self._head = self.run("SELECT head FROM counter WHERE id = 1")[0][0] or START
@@ -568,6 +562,9 @@ class SqliteBackend:
         self.run_batches([(_REMEMBER, [(*values, now) for values in gone])])
         self._forget(values[0] for values in gone)
         return len(gone)
+
+    def index(self) -> bool:
+        return self._index.file_next()
 
     def _old_outgoing(
         self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int

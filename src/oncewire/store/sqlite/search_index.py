@@ -28,9 +28,6 @@ from oncewire.store.sqlite.rows import (
 FILED_AT_ONCE = 1024
 """So many messages wait at most to be filed."""
 
-CAUGHT_UP_AT_ONCE = 4096
-"""So many are filed in one commit before a store is used."""
-
 CANDIDATES = 5_000
 """More messages than these, found by a term or a state, are not gone through: then the newest of
 all are."""
@@ -38,8 +35,8 @@ all are."""
 PAGE = 1_000
 """So many are gone through at a time."""
 
-SEGMENT_BITS = 14
-"""2 ** 14 messages that came one after the other have their terms together."""
+SEGMENT_BITS = 15
+"""2 ** 15 messages that came one after the other have their terms together."""
 
 _LATEST: Instant = 2**62
 
@@ -96,9 +93,6 @@ class Statements(Protocol):
     def run_batches(self, batches: Sequence[tuple[str, Sequence[Values]]]) -> None:
         """Run each for every row of its values."""
 
-    def begin(self) -> None:
-        """Begin a transaction, if none is open."""
-
 
 # Every statement is put together from constants of this module; values are always bound.
 
@@ -124,17 +118,12 @@ class SearchIndex:
                 self._file(side, first, first + FILED_AT_ONCE)
 
     def file_next(self) -> bool:
-        """File many, if enough wait; False: they do not."""
-        statements, filed = self._statements, self._known()
-        behind = False
-        for side in SIDES:
-            first = filed[side.table]
-            last = statements.run(f"SELECT {side.table} FROM counter")[0][0]  # noqa: S608
-            if last - first >= FILED_AT_ONCE:
-                statements.begin()
-                self._file(side, first, min(last, first + CAUGHT_UP_AT_ONCE))
-                behind = True
-        return behind
+        """File the next ones, if there are enough of them; False: there are not."""
+        before = dict(self._known())
+        tables = [side.table for side in SIDES]
+        last = self._statements.run(f"SELECT {', '.join(tables)} FROM counter")[0]  # noqa: S608
+        self.follow(dict(zip(tables, last, strict=True)))
+        return before != self._known()
 
     def _known(self) -> dict[str, int]:
         if self._filed is None:

@@ -119,7 +119,6 @@ class SqliteStore(TransactionManager):
         self._readers = SqliteReaders(path, vfs)
         self._known, self._note, self._noted_at = known, note, 0.0
         self._connect(node)
-        self._backend.catch_up()
         self.spool = FileSpool(spool)
         self._mark()
         # The first commit is noted, so that a copy from before this opening is older.

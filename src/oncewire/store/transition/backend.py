@@ -170,6 +170,9 @@ class Backend(Protocol):
     def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
         """See `Transaction.sweep`; `still_counts`: its channel waits for a decision about it."""
 
+    def index(self) -> bool:
+        """See `Transaction.index`."""
+
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
         """See `Transaction.trim_journal`."""
 

@@ -578,6 +578,9 @@ class WorkTransaction:
             self._work.documents.forget(key)
         return gone
 
+    def index(self) -> bool:
+        return self._work.step_over().index()
+
     def _still_counts(self, outgoing: Outgoing) -> bool:
         try:
             terms = self.known_terms(outgoing.terms_id)

@@ -1,6 +1,6 @@
 -- What messages are found by (`oncewire.store.search`). The texts are written with the message; the
 -- terms some commits later, for many messages at once and in their order, which costs a fraction.
--- `slot`: (position >> 14) << 32 | term. So the terms of messages that came together lie together,
+-- `slot`: (position >> 15) << 32 | term. So the terms of messages that came together lie together,
 -- and filing the newest never touches the pages of the old ones.
 CREATE TABLE outgoing_word (
     position INTEGER NOT NULL REFERENCES outgoing (position) ON DELETE CASCADE,
