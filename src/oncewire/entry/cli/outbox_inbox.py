@@ -119,14 +119,15 @@ def _found(
     settings: Settings, asked: Asked, directions: tuple[str, ...], limit: int
 ) -> tuple[list[ListedMessage], dict[str, int], dict[str, int]]:
     """The messages, and how many there are of each state, and of parts."""
-    from oncewire.entry.messages.listing import every_page
+    from oncewire.entry.messages.listing import every_page, understood
     from oncewire.entry.running.assemble import open_readers
 
+    names, now = names_of(settings), output.now()
     if not has_store(settings):
+        understood(asked, names, directions, now)
         return [], {}, {}
-    names = names_of(settings)
     with open_readers(settings).reader() as reader:
-        found, _ = every_page(reader, names, asked, directions, output.now(), limit)
+        found, _ = every_page(reader, names, asked, directions, now, limit)
         return found, reader.counts(), reader.parts_counted()
 
 

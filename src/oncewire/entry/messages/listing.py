@@ -97,8 +97,7 @@ def list_messages(
     after: str = "",
 ) -> MessagePage:
     """One page of what is asked for."""
-    search = _search(asked, names, now)
-    states = _states(asked.state, directions)
+    search, states = understood(asked, names, directions, now)
     places = dict(zip((OUT, IN), _places(after), strict=True))
     sides = [_Side(each, places[each]) for each in (OUT, IN) if each in directions]
     suspended = {channel.key: channel for channel in reader.channels()[0] if channel.suspended}
@@ -217,6 +216,14 @@ def _arrived(stored: StoredIncoming, names: Names) -> Listed:
 
 
 # --- what people write -------------------------------------------------------------------------
+
+
+def understood(
+    asked: Asked, names: Names, directions: Sequence[str], now: Instant
+) -> tuple[Search, dict[str, list[str]]]:
+    """What is asked for, as the store takes it, and the states in each direction; InvalidValue and
+    NotHere name what is not understood."""
+    return _search(asked, names, now), _states(asked.state, directions)
 
 
 def _search(asked: Asked, names: Names, now: Instant) -> Search:
