@@ -25,8 +25,8 @@ from oncewire.lab.bench.store import BODY, DIGEST, FACTS, TERMS, TERMS_ID, lives
 from oncewire.message.instant import DAY, MINUTE
 from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState
 from oncewire.store.contract import Reader, Store
-from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
-from oncewire.store.search import Search, Word
+from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
+from oncewire.store.search import Search
 from oncewire.store.sqlite import search_index
 from oncewire.store.sqlite.store import SqliteStore
 

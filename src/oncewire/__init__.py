@@ -24,7 +24,7 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     ask(message_id, timeout)     what its receiver says of it: a StatusResponse; None if nothing
     ping(partner, timeout)       whether a partner's handler is there; False when no Pong came
     try_partner(partner)         try out what works with a partner: a list of Tried
-    find(text, partner=, ...)    messages by part of an id, a value, a partner, a time: a MessagePage
+    find(text, partner=, ...)    messages by part of an id, a value, a partner: a MessagePage
     outbox(...), inbox(...)      the same of what was sent, or of what arrived
     why(message_id)              why a message is where it is, and every step: a Story
     incidents()                  what needs a decision, by partner and cause: a list of Troubles
@@ -85,8 +85,10 @@ if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status as Status
     from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
     from oncewire.entry.messages.documents import Document as Document
+    from oncewire.entry.messages.listing import ListedMessage as ListedMessage
     from oncewire.entry.messages.listing import MessagePage as MessagePage
     from oncewire.entry.messages.story import Story as Story
+    from oncewire.entry.messages.story import StoryStep as StoryStep
     from oncewire.entry.messages.submitting import SendOptions as SendOptions
     from oncewire.entry.messages.trouble import Trouble as Trouble
     from oncewire.entry.running.open_party import BlockingParty as BlockingParty
@@ -111,6 +113,7 @@ _ROOMS = {
     "Accepted": "oncewire.handler.submission",
     "BlockingParty": "oncewire.entry.running.open_party",
     "Document": "oncewire.entry.messages.documents",
+    "ListedMessage": "oncewire.entry.messages.listing",
     "MessagePage": "oncewire.entry.messages.listing",
     "MessageStatus": "oncewire.message.signals",
     "Notice": "oncewire.handler.actions",
@@ -124,6 +127,7 @@ _ROOMS = {
     "Status": "oncewire.entry.control.verbs",
     "StatusResponse": "oncewire.message.signals",
     "Story": "oncewire.entry.messages.story",
+    "StoryStep": "oncewire.entry.messages.story",
     "Submission": "oncewire.handler.submission",
     "Tried": "oncewire.handler.runtime.trying",
     "Trouble": "oncewire.entry.messages.trouble",

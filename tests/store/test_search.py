@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from oncewire.message.instant import DAY, HOUR
 from oncewire.store.contract import Reader, Store
-from oncewire.store.search import ID_SEARCHED, Place, Search, Word, kept_words
+from oncewire.store.records import Word
+from oncewire.store.search import ID_SEARCHED, Place, Search, kept_words
 from oncewire.store.sqlite import search_index
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.backends import Backend, SqliteBackend

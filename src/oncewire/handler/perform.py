@@ -32,8 +32,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
-from oncewire.store.search import Word
+from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
 
 _TO = "to "
 

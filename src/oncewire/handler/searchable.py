@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oncewire.message.document_path import DocumentPath
 from oncewire.message.payload import Payload
-from oncewire.store.search import Word
+from oncewire.store.records import Word
 from oncewire.wire.document_values import values_in
 
 

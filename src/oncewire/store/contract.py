@@ -48,8 +48,9 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Word,
 )
-from oncewire.store.search import Found, Place, Search, Word
+from oncewire.store.search import Found, Place, Search
 from oncewire.store.spool_contract import Spool
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from oncewire.message.instant import Instant
-from oncewire.store.records import MessageFacts
+from oncewire.store.records import MessageFacts, Word
 
 M = TypeVar("M")
 
@@ -35,14 +35,6 @@ WORD_MAX = 200
 """Characters of a file's name or of a value in a document by which its message is found."""
 WORDS_MAX = 32
 """How many of them a message has."""
-
-
-class Word(Struct, frozen=True, gc=False):
-    """A text by which a message is found: a file's name, or a value in one of its documents."""
-
-    # Where in a document the value stands, as the agreement writes it; empty: a file's name.
-    path: str
-    text: str
 
 
 def kept_words(words: Iterable[Word]) -> tuple[Word, ...]:

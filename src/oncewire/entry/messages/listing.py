@@ -58,6 +58,8 @@ class ListedMessage(Struct, frozen=True):
     `direction`: `out`, it was sent from here; `in`, it arrived here.
     `at`: when it was submitted or received, in microseconds since 1970.
     `partner`: the name of the other side, or its PartyId where it has none.
+    `service`, `action`, `conversation_id`, `cpa_id`: as its header has them.
+    `message_id`: its MessageId.
     `state`: where it stands. `reason`: why, where that says more.
     `tries`: how often it was sent; None of what arrived, and of a document that travels in parts.
     `size`: bytes of its documents.
@@ -78,10 +80,13 @@ class ListedMessage(Struct, frozen=True):
 
 
 class MessagePage(Struct, frozen=True):
-    """Messages that were found, newest first; `after`: what the next page is asked for with.
+    """A page of what was found.
 
-    Where it is empty that was all. A page may hold fewer messages than were asked for, or none, and
-    not be the last: however many are kept, one question looks at some thousands of them."""
+    `messages`: the messages, newest first.
+    `after`: what the next page is asked for with; empty: that was all. A page may hold fewer
+    messages than were asked for, or none, and not be the last: however many are kept, one question
+    looks at some thousands of them.
+    """
 
     messages: tuple[ListedMessage, ...]
     after: str = ""

@@ -191,7 +191,7 @@ def resolving(reader: Reader, message_id: str, now: Instant, place: str) -> tupl
 def _of_channel(channel: str, place: str) -> tuple[str, str]:
     """What helps a channel on, and of which kind that is. What is about files, a way, an address or
     the store is closed when they are right again: to resume it would only silence it."""
-    from oncewire.entry.running.reloading import AGREEMENT, FILES
+    from oncewire.entry.party.agreements import AGREEMENT, FILES
     from oncewire.handler.perform import DAMAGED, STORE, WAY
     from oncewire.handler.sending.answer import ANSWER_CHANNEL
 

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class StoryStep(Struct, frozen=True):
-    """One step: when, at which handler, `in` or `out` or `here`, with whom, and what it was."""
+    """One step.
+
+    `at`: when, in microseconds since 1970. `node`: at which handler.
+    `direction`: `in`, `out` or `here`. `peer`: with whom. `what`: what it was.
+    """
 
     at: Instant
     node: str
@@ -30,7 +34,12 @@ class StoryStep(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """What became of a message. `why`: in one sentence. `next`: commands that help it on."""
+    """What became of a message.
+
+    `message_id`, `cpa_id`: its MessageId, and the agreement that it is under.
+    `why`: why it is where it is, in one sentence.
+    `steps`: every step that it took. `next`: commands that help it on.
+    """
 
     message_id: str
     why: str

@@ -30,7 +30,9 @@ LOOKED_INTO = 1_000
 class Trouble(Struct, frozen=True):
     """Incidents of one partner and one cause, or one that stands alone.
 
-    `id`: of the first of them. `opened_at`, `last_at`: of the first and the last.
+    `id`: of the first of them.
+    `opened_at`, `last_at`, `resolved_at`: when the first and the last were opened, and when that
+    was over, in microseconds since 1970.
     `problem`: what is wrong, in words. `count`: how many messages that is about.
     `partner`: whose they are; empty where it is about no message of ours.
     `message_id`: the first of the messages. `channel`: the channel, if it is about one.

@@ -92,8 +92,8 @@ from oncewire.store.records import (
     StoredAnswer,
     StoredIncoming,
     StoredParcel,
+    Word,
 )
-from oncewire.store.search import Word
 from oncewire.wire.parcel import Received
 
 # What the journal says of a message when its first copy is stored or refused, and of copies.

@@ -40,8 +40,9 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Word,
 )
-from oncewire.store.search import Found, Place, Search, Word
+from oncewire.store.search import Found, Place, Search
 from oncewire.store.spool import check_name
 from oncewire.store.spool_contract import Digest
 from oncewire.store.transition.rows import STORED_INCOMING, WordsRow, whole

@@ -30,8 +30,8 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Word,
 )
-from oncewire.store.search import Word
 
 # Under which instants a store files a message: one place for every backend.
 #

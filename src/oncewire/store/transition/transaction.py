@@ -25,8 +25,9 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Word,
 )
-from oncewire.store.search import Word, kept_words
+from oncewire.store.search import kept_words
 from oncewire.store.transition.backend import FOR_EVER
 from oncewire.store.transition.rows import (
     AnswerBytes,
