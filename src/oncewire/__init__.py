@@ -25,7 +25,8 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     ping(partner, timeout)       whether a partner's handler is there; False when no Pong came
     try_partner(partner)         try out what works with a partner: a list of Tried
     find(text, partner=, ...)    messages by part of an id, a value, a partner: a MessagePage
-    outbox(...), inbox(...)      the same of what was sent, or of what arrived
+    outbox(text, partner=, ...)  the same of what was sent
+    inbox(text, partner=, ...)   the same of what arrived
     why(message_id)              why a message is where it is, and every step: a Story
     incidents()                  what needs a decision, by partner and cause: a list of Troubles
     status()                     how the party is doing: a Status

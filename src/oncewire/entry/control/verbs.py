@@ -248,7 +248,7 @@ def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., Mes
     """A verb that lists messages: all of them narrow in the same words."""
 
     async def listed(
-        self: PartyVerbs,
+        self: Any,
         text: str | None = None,
         *,
         partner: str | None = None,
@@ -279,11 +279,12 @@ def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., Mes
             value=value or "",
             parts=parts,
         )
-        return await self.here.look(
+        page: MessagePage = await self.here.look(
             lambda reader, names, now: list_messages(
                 reader, names, asked, directions, now, limit, after or ""
             )
         )
+        return page
 
     listed.__name__ = name
     listed.__qualname__ = f"PartyVerbs.{name}"

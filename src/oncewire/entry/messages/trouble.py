@@ -91,7 +91,8 @@ def _trouble(
     if stored.outgoing.state not in FAILED or incident.channel is not None:
         return one, False
     last = failure_reason(reader.journal_of(message_id)) if looks else ""
-    if last and last not in one.problem:
+    # What ended otherwise, by its lifetime or a refusal, says so itself.
+    if last and "attempts" in one.problem and last not in one.problem:
         one = replace(one, problem=f"{one.problem}; the last one: {last}")
     return one, True
 
