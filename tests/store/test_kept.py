@@ -79,8 +79,10 @@ def test_the_same_messages_are_kept_in_the_same_bytes(tmp_path: Path) -> None:
     assert {name: digest(tmp_path / f"{name}.db") for name in NAMES} == CONTENT
 
 
-def test_what_was_kept_is_what_would_be_kept_now(kept: Path) -> None:
-    assert {name: digest(kept / f"{name}.db") for name in NAMES} == CONTENT
+def test_what_was_kept_is_what_was_written_before_the_search_index(kept: Path) -> None:
+    """Version 13 wrote them: opening them goes through every migration since."""
+    earlier = {"alpha": "e0454b352b43e8db", "beta": "409d9d0ba1c5cbd5"}
+    assert {name: digest(kept / f"{name}.db") for name in NAMES} == earlier
     for name in NAMES:
         assert len(journal(kept / f"{name}.db")) > 50
 
