@@ -33,7 +33,7 @@ PARTIES = (oncewire.OpenParty, oncewire.BlockingParty)
 # What may stand in a public signature without being a name of ours.
 PLAIN = set(dir(builtins)) | {
     "Any", "Path", "BinaryIO", "Mapping", "Sequence", "AbstractAsyncContextManager",
-    "AbstractContextManager", "timedelta",
+    "AbstractContextManager", "timedelta", "AsyncIterator", "Iterator",
     "ClassVar",
 }  # fmt: skip
 # Whole numbers that count microseconds; whoever has one says so in its docstring.
@@ -71,7 +71,7 @@ def test_the_promised_names_are_public_and_nothing_else_is() -> None:
 @pytest.mark.parametrize("kind", PARTIES)
 def test_a_party_has_its_verbs_and_nothing_else(kind: type) -> None:
     verbs = {name for name in dir(kind) if not name.startswith("_")}
-    assert verbs == {*TABLE, "submit"} - {"reload"}
+    assert verbs == {*TABLE, "submit", "messages"} - {"reload"}
     for name in verbs:
         verb = getattr(kind, name)
         assert inspect.getdoc(verb), name
@@ -81,7 +81,7 @@ def test_a_party_has_its_verbs_and_nothing_else(kind: type) -> None:
 def test_the_page_has_a_line_for_every_verb() -> None:
     page = oncewire.__doc__ or ""
     lines = re.findall(r"^    (\w+)\(.*?\)\s{2,}\S.*$", page, re.MULTILINE)
-    assert set(lines) == {*TABLE, "submit"} - {"reload"}
+    assert set(lines) == {*TABLE, "submit", "messages"} - {"reload"}
     assert len(lines) == len(set(lines))
 
 

@@ -311,7 +311,7 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 360,
+    "modules": 362,
     "lines": 98_300,
     "code_lines": 70_100,
     "import_depth": 34,
@@ -319,7 +319,7 @@ BOUNDS = {
     "circles_named": 3,
     "import_share": 10.7,
     "once_share": 22.5,
-    "under_60_lines": 1,
+    "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
 

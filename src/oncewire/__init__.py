@@ -16,13 +16,19 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     send(to, *documents)         store documents for a partner, to be sent as one message
     submit(submission)           the same for a Submission: message.response("Accept", b"<yes/>")
     wait(message_id, timeout)    how it ended: an Outcome; None while it is under way
-    take(limit)                  messages that wait for us, as ReceivedMessages
+    take(limit, timeout)         messages that wait for us, as ReceivedMessages
+    messages()                   messages as they come: async for message in party.messages()
     confirm(message)             we have it: it is not handed out again
     notices(limit)               messages of ours that failed, as Notices
     confirm_notice(notice)       we know of it: it is not told again
     ask(message_id, timeout)     what its receiver says of it: a StatusResponse; None if nothing
-    ping(cpa_id, timeout)        whether a partner's handler is there; False when no Pong came
-    try_partner(cpa_id)          try out what works with a partner: a list of Tried
+    ping(partner, timeout)       whether a partner's handler is there; False when no Pong came
+    try_partner(partner)         try out what works with a partner: a list of Tried
+    find(text, partner=, ...)    messages by part of an id, a value, a partner: a MessagePage
+    outbox(text, partner=, ...)  the same of what was sent
+    inbox(text, partner=, ...)   the same of what arrived
+    why(message_id)              why a message is where it is, and every step: a Story
+    incidents()                  what needs a decision, by partner and cause: a list of Troubles
     status()                     how the party is doing: a Status
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it
@@ -80,7 +86,12 @@ if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status as Status
     from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
     from oncewire.entry.messages.documents import Document as Document
+    from oncewire.entry.messages.listing import ListedMessage as ListedMessage
+    from oncewire.entry.messages.listing import MessagePage as MessagePage
+    from oncewire.entry.messages.story import Story as Story
+    from oncewire.entry.messages.story import StoryStep as StoryStep
     from oncewire.entry.messages.submitting import SendOptions as SendOptions
+    from oncewire.entry.messages.trouble import Trouble as Trouble
     from oncewire.entry.running.open_party import BlockingParty as BlockingParty
     from oncewire.entry.running.open_party import OpenParty as OpenParty
     from oncewire.entry.running.open_party import open_party as open_party
@@ -103,6 +114,8 @@ _ROOMS = {
     "Accepted": "oncewire.handler.submission",
     "BlockingParty": "oncewire.entry.running.open_party",
     "Document": "oncewire.entry.messages.documents",
+    "ListedMessage": "oncewire.entry.messages.listing",
+    "MessagePage": "oncewire.entry.messages.listing",
     "MessageStatus": "oncewire.message.signals",
     "Notice": "oncewire.handler.actions",
     "OpenParty": "oncewire.entry.running.open_party",
@@ -114,8 +127,11 @@ _ROOMS = {
     "Severity": "oncewire.message.signals",
     "Status": "oncewire.entry.control.verbs",
     "StatusResponse": "oncewire.message.signals",
+    "Story": "oncewire.entry.messages.story",
+    "StoryStep": "oncewire.entry.messages.story",
     "Submission": "oncewire.handler.submission",
     "Tried": "oncewire.handler.runtime.trying",
+    "Trouble": "oncewire.entry.messages.trouble",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",
 }

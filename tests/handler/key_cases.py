@@ -221,6 +221,7 @@ CASES = [
          base={**SYNC, "ack.bundling": "standalone"}),
     Case("hop.mode", "store_and_forward", base=DRAFT, at=("hub",), stage=through_hub),
     # --- payloads and the wire
+    Case("payload.index", ["//order/@id"], scenes.looked_for),
     Case("payload.max_size", 1_000, scenes.large),
     Case("payload.parts", "mid", scenes.large, base={"payload.max_size": 1_000}),
     *(Case(f"payload.{name}", value, scenes.large,

@@ -18,6 +18,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.submission import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
+from oncewire.store.search import Search
 from oncewire.wire import soap
 from oncewire.wire.parcel import Parcel
 from tests.handler.stage import Stage
@@ -176,6 +177,17 @@ def faults(stage: Stage) -> None:
 
 
 # --- something is not as agreed ---
+
+
+def looked_for(stage: Stage) -> None:
+    """An order is sent, and both sides look for it by its number."""
+    order = b'<orders><order id="4711"/></orders>'
+    stage.send(payloads=(Payload.of("order", "application/xml", order),))
+    for name, engine in stage.engines.items():
+        with engine.context.store.reader() as reader:
+            sent = reader.find_sent(Search(value="4711"), 10).messages
+            arrived = reader.find_received(Search(value="4711"), 10).messages
+        stage.note(name, "finds", len(sent), len(arrived))
 
 
 def large(stage: Stage) -> None:

@@ -198,8 +198,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "listen without TLS unless asked",
         "oncewire.entry.cli.partners:init",
-        "make_party(folder, name or folder.resolve().name, now=now(), party_id=party_id or None, party_type=party_type or None, host=host, port=port, tls=not insecure, key_kind=KeyKind.RSA if rsa else KeyKind.EC, transports=transports)",
-        "make_party(folder, name or folder.resolve().name, now=now(), party_id=party_id or None, party_type=party_type or None, host=host, port=port, tls=False, key_kind=KeyKind.RSA if rsa else KeyKind.EC, transports=transports)",
+        "not insecure",
+        "False",
         tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
     ),
     Mutant(

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from oncewire.errors import InvalidValue
+from oncewire.message.document_path import DocumentPath
 from oncewire.message.envelope import MessageKind
 from oncewire.message.form import Form, Security
 from oncewire.message.header import ReliableMessagingMethod
@@ -233,6 +234,8 @@ class Rules(Struct, frozen=True, gc=False):
     retry_faults: tuple[str, ...] = ("Server",)
     # reliableMessagingMethodsSupported: URIs (CPA-7).
     methods_supported: tuple[str, ...] = (EBXML_METHOD,)
+    # Where in documents the values stand by which we find their messages. It binds nobody.
+    index: tuple[DocumentPath, ...] = ()
 
     def supports(self, method: ReliableMessagingMethod) -> bool:
         """Whether a message may use that reliableMessagingMethod."""

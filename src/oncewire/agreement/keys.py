@@ -28,6 +28,7 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.certificates import fingerprint, read_certificates, to_pem
 from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
+from oncewire.message.document_path import DocumentPath
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
     Base64Check,
@@ -53,6 +54,7 @@ from oncewire.message.kinds import (
     listed,
     optional,
     read_duration,
+    read_text,
     read_whole,
     wrong,
 )
@@ -113,6 +115,10 @@ def _read_extensions(raw: object) -> frozenset[Extension]:
     return frozenset(listed(raw, EXTENSION.read, "a list of extensions"))
 
 
+def _read_path(raw: object) -> DocumentPath:
+    return DocumentPath(read_text(raw))
+
+
 def _read_ders(raw: object) -> tuple[bytes, ...]:
     found = listed(raw, read_certificates, "a list of certificates")
     return tuple(dict.fromkeys(der for several in found for der in several))
@@ -141,6 +147,11 @@ REVOCATION_LISTS = kind(
     _read_ders,
     lambda ders: [to_pem(der, "X509 CRL") for der in ders],
     _show_ders,
+)
+PATHS = kind(
+    "a list of paths such as //order/@id",
+    lambda raw: listed(raw, _read_path, "a list of paths"),
+    lambda paths: [path.text for path in paths],
 )
 REQUESTED = choice(Requested, {True: Requested.ALWAYS, False: Requested.NEVER})
 SYNC_MODE = choice(
@@ -297,6 +308,9 @@ _ALL = (
         "How many times its compressed size a document may have; none: as the handler takes it."),
     Key("payload.quota", optional(kinds.SIZE), "terms.quota",
         "Bytes of documents of the partner that may wait for their other parts at once."),
+    Key("payload.index", PATHS, "rules.index",
+        "Values in documents that `oncewire find` finds their messages by: XPaths of names such as "
+        "//order/@id, or JSON Pointers; an affair of ours alone."),
     # --- the wire
     Key("wire.dialect", choice(Dialect), "form.dialect", "Which of the three wire formats."),
     Key("wire.soap_action", kinds.TEXT, "form.soap_action",

@@ -32,7 +32,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
 
 _TO = "to "
 
@@ -289,13 +289,15 @@ def begin(
     terms: Terms,
     parcel: StoredParcel,
     addresses: Mapping[str, str] | None = None,
+    words: tuple[Word, ...] = (),
 ) -> None:
-    """Store a message that has entered its window, with its bytes, and begin its first attempt."""
+    """Store a message that has entered its window, with its bytes and what it is found by, and
+    begin its first attempt."""
     if addresses is None:
         addresses = addresses_for(context, tx, stored, terms.transports)
     step = first_attempt(context, tx, stored, entered, terms, context.now(), addresses)
     fresh = replace(stored, outgoing=step.outgoing)
-    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None, words=words)
     perform(context, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
 
 

@@ -208,7 +208,9 @@ def check_journal(
             parts += 1
             continue
         messages += 1
-        extents[extent.value] += 1
+        # Its timers may run on, and change nothing any more.
+        decided = extent is Extent.NOT_YET and outcome is not None and outcome.decided
+        extents[Extent.JUDGED.value if decided else extent.value] += 1
         if outcome is not None:
             outcomes[outcome.outcome.value] += 1
     # Counted nowhere, and judged all the same.

@@ -260,8 +260,21 @@ def _called(rows: Iterable[Row], receiver: str | None) -> str:
     return f" An incident is open: {problem}." if problem else ""
 
 
+def failure_reason(rows: Iterable[Row]) -> str:
+    """What its sender's transport said of the latest attempt, if that failed, in its words."""
+    told = list(rows)
+    outcome = fold_outcome(told)
+    row = None if outcome is None else _last_failed(told, outcome.sender)
+    return "" if row is None else notes.SendFailed.read(row.detail).reason or ""
+
+
 def last_failure(rows: Iterable[Row], sender: str | None) -> str:
     """How the sender's latest attempt failed; empty if it did not, or that is not known."""
+    row = _last_failed(rows, sender)
+    return "" if row is None else _event_text(row)
+
+
+def _last_failed(rows: Iterable[Row], sender: str | None) -> Row | None:
     attempt: int | None = None
     failures: dict[int | None, Row] = {}
     for row in sorted((row for row in rows if row.node == sender), key=lambda row: row.seq):
@@ -270,7 +283,7 @@ def last_failure(rows: Iterable[Row], sender: str | None) -> str:
         elif row.kind == trace.SEND_FAILED:
             failures[row.attempt] = row
     # The report on an earlier attempt may come after the next one has begun.
-    return _event_text(failures[attempt]) if attempt in failures else ""
+    return failures.get(attempt)
 
 
 def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -> str:
@@ -281,10 +294,10 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     told = "; its From Party was told" if outcome.notified else ""
     reason = outlook or "a part of it failed" if outcome.reason == "part" else outcome.reason
     if outcome.outcome is Outcome.NOT_DELIVERED:
-        return _not_delivered(outcome, reason, told)
+        return _not_delivered(outcome, _in_full(outcome, reason, failure), told)
     if outcome.outcome is Outcome.UNKNOWN:
         in_parts = outcome.document and not outcome.attempts
-        sent = f"{tries}, never acknowledged ({reason})"
+        sent = f"{tries}, never acknowledged ({_in_full(outcome, reason, failure)})"
         if outcome.refusal is not None:
             sent = f"{tries}, answered with {outcome.refusal}"
         if in_parts:
@@ -305,6 +318,14 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     if outcome.document and outlook:
         return f"Under way: {outlook}."
     return f"Queued: it was not sent yet{then}."
+
+
+def _in_full(outcome: MessageOutcome, reason: str | None, failure: str) -> str | None:
+    """The reason, where the journal has a word for it alone, with what failed last."""
+    if reason != "exhausted":
+        return reason
+    tries = "its one attempt" if outcome.attempts == 1 else f"each of {outcome.attempts} attempts"
+    return f"{tries} was in vain; {failure}" if failure else f"{tries} went unanswered"
 
 
 def _not_delivered(outcome: MessageOutcome, reason: str | None, told: str) -> str:

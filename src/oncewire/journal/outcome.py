@@ -99,6 +99,14 @@ class MessageOutcome(NamedTuple):
         """Whether the sender has nothing more to do for it."""
         return self.outcome is not Outcome.IN_FLIGHT
 
+    @property
+    def decided(self) -> bool:
+        """Whether both sides' rows agree how it ended, so that none is waited for: its sender has
+        the acknowledgement, and the receiver's application confirmed it, once."""
+        both = self.sender is not None and self.receiver is not None
+        acknowledged = self.outcome is Outcome.DELIVERED and self.acknowledged_at is not None
+        return both and acknowledged and self.confirmed == 1
+
 
 def fold_outcome(
     rows: Iterable[Row], terms: Mapping[str, Terms] | None = None

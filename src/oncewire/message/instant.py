@@ -140,3 +140,11 @@ def format_duration(duration: Duration) -> str:
 
 def _whole_microseconds(delta: timedelta) -> int:
     return (delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds
+
+
+def moment(instant: Instant | None) -> str:
+    """An instant to the millisecond, in UTC; always as long, so that columns line up."""
+    if instant is None:
+        return ""
+    whole = format_instant(instant // SECOND * SECOND).removesuffix("Z")
+    return f"{whole}.{instant % SECOND // MILLISECOND:03}Z"

@@ -208,6 +208,8 @@ def _exhausted(
         step = _transmit_on(changed, channel, terms, now, way)
         return replace(step, effects=(note, Leave(name), *step.effects))
     reason = f"no acknowledgement after {outgoing.attempts} attempts"
+    if outgoing.attempts == outgoing.attempts_lost:
+        reason = f"nothing got across in {outgoing.attempts} attempts"
     if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
         suspended = outgoing.moved(
             OutgoingEvent.RETRIES_EXHAUSTED,

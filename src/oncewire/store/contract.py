@@ -50,7 +50,9 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
     Unsettled,
+    Word,
 )
+from oncewire.store.search import Found, Place, Search
 from oncewire.store.spool_contract import Spool
 
 
@@ -138,9 +140,12 @@ class Transaction(Protocol):
         parcel: StoredParcel | None,
         draft: bytes | None,
         files: tuple[SpoolSlice, ...] = (),
+        words: tuple[Word, ...] = (),
     ) -> StoredOutgoing:
         """Insert; exactly one of parcel and draft is given, else InvalidValue is raised. Returns it
         with its position. `files` are those of the spool that a draft speaks of: they stay with it.
+        `words` are what it is found by besides its header, for as long as it is kept; those that
+        `search.kept_words` leaves out are not kept.
         Raises NotAllowed when the MessageId is there already: an id is used once.
         """
 
@@ -189,8 +194,11 @@ class Transaction(Protocol):
 
     # --- incoming ---
 
-    def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
-        """Insert; None when it was inserted, else the row that was there before.
+    def add_incoming(
+        self, stored: StoredIncoming, words: tuple[Word, ...] = ()
+    ) -> StoredIncoming | None:
+        """Insert; None when it was inserted, else the row that was there before. `words`: see
+        `add_outgoing`.
 
         The unique key (sender, message_id) is the judge of duplicates, so two copies in
         two transitions cannot both be first (DRV-2). Every row gets its `row` number in
@@ -290,6 +298,11 @@ class Transaction(Protocol):
         not open; that is not counted.
         """
 
+    def index(self) -> bool:
+        """File a batch of messages under what they are found by, if many are not filed yet, as in
+        the store of an earlier version; False when there are none. They are found before, too,
+        but by a look at each."""
+
     def removed(self, message_id: str) -> list[Removed]:
         """What is remembered of removed messages with that id: the sent one first, then by
         sender. A message that was added again since is still remembered here."""
@@ -365,6 +378,21 @@ class Reader(Protocol):
     def oldest_unsettled(self, limit: int) -> list[Unsettled]:
         """Messages without an outcome, of each state those that were submitted first, at most
         `limit`; no other message is looked at."""
+
+    def find_sent(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredOutgoing]:
+        """Sent messages that are meant, without trials: the latest submitted first, then the one
+        with the greatest position; `after` is the place to go on from (it is left out).
+
+        However many are kept, at most `search.LOOKED_AT` are looked at. Where that ends a call
+        before its `limit`, what it found has the place to go on from."""
+
+    def find_received(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredIncoming]:
+        """The same of received messages, by when they were received and their `row`; without
+        parcel, view and answer."""
 
     def counts(self) -> dict[str, int]:
         """How many messages, but for trials, are in each state: `out.delivered`,

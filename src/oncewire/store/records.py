@@ -69,6 +69,14 @@ class MessageFacts(Struct, frozen=True, gc=False):
     split_total: int | None = None
 
 
+class Word(Struct, frozen=True, gc=False):
+    """A text by which a message is found: a file's name, or a value in one of its documents."""
+
+    # Where in a document the value stands, as the agreement writes it; empty: a file's name.
+    path: str
+    text: str
+
+
 class StoredOutgoing(Struct, frozen=True, gc=False):
     """One outgoing message. Its bytes come separately: most steps do not need them.
 

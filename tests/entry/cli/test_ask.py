@@ -154,7 +154,7 @@ def test_programs_ask_for_what_is_unknown_here_under_an_agreement(
     served: Served, forgotten: str
 ) -> None:
     with open_party_blocking(served.folder / "acme") as party:
-        said = party.ask(forgotten, cpa_id="acme-globex")
+        said = party.ask(forgotten, partner="acme-globex")
         assert said is not None
         assert said.status is MessageStatus.RECEIVED
         with pytest.raises(UnknownMessage, match="was sent from here"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncewire.entry.cli.outbox_inbox import next_steps
+from oncewire.entry.messages.outlook import next_steps
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident
 

@@ -41,10 +41,8 @@ def split(pair: Path) -> Iterator[Served]:
 
 
 def test_a_document_is_listed_once_and_its_parts_where_they_are_wanted(
-    split: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split: Served, tmp_path: Path
 ) -> None:
-    # Pages so small that parts fill several of them.
-    monkeypatch.setattr(output, "PAGE", 2)
     file, there = tmp_path / "large.bin", split.folder / "globex"
     file.write_bytes(os.urandom(1000 * PARTS))
     sent = run_json("send", file, "--to", "globex", "--wait", "--timeout", "60")["messages"][0]

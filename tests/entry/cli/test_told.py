@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.agreement.cppa.writer import write_cpa
 from oncewire.entry.cli import output
-from oncewire.entry.cli.outbox_inbox import outlook
+from oncewire.entry.messages.outlook import outlook
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load

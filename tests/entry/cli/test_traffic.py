@@ -173,8 +173,16 @@ def test_verify_says_how_to_have_all_judged(served: Served, document: Path, tmp_
     send(document, "--wait")
     here, there = served.folder / "acme", served.folder / "globex"
     run("inbox", "take", "--output", tmp_path / "in", "-c", there)
-    assert run_json("verify", here, there)["next"] == [f"oncewire verify {here} {there} --ended"]
+    # Both books agree on it: there is nothing to wait for.
+    both = run_json("verify", here, there)
+    assert (both["not_judged_yet"], both["open_until"], "next" in both) == (0, "", False)
+    assert both["summary"] == "0 violations in 1 message."
     assert run_json("verify")["next"] == ["oncewire verify --ended"]
+    send(document, "--wait")
+    run("inbox", "take", "--output", tmp_path / "in", "--no-confirm", "-c", there)
+    open_ = run_json("verify", here, there)
+    assert open_["not_judged_yet"] == 1
+    assert "1 message waits in the inbox" in open_["summary"]
 
 
 def test_status_and_doctor_see_a_running_handler(served: Served) -> None:

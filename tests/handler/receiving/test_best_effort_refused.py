@@ -11,7 +11,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.entry.cli.outbox_inbox import held_up
+from oncewire.entry.messages.outlook import held_up
 from oncewire.handler.actions import Action, Refused, Source
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler

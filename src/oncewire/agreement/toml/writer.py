@@ -19,7 +19,7 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.certificates import to_pem
 from oncewire.agreement.compose import DERIVED, compose, merge, profile_values
-from oncewire.agreement.keys import KEYS, toml_tables
+from oncewire.agreement.keys import BY_TARGET, KEYS, toml_tables
 from oncewire.errors import AgreementProblem
 from oncewire.message.ids import PartyId, check_id
 from oncewire.message.instant import format_duration, format_instant
@@ -122,6 +122,8 @@ def write_whole(agreement: Agreement) -> str:
     of its profile, or of our defaults, says."""
     # What follows from other values somewhere cannot be said beside them.
     unsaid = {key for binding in agreement.bindings() for key in _overruled(agreement, binding)}
+    # What we search by was agreed with nobody: who says nothing of it keeps what was kept before.
+    unsaid.add(BY_TARGET["rules.index"].name)
 
     def said(binding: ActionBinding) -> ActionBinding:
         values = tuple(

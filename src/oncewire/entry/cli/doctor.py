@@ -18,11 +18,11 @@ from oncewire.entry.cli.output import (
     complete_partner,
     here,
     loaded,
-    moment,
     now,
     placed,
 )
 from oncewire.entry.files import number_of
+from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.checkup import Finding

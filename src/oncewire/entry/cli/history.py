@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.outbox_inbox import outlook, resolving
 from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
-    Names,
     Report,
     at_party,
     find_id,
     here,
     loaded,
-    moment,
     now,
     placed,
     typed,
 )
 from oncewire.entry.files import number_of
+from oncewire.entry.messages.outlook import outlook, resolving
+from oncewire.entry.party.names import names_of
+from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -119,7 +119,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         ),
     }
     place = at_party(settings)
-    told = explain(rows, outlook=outlook(reader, found, now(), settings))
+    told = explain(rows, outlook=outlook(reader, found, now(), settings, place))
     hops = _trail(rows + _rows_elsewhere(found, others), parts)
     hints = [f"oncewire why {quote(found)}{place}"]
     if "parts" in known:
@@ -255,25 +255,18 @@ def _header(facts: MessageFacts) -> dict[str, Any]:
 def why(message_id: MessageId, others: Others = None, config: Config = None) -> Report:
     """Say in one sentence why a message is where it is; then show every step it took."""
 
-    from oncewire.journal.history import agreement_of, explain, ladder
+    from oncewire.entry.messages.story import tell
 
     settings = loaded(config).settings
     found, rows, then, steps = _rows_of(settings, message_id, others or [])
-    name, cpa_id = Names(settings), agreement_of(rows)
+    story = tell(found, rows, names_of(settings), then, steps)
     rungs = [
-        (
-            moment(step.at),
-            step.node,
-            step.direction,
-            name(step.peer, cpa_id) if step.peer else "",
-            step.text,
-        )
-        for step in ladder(rows)
+        (moment(step.at), step.node, step.direction, step.peer, step.what) for step in story.steps
     ]
     columns = ("at", "node", "direction", "peer", "what")
-    sentence = placed(explain(rows, outlook=then))
+    sentence = placed(story.why)
     # The sentence comes first: it is what was asked for.
-    facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
+    facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": story.cpa_id}
     kinds = {row.kind for row in rows}
     if then or ("handed_over" in kinds and not kinds & {"confirmed", "abandoned"}):
         live, said = _live(settings, found, at_party(settings))
@@ -313,7 +306,7 @@ def _rows_of(
     with open_readers(settings).reader() as reader:
         found, place = find_id(reader, message_id), at_party(settings)
         rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), settings)
+        then = outlook(reader, found, now(), settings, place)
         steps = resolving(reader, found, now(), place)
     return found, rows + _rows_elsewhere(found, others), then, steps
 

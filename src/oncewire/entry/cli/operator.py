@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.outbox_inbox import is_of_clock, next_steps
 from oncewire.entry.cli.output import (
     LOOKED_AT,
     Config,
+    Csv,
     Json,
     Listing,
-    Names,
     Report,
     at_party,
     complete_partner,
@@ -23,9 +22,11 @@ from oncewire.entry.cli.output import (
     has_store,
     here,
     loaded,
-    moment,
     now,
 )
+from oncewire.entry.messages.outlook import is_of_clock
+from oncewire.entry.party.names import names_of
+from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status
@@ -185,41 +186,48 @@ def _channels(reader: Reader) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: not row[4])
 
 
-@output.answers
+@output.lists
 def incidents(
     every: Annotated[bool, typer.Option("--all", help="Those that are resolved, too.")] = False,
     config: Config = None,
 ) -> Report:
     """List what needs a decision: messages and channels that cannot go on by themselves.
 
+    What failed for one partner and of one cause is one entry, with how many messages it is about.
     Ends with status 1 while something is open.
     """
 
+    from oncewire.entry.messages.trouble import advice, troubles
     from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings
-    columns = ("id", "opened", "problem", "message_id", "channel", "resolved")
+    columns = ("id", "opened", "count", "partner", "problem", "message_id", "channel", "resolved")
     empty = "Nothing needs a decision."
     if not has_store(settings):
         return Report(listings=(Listing("incidents", columns, (), empty=empty),))
     with open_readers(settings).reader() as reader:
         found = reader.incidents(open_only=not every)
+        told = troubles(reader, names_of(settings), found)
         undecided = [incident for incident in found if incident.resolved_at is None]
-        hints = next_steps(reader, undecided, now(), at_party(settings))
+        hints = advice(reader, told, undecided, now(), at_party(settings))
     rows = [
         (
-            incident.id,
-            moment(incident.opened_at),
-            incident.reason,
-            incident.message_id,
-            incident.channel,
-            moment(incident.resolved_at),
+            one.id,
+            moment(one.opened_at),
+            one.count,
+            one.partner,
+            one.problem,
+            one.message_id,
+            one.channel,
+            moment(one.resolved_at),
         )
-        for incident in found
+        for one in told
     ]
+    still = sum(one.resolved_at is None for one in told)
+    about = "" if still == len(undecided) else f", about {len(undecided)} messages and channels"
     return Report(
         listings=(Listing("incidents", columns, rows, empty=empty),),
-        summary=f"{len(undecided)} open." if undecided else "",
+        summary=f"{still} open{about}." if undecided else "",
         hints=hints,
         exit_code=output.WRONG if undecided else output.OK,
     )
@@ -232,7 +240,11 @@ _EMPTY = "Everybody was told of every failure."
 
 
 def listed(
-    context: typer.Context, limit: Limit = 50, config: Config = None, json: Json = False
+    context: typer.Context,
+    limit: Limit = 50,
+    config: Config = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """List messages that failed and of which the application was not told yet, oldest first."""
     if context.invoked_subcommand is not None:
@@ -248,7 +260,7 @@ def listed(
             return Report(listings=(Listing("notices", columns, (), empty=_EMPTY),))
         with open_readers(settings).reader() as reader:
             found = reader.notices_owed(limit)
-        name = Names(settings)
+        name = names_of(settings)
         rows = [
             (
                 moment(stored.outgoing.submitted_at),
@@ -266,7 +278,7 @@ def listed(
             hints=(hint,) if rows else (),
         )
 
-    output.answer(work, json=json)
+    output.answer(work, json=json, csv=csv)
 
 
 @output.answers
@@ -407,7 +419,7 @@ def _failed(settings: Settings, reader: Reader, to: str) -> list[str]:
     from oncewire.protocol.states import OutgoingState
 
     states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
-    name = Names(settings)
+    name = names_of(settings)
     found = reader.outgoing_list(states=states, limit=AT_MOST)
     return [
         stored.outgoing.message_id

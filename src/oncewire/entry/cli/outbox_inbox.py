@@ -1,8 +1,9 @@
-"""`oncewire outbox` and `oncewire inbox`: what was sent, what arrived, and taking it."""
+"""`oncewire find`, `outbox` and `inbox`: what was sent, what arrived, and taking it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,328 +12,232 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import (
-    LOOKED_AT,
     Config,
+    Csv,
     Json,
     Listing,
-    Names,
     Report,
     at_party,
     complete_incoming,
     complete_outgoing,
+    complete_partner,
     find_id,
     has_store,
     here,
     loaded,
-    moment,
-    newest_received,
-    newest_sent,
 )
 from oncewire.entry.files import number_of
-from oncewire.message.instant import SECOND
+from oncewire.entry.party.names import names_of
+from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
+    from oncewire.entry.messages.listing import Asked, ListedMessage
     from oncewire.entry.party.settings import Settings
-    from oncewire.message.instant import Instant
-    from oncewire.protocol.sending import SendingChannel
-    from oncewire.store.contract import Reader
-    from oncewire.store.records import Incident, StoredOutgoing
-
-
-# Outlook: what has to happen before something goes on, and the command that makes it happen.
-#
-# The journal tells what became of a message; whether its channel stands still, and when its timer
-# runs out, only the state rows know.
-
-SOON = 30 * SECOND
-"""Nobody need be told how not to wait for what comes sooner."""
-
-
-def outlook(reader: Reader, message_id: str, now: Instant, settings: Settings) -> str:
-    """What must happen before a message that we send goes on; empty when nothing has to. Of one
-    that is over, the reason that its notice gives.
-    """
-    from oncewire.entry.messages.stored import outworn
-    from oncewire.handler.perform import receiver_key
-    from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
-
-    stored = reader.outgoing(message_id)
-    if stored is None:
-        return ""
-    sent, place = stored.outgoing, at_party(settings)
-    if sent.state in FINAL_OUTGOING:
-        return sent.reason
-    channels = {each_channel.key: each_channel for each_channel in reader.channels()[0]}
-    channel = channels.get(sent.channel or "")
-    if channel is not None and channel.suspended:
-        return (
-            f"its channel {channel.key} is suspended ({channel.suspended_reason}) until "
-            f"`{resume_channel(channel.key, place)}`"
-        )
-    trouble = [
-        incident.reason for incident in reader.incidents() if incident.message_id == message_id
-    ]
-    if trouble and sent.state is not OutgoingState.SUSPENDED:
-        return f"{trouble[0]}; it is looked at again every minute while a handler runs"
-    parts = progress(reader, stored)
-    if parts:
-        return f"it travels in parts: {parts}{_parts_that_wait(reader, stored, now, place)}"
-    if sent.state is OutgoingState.WAITING:
-        return "it waits for a place in the window of its channel"
-    if sent.next_attempt_at is None:
-        return ""
-    receiver = channels.get(receiver_key(stored.peer))
-    due = max(sent.next_attempt_at, 0 if receiver is None else receiver.paused_until)
-    terms = reader.terms(sent.terms_id)
-    if terms is not None and terms.never_repeated and sent.attempts_here:
-        at = (
-            f"while a handler runs (`oncewire serve{place}`)" if due <= now else f"at {moment(due)}"
-        )
-        return f"it is not sent again (sync.retries = none), and its outcome is known {at}"
-    if due <= now:
-        return f"it is due now, and leaves while a handler runs (`oncewire serve{place}`)"
-    if sent.attempts == 0:
-        return f"the first try is at {moment(due)}"
-    sooner = "" if due - now < SOON else f"; `oncewire resume {quote(message_id)}{place}` tries now"
-    said = f"the next try (or, after the last one, the verdict) is at {moment(due)}{sooner}"
-    if old := outworn(settings, reader, message_id, now):
-        named = f"{quote(message_id)}{place}"
-        return (
-            f"{said}; {old}, and whoever does not believe that any more refuses it: ask "
-            f"(`oncewire ask {named}`), and if it is not known there give it up (`oncewire abandon "
-            f"{named}`) and send the document as a new message"
-        )
-    return said
-
-
-def _parts_that_wait(reader: Reader, stored: StoredOutgoing, now: Instant, place: str) -> str:
-    """How many parts under way failed, and when the first of them is tried again."""
-    from oncewire.protocol.states import OutgoingState
-
-    message_id = stored.outgoing.message_id
-    waiting = [
-        part.outgoing.next_attempt_at
-        for part in reader.outgoing_list(states=(OutgoingState.OUTSTANDING,), limit=LOOKED_AT)
-        if part.facts.split_id == message_id
-        and part.outgoing.attempts_lost
-        and part.outgoing.next_attempt_at is not None
-    ]
-    if not waiting:
-        return ""
-    many = "1 part failed" if len(waiting) == 1 else f"{len(waiting)} parts failed"
-    said = f"; {many}, the next try is at {moment(min(waiting))}"
-    if min(waiting) - now < SOON:
-        return said
-    return f"{said}; `oncewire resume {quote(message_id)}{place}` tries now"
-
-
-def progress(reader: Reader, stored: StoredOutgoing) -> str:
-    """How far a document is that is sent in parts; empty where it is none, or over."""
-    from oncewire.protocol.states import FINAL_OUTGOING
-
-    facts, sent = stored.facts, stored.outgoing
-    if facts.split_id != sent.message_id or sent.state in FINAL_OUTGOING:
-        return ""
-    document = reader.document("", sent.message_id)
-    if document is None:
-        return ""
-    share = document.count * 100 // document.total
-    return f"{document.count} of {document.total} parts are there ({share} %)"
-
-
-def tries(stored: StoredOutgoing) -> int | None:
-    """How often a message was tried; None of a document of which only the parts travel."""
-    from oncewire.handler.sending.outgoing_document import is_whole
-
-    return None if is_whole(stored) else stored.outgoing.attempts
-
-
-def resume_channel(key: str, place: str = "") -> str:
-    """The command that lets a channel go on; a key has characters that a shell would read."""
-    return f"oncewire resume --channel {quote(key)}{place}"
-
-
-def held_up(stored: StoredOutgoing, suspended: dict[str, SendingChannel]) -> str:
-    """In a word, why a message stands where it does: its own reason, else its channel's."""
-    from oncewire.protocol.states import FINAL_OUTGOING
-
-    sent = stored.outgoing
-    if sent.reason or sent.state in FINAL_OUTGOING:
-        return sent.reason
-    channel = suspended.get(sent.channel or "")
-    if channel is not None:
-        return f"channel suspended: {channel.suspended_reason}"
-    if sent.attempts and sent.attempts == sent.attempts_lost:
-        return "cannot be reached"
-    return ""
-
-
-def is_of_clock(incident: Incident) -> bool:
-    """Whether it is about the machine's clock: that belongs to no message and no channel."""
-    return incident.message_id is None and incident.channel is None
-
-
-def next_steps(
-    reader: Reader, incidents: Iterable[Incident], now: Instant, place: str
-) -> tuple[str, ...]:
-    """What to run about open incidents: one command of each kind, for the first that needs it."""
-    from oncewire.handler.delivering.notices import is_about_a_notice
-
-    found: dict[str, str] = {}
-    for incident in incidents:
-        if incident.message_id is None:
-            if is_of_clock(incident):
-                found.setdefault("clock", f"oncewire clock accept{place}")
-            if incident.channel is not None:
-                kind, command = _of_channel(incident.channel, place)
-                found.setdefault(kind, command)
-            continue
-        named = f"{quote(incident.message_id)}{place}"
-        found.setdefault("why", f"oncewire why {named}")
-        if is_about_a_notice(incident.reason):
-            found.setdefault("notices", f"oncewire notices{place}")
-            continue
-        verb = _verb(reader, incident.message_id, now)
-        if verb:
-            found.setdefault(verb, f"oncewire {verb} {named}")
-    return tuple(found.values())
-
-
-def resolving(reader: Reader, message_id: str, now: Instant, place: str) -> tuple[str, ...]:
-    """What to run about the open incidents of one message, whose `why` was asked already."""
-    named = [incident for incident in reader.incidents() if incident.message_id == message_id]
-    steps = next_steps(reader, named, now, place)[1:]
-    if not steps and any("`oncewire abandon" in incident.reason for incident in named):
-        # The application is what is to be mended; what it can never take is given up.
-        return (f"oncewire abandon {quote(message_id)}{place}",)
-    return steps
-
-
-def _of_channel(channel: str, place: str) -> tuple[str, str]:
-    """What helps a channel on, and of which kind that is. What is about files, a way, an address or
-    the store is closed when they are right again: to resume it would only silence it."""
-    from oncewire.entry.running.reloading import AGREEMENT, FILES
-    from oncewire.handler.perform import DAMAGED, STORE, WAY
-    from oncewire.handler.sending.answer import ANSWER_CHANNEL
-
-    if channel.startswith((AGREEMENT, ANSWER_CHANNEL)):
-        return "agreement", f"oncewire agreement check{place}"
-    if channel in (FILES, STORE, DAMAGED) or channel.startswith(WAY):
-        return "doctor", f"oncewire doctor{place}"
-    return "channel", resume_channel(channel, place)
-
-
-def _verb(reader: Reader, message_id: str, now: Instant) -> str:
-    """What an operator may do about a message; empty: no command helps. What arrived is the
-    application's to take, so that is what is mended, unless it stands here because its way on is
-    gone; what cannot be sent again under its id (C37) can only be given up."""
-    from oncewire.handler.runtime.operate import can_resume
-    from oncewire.protocol.states import IncomingState
-    from oncewire.store.transition.rows import FINAL_INCOMING
-
-    stored = reader.outgoing(message_id)
-    arrived = [] if stored is not None else reader.incoming(message_id)
-    if any(kept.incoming.state is IncomingState.HELD for kept in arrived):
-        return "resume"
-    if arrived and any(kept.incoming.state not in FINAL_INCOMING for kept in arrived):
-        return ""
-    return "resume" if stored is None or can_resume(reader, stored, now) else "abandon"
-
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
-Parts = Annotated[bool, typer.Option("--parts", help="The parts of documents, too.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("outbox")(outbox)
+    app.command("find")(_command("find", find))
+    app.command("outbox")(_command("outbox", outbox))
     inbox = typer.Typer(
         help="What arrived: list it, take it, confirm it.", invoke_without_command=True
     )
-    inbox.callback()(listed)
+    inbox.callback()(_command("inbox", listed))
     inbox.command("take")(take)
     inbox.command("confirm")(confirm)
     app.add_typer(inbox, name="inbox")
 
 
-# --- outbox ------------------------------------------------------------------------------------
+# --- lists -------------------------------------------------------------------------------------
 
 
-@output.answers
-def outbox(
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            "-s",
-            help="Only these: waiting, outstanding, unknown, ...",
-            autocompletion=complete_outgoing,
-        ),
-    ] = None,
-    limit: Limit = 50,
-    parts: Parts = False,
-    config: Config = None,
-) -> Report:
-    """List what we sent, newest first, and what became of it."""
+def _command(name: str, work: Callable[[Path | None, Asked, int], Report]) -> Callable[..., None]:
+    """The command of a verb that lists messages, with an option for each of its arguments."""
+    from oncewire.entry.control.verbs import MEANINGS, TABLE
 
+    def run(
+        *, context: typer.Context, config: Path | None, json: bool, csv: bool, **given: Any
+    ) -> None:
+        if context.invoked_subcommand is not None:
+            return
+        limit = given.pop("limit")
+        output.answer(lambda: work(config, _asked(**given), limit), json=json, csv=csv)
+
+    parameters: list[tuple[str, Any, Any]] = [("context", typer.Context, inspect.Parameter.empty)]
+    for argument in TABLE[name].arguments:
+        said = MEANINGS[argument.name].help
+        if argument.name == "after":
+            # A command shows as many as are wanted.
+            continue
+        if argument.name == "limit":
+            parameters.append(("limit", Limit, argument.default))
+        elif argument.name == "text" and name == "find":
+            parameters.append(("text", Annotated[str, typer.Argument(help=said)], ""))
+        elif argument.name == "state":
+            option = typer.Option("--state", "-s", help=said, autocompletion=_COMPLETE[name])
+            parameters.append(("state", Annotated[list[str] | None, option], None))
+        elif argument.name == "partner":
+            names = ("--partner", "-p", *(("--to",) if name == "outbox" else ()))
+            option = typer.Option(*names, help=said, autocompletion=complete_partner)
+            parameters.append(("partner", Annotated[str, option], ""))
+        else:
+            option = typer.Option(f"--{argument.name}", help=said)
+            if argument.type == "bool":
+                parameters.append((argument.name, Annotated[bool, option], False))
+            else:
+                parameters.append((argument.name, Annotated[str, option], ""))
+    parameters += [("config", Config, None), ("json", Json, False), ("csv", Csv, False)]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(each, kind, default=default, annotation=annotation)
+            for each, annotation, default in parameters
+        ]
+    )
+    run.__annotations__ = {each: annotation for each, annotation, _ in parameters}
+    run.__name__, run.__doc__ = work.__name__, work.__doc__
+    return run
+
+
+_COMPLETE = {
+    "find": lambda incomplete: [*complete_outgoing(incomplete), *complete_incoming(incomplete)],
+    "outbox": complete_outgoing,
+    "inbox": complete_incoming,
+}
+
+
+def _asked(**given: Any) -> Asked:
+    from oncewire.entry.messages.listing import Asked
+
+    return Asked(**given | {"state": ",".join(given["state"] or ())})
+
+
+def _found(
+    settings: Settings, asked: Asked, directions: tuple[str, ...], limit: int
+) -> tuple[list[ListedMessage], dict[str, int], dict[str, int]]:
+    """The messages, and how many there are of each state, and of parts."""
+    from oncewire.entry.messages.listing import every_page, understood
     from oncewire.entry.running.assemble import open_readers
-    from oncewire.protocol.states import OutgoingState
 
-    settings = loaded(config).settings
-    states = [_state(OutgoingState, word) for word in state or ()]
-    columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
+    names, now = names_of(settings), output.now()
     if not has_store(settings):
-        return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
+        understood(asked, names, directions, now)
+        return [], {}, {}
     with open_readers(settings).reader() as reader:
-        found = newest_sent(reader, states, limit, parts=parts)
-        ways = {one.outgoing.message_id: progress(reader, one) for one in found}
-        suspended = {channel.key: channel for channel in reader.channels()[0] if channel.suspended}
-        counts, behind = reader.counts(), reader.parts_counted()
-    name = Names(settings)
+        found, _ = every_page(reader, names, asked, directions, now, limit)
+        return found, reader.counts(), reader.parts_counted()
+
+
+def find(config: Path | None, asked: Asked, limit: int) -> Report:
+    """Find messages, sent and received, newest first.
+
+    TEXT is the beginning of a MessageId or any 8 characters of it, a ConversationId, a file's name,
+    or a value in a document that the agreement names as searchable (payload.index). All options
+    that are given have to hold; outbox and inbox have the same.
+
+    Examples: oncewire find 4f2a91c0, oncewire find --partner globex --since 2d --state unknown
+    """
+    settings = loaded(config).settings
+    found, _, _ = _found(settings, asked, ("out", "in"), limit)
+    columns = ("at", "direction", "message_id", "partner", "action", "state", "bytes", "reason")
     rows = [
         (
-            moment(stored.outgoing.submitted_at),
-            stored.outgoing.message_id,
-            name(stored.facts.to_party, stored.facts.cpa_id),
-            stored.facts.action,
-            stored.outgoing.state,
-            tries(stored),
-            stored.facts.size,
-            held_up(stored, suspended) or ways[stored.outgoing.message_id],
+            moment(one.at),
+            one.direction,
+            one.message_id,
+            one.partner,
+            one.action,
+            one.state,
+            one.size,
+            one.reason,
         )
-        for stored in found
+        for one in found
     ]
+    summary = f"{number_of(len(rows), 'message')}." if rows else ""
+    if len(rows) == limit:
+        summary = f"The newest {number_of(len(rows), 'message')}; --limit shows more."
+    hints = (f"oncewire why {quote(found[0].message_id)}{at_party(settings)}",) if found else ()
     return Report(
-        listings=(Listing("messages", columns, rows, empty=_none("Nothing was sent.", states)),),
-        summary=_summary(counts, behind, "out.", states, None if parts else len(rows)),
+        listings=(Listing("messages", columns, rows, empty="Nothing is found."),),
+        summary=summary,
+        hints=hints if len(found) == 1 else (),
     )
 
 
-def _state(states: Any, word: str) -> Any:
-    from oncewire.errors import InvalidValue
+def outbox(config: Path | None, asked: Asked, limit: int) -> Report:
+    """List what we sent, newest first, and what became of it."""
+    settings = loaded(config).settings
+    columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
+    found, counts, behind = _found(settings, asked, ("out",), limit)
+    rows = [
+        (
+            moment(one.at),
+            one.message_id,
+            one.partner,
+            one.action,
+            one.state,
+            one.tries,
+            one.size,
+            one.reason,
+        )
+        for one in found
+    ]
+    return Report(
+        listings=(Listing("messages", columns, rows, empty=_none("Nothing was sent.", asked)),),
+        summary=_summary(counts, behind, "out.", asked, None if asked.parts else len(rows)),
+    )
 
-    try:
-        return states(word.lower())
-    except ValueError:
-        known = ", ".join(state.value for state in states)
-        raise InvalidValue(f"there is no state {word!r}", remedy=f"use one of {known}") from None
+
+def listed(config: Path | None, asked: Asked, limit: int) -> Report:
+    """List what arrived, newest first; `take` hands it over, `confirm` says that you have it."""
+    settings = loaded(config).settings
+    columns = ("received", "message_id", "from", "action", "state", "bytes")
+    found, counts, behind = _found(settings, asked, ("in",), limit)
+    rows = [
+        (moment(one.at), one.message_id, one.partner, one.action, one.state, one.size)
+        for one in found
+    ]
+    # Whoever has its application called does not take by hand what the application is given.
+    pulls = settings.application.way == "pull"
+    ready = pulls and counts.get("in.ready", 0) + counts.get("in.handed_over", 0)
+    return Report(
+        listings=(Listing("messages", columns, rows, empty=_none("Nothing has arrived.", asked)),),
+        summary=_summary(counts, behind, "in.", asked, None if asked.parts else len(rows)),
+        hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
+    )
 
 
-def _none(at_all: str, states: Sequence[str]) -> str:
+def _states_of(asked: Asked) -> list[str]:
+    return [word.strip().lower() for word in asked.state.split(",") if word.strip()]
+
+
+def _is_narrow(asked: Asked) -> bool:
+    """Whether more is asked for than states, of which it is known how many messages they have."""
+    from oncewire.entry.messages.listing import Asked
+
+    return asked != Asked(state=asked.state, parts=asked.parts)
+
+
+def _none(at_all: str, asked: Asked) -> str:
     """Nothing at all, or nothing of the kind that was asked for."""
+    if _is_narrow(asked):
+        return "Nothing is found."
+    states = _states_of(asked)
     return f"Nothing is {' or '.join(states)}; in all:" if states else at_all
 
 
 def _summary(
-    counts: dict[str, int],
-    behind: dict[str, int],
-    prefix: str,
-    states: Sequence[str],
-    shown: int | None,
+    counts: dict[str, int], behind: dict[str, int], prefix: str, asked: Asked, shown: int | None
 ) -> str:
     """How many messages there are, and how many parts stand behind documents: all of them where
-    they are listed (`shown` is None), else those that wait for a document."""
+    they are listed (`shown` is None), else those that wait for a document. Where more is asked for
+    than states, how many are shown."""
+    if _is_narrow(asked):
+        return f"{number_of(shown, 'message')}." if shown else ""
+    states = _states_of(asked)
     said = [_counted(counts, prefix, states, shown)]
     waiting = behind.get(f"{prefix}{_GATHERED}", 0)
     if shown is None:
@@ -367,65 +272,6 @@ def _counted(counts: dict[str, int], prefix: str, states: Sequence[str], shown: 
 
 
 # --- inbox -------------------------------------------------------------------------------------
-
-
-def listed(
-    context: typer.Context,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            "-s",
-            help="Only these: ready, handed_over, confirmed, ...",
-            autocompletion=complete_incoming,
-        ),
-    ] = None,
-    limit: Limit = 50,
-    parts: Parts = False,
-    config: Config = None,
-    json: Json = False,
-) -> None:
-    """List what arrived, newest first; `take` hands it over, `confirm` says that you have it."""
-    if context.invoked_subcommand is not None:
-        return
-
-    def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
-        from oncewire.protocol.states import IncomingState
-
-        settings = loaded(config).settings
-        states = [_state(IncomingState, word) for word in state or ()]
-        columns = ("received", "message_id", "from", "action", "state", "bytes")
-        if not has_store(settings):
-            nothing = Listing("messages", columns, (), empty="Nothing has arrived.")
-            return Report(listings=(nothing,))
-        with open_readers(settings).reader() as reader:
-            found = newest_received(reader, states, limit, parts=parts)
-            counts, behind = reader.counts(), reader.parts_counted()
-        name = Names(settings)
-        rows = [
-            (
-                moment(stored.incoming.received_at),
-                stored.incoming.message_id,
-                name(stored.facts.from_party, stored.facts.cpa_id),
-                stored.facts.action,
-                stored.incoming.state,
-                stored.facts.size,
-            )
-            for stored in found
-        ]
-        # Whoever has its application called does not take by hand what the application is given.
-        pulls = settings.application.way == "pull"
-        ready = pulls and counts["in.ready"] + counts["in.handed_over"]
-        return Report(
-            listings=(
-                Listing("messages", columns, rows, empty=_none("Nothing has arrived.", states)),
-            ),
-            summary=_summary(counts, behind, "in.", states, None if parts else len(rows)),
-            hints=(f"oncewire inbox take --output FOLDER{at_party(settings)}",) if ready else (),
-        )
-
-    output.answer(work, json=json)
 
 
 @output.answers
@@ -490,7 +336,7 @@ async def _take(
     from oncewire.entry.running.open_party import reach
 
     folder = None if out is None else make_folder(out)
-    name = Names(settings)
+    name = names_of(settings)
     rows: list[tuple[Any, ...]] = []
     contents: list[tuple[str, str, str, str]] = []
     async with reach(settings) as verbs:
@@ -591,7 +437,7 @@ async def _confirm(settings: Settings, wanted: list[str], by: str) -> list[tuple
             f"message {min(missing)} did not arrive here",
             remedy="`oncewire inbox` lists what did",
         )
-    name = Names(settings)
+    name = names_of(settings)
     async with reach(settings) as verbs:
         return [
             (message_id, name(sender), await verbs.confirm(sender, message_id, by))

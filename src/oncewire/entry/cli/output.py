@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from oncewire.entry.party.settings import Loaded, Settings
     from oncewire.message.instant import Instant
-    from oncewire.protocol.states import IncomingState, OutgoingState
     from oncewire.store.contract import Reader
-    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 
 # Which party a command is about: the options that find its settings, and the clock.
@@ -174,6 +172,9 @@ of letters. Partners and files may hold them."""
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON instead of tables.")]
 """The option that every command has."""
 
+Csv = Annotated[bool, typer.Option("--csv", help="Answer with CSV: the list alone.")]
+"""The option of commands whose answer is a list."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -264,8 +265,12 @@ def plain(value: Any) -> Any:
 # --- answering ---------------------------------------------------------------------------------
 
 
-def answer(work: Callable[[], Report], *, json: bool = False) -> None:
-    """Do a command's work, show its report and end with its exit code."""
+def answer(work: Callable[[], Report], *, json: bool = False, csv: bool = False) -> None:
+    """Do a command's work, show its report and end with its exit code. As CSV its first list is
+    shown alone."""
+    if json and csv:
+        error = errors.InvalidValue("--json and --csv are two forms", remedy="choose one of them")
+        fail(error, json=json)
     forget_place()
     try:
         report = report_placed(work())
@@ -273,7 +278,7 @@ def answer(work: Callable[[], Report], *, json: bool = False) -> None:
         fail(error, json=json)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    show(report, json=json)
+    show(report, json=json, csv=csv)
     if report.exit_code != OK:
         raise typer.Exit(report.exit_code)
 
@@ -283,27 +288,41 @@ def answers(command: Callable[P, Report]) -> Callable[P, None]:
 
     A command that does not take `json` itself gets that option here.
     """
+    return _answering(command, {"json": Json})
+
+
+def lists(command: Callable[P, Report]) -> Callable[P, None]:
+    """The same for one whose answer is a list: it can be had as CSV, too."""
+    return _answering(command, {"json": Json, "csv": Csv})
+
+
+def _answering(command: Callable[P, Report], forms: dict[str, Any]) -> Callable[P, None]:
     signature = inspect.signature(command, eval_str=True)
-    takes_json = "json" in signature.parameters
+    added = {name: kind for name, kind in forms.items() if name not in signature.parameters}
 
     @functools.wraps(command)
     def run(*args: P.args, **options: P.kwargs) -> None:
-        json = options.get("json") if takes_json else options.pop("json", False)
-        answer(lambda: command(*args, **options), json=bool(json))
+        chosen = {name: bool(options.get(name)) for name in forms}
+        for name in added:
+            options.pop(name, None)
+        answer(lambda: command(*args, **options), **chosen)
 
-    if not takes_json:
+    if added:
         option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)
-        parameters = [*signature.parameters.values(), option.replace(annotation=Json)]
+        more = [option.replace(name=name, annotation=kind) for name, kind in added.items()]
+        parameters = [*signature.parameters.values(), *more]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {**command.__annotations__, "json": Json}
+        run.__annotations__ = {**command.__annotations__, **added}
     return run
 
 
-def show(report: Report, *, json: bool = False) -> None:
+def show(report: Report, *, json: bool = False, csv: bool = False) -> None:
     """Print a report."""
     try:
         if json:
             _write_json(report.as_dict())
+        elif csv:
+            _write_csv(report.listings[0])
         else:
             _show_tables(report)
         sys.stdout.flush()
@@ -315,6 +334,24 @@ def show(report: Report, *, json: bool = False) -> None:
 def _write_json(body: Mapping[str, Any]) -> None:
     text = jsonlib.dumps(body, indent=2, ensure_ascii=False)
     sys.stdout.write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _write_csv(listing: Listing) -> None:
+    """A list as a spreadsheet reads it. What a partner wrote is no formula of ours: a text that
+    would be one gets an apostrophe before it."""
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(listing.columns)
+    for row in listing.rows:
+        cells = [_one_line(plain(value)) if value is not None else "" for value in row]
+        writer.writerow(
+            f"'{cell}" if isinstance(value, str) and cell.startswith(_FORMULA) else _shown(cell)
+            for value, cell in zip(row, cells, strict=True)
+        )
 
 
 def fail(error: errors.OncewireError, *, json: bool = False) -> NoReturn:
@@ -609,19 +646,6 @@ def here(path: Path) -> str:
 LOOKED_AT = 20_000
 """How many of the newest messages are searched for a part of an id."""
 
-PAGE = 500
-"""How many messages are looked at for those that are whole."""
-
-
-def moment(instant: Instant | None) -> str:
-    """An instant to the millisecond, in UTC; always as long, so that columns line up."""
-    from oncewire.message.instant import MILLISECOND, SECOND, format_instant
-
-    if instant is None:
-        return ""
-    whole = format_instant(instant // SECOND * SECOND).removesuffix("Z")
-    return f"{whole}.{instant % SECOND // MILLISECOND:03}Z"
-
 
 def at_party(settings: Settings) -> str:
     """What to add to a command so that it finds this party from here."""
@@ -658,71 +682,11 @@ def complete_incoming(incomplete: str) -> list[str]:
     return [state.value for state in IncomingState if state.value.startswith(incomplete)]
 
 
-class Names:
-    """Ourselves and partners by the names of their files; anyone else by PartyId."""
-
-    def __init__(self, settings: Settings) -> None:
-        from oncewire.entry.party.agreements import load_all
-        from oncewire.errors import OncewireError
-
-        self._names: dict[str, str] = {}
-        # With one partner there may be several agreements, each a file of its own.
-        self._under: dict[tuple[str, str], str] = {}
-        if settings.party.name:
-            self._names[settings.party.party_id] = settings.party.name
-        try:
-            kept = load_all(settings)
-        except OncewireError:
-            # A listing must work even if an agreement is broken at the moment.
-            return
-        for known in kept:
-            for party_id in known.agreement.partner.party.ids:
-                for name in (str(party_id), party_id.value):
-                    self._names.setdefault(name, known.file.stem)
-                    self._under[name, known.agreement.cpa_id] = known.file.stem
-
-    def __call__(self, party: str, cpa_id: str = "") -> str:
-        """How a party is called in what was sent or received under that agreement."""
-        return self._under.get((party, cpa_id)) or self._names.get(party, party)
-
-
 def has_store(settings: Settings) -> bool:
     """Whether the party ever sent or received anything, as far as its folder knows."""
     from oncewire.entry.running.assemble import read_record
 
     return read_record(settings) is not None or settings.path(settings.store.path).is_file()
-
-
-def newest_sent(
-    reader: Reader, states: Sequence[OutgoingState], limit: int, *, parts: bool
-) -> list[StoredOutgoing]:
-    """What was sent, newest first; a document stands for its parts, unless they are wanted too."""
-    from oncewire.handler.sending.outgoing_document import is_part
-
-    found: list[StoredOutgoing] = []
-    before = None
-    while len(found) < limit:
-        page = reader.outgoing_list(states=states, limit=max(limit, PAGE), before=before)
-        found += [one for one in page if parts or not is_part(one)]
-        if len(page) < max(limit, PAGE):
-            break
-        before = page[-1].position
-    return found[:limit]
-
-
-def newest_received(
-    reader: Reader, states: Sequence[IncomingState], limit: int, *, parts: bool
-) -> list[StoredIncoming]:
-    """What arrived, newest first; parts only where they are wanted."""
-    found: list[StoredIncoming] = []
-    before = None
-    while len(found) < limit:
-        page = reader.incoming_list(states=states, limit=max(limit, PAGE), before=before)
-        found += [one for one in page if parts or not one.stands_behind]
-        if len(page) < max(limit, PAGE):
-            break
-        before = page[-1].row
-    return found[:limit]
 
 
 def find_channel(reader: Reader, wanted: str) -> str:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.outbox_inbox import outlook, tries
 from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
-    Names,
     Report,
     at_party,
     complete_partner,
@@ -21,6 +19,8 @@ from oncewire.entry.cli.output import (
     now,
 )
 from oncewire.entry.files import number_of
+from oncewire.entry.messages.outlook import outlook, tries
+from oncewire.entry.party.names import names_of
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
@@ -194,13 +194,13 @@ def _sent_report(
 
     table: list[tuple[Any, ...]] = []
     sentence = ""
-    name = Names(settings)
+    name = names_of(settings)
     readers = open_readers(settings)
     for message_id, state, repeated in rows:
         with readers.reader() as reader:
             journal, stored = reader.journal_of(message_id), reader.outgoing(message_id)
             if len(rows) == 1:
-                then = outlook(reader, message_id, now(), settings)
+                then = outlook(reader, message_id, now(), settings, at_party(settings))
                 sentence = explain(journal, outlook=then)
         outcome = fold_outcome(journal)
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000

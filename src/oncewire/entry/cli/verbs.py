@@ -89,12 +89,14 @@ def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[tuple[str, A
         elif argument.name == "channel" and "message_id" not in named:
             yield "channel", Annotated[str, typer.Argument(help=said.help)], inspect.Parameter.empty
         elif argument.name == "partner":
-            option = typer.Option(help=said.help, autocompletion=complete_partner)
+            # A partner who is asked about a message is not what is meant itself.
+            whole = "channel" in named
+            option = typer.Option(
+                "--partner" if whole else "--to",
+                help=said.help if whole else _PARTNER,
+                autocompletion=complete_partner,
+            )
             yield "partner", Annotated[str, option], ""
-        elif argument.name == "cpa_id":
-            # People call an agreement by the name of its partner.
-            option = typer.Option("--to", help=_PARTNER, autocompletion=complete_partner)
-            yield "cpa_id", Annotated[str, option], ""
         else:
             kind = _OPTION_TYPES[argument.type.removesuffix(" | None")]
             option = typer.Option(help=said.help, min=said.least, max=said.most)
@@ -188,11 +190,12 @@ def _calls(settings: Settings, reader: Reader, given: dict[str, Any]) -> list[di
     that is named."""
     options = dict(given)
     wanted, channel = options.pop("message_id", None), options.pop("channel", None)
-    to, partner = options.pop("cpa_id", None), options.pop("partner", None)
+    partner = options.pop("partner", None)
+    to = None if "channel" in given else partner
     if to:
-        options["cpa_id"] = _agreed_with(settings, to)
+        options["partner"] = _agreed_with(settings, to)
     streams = [{"channel": find_channel(reader, channel)}] if channel else []
-    streams += [{"partner": _agreed_with(settings, partner)}] if partner else []
+    streams += [{"partner": _agreed_with(settings, partner)}] if partner and not to else []
     messages = [{"message_id": _meant(reader, each_id, to)} for each_id in wanted or ()]
     return [{**named, **options} for named in (*streams, *messages)]
 

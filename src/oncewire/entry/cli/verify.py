@@ -17,11 +17,11 @@ from oncewire.entry.cli.output import (
     at_party,
     has_store,
     loaded,
-    moment,
     now,
     typed,
 )
 from oncewire.entry.files import number_of
+from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.judging import Verdict

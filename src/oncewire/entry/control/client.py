@@ -18,7 +18,10 @@ from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
-from oncewire.errors import HandlerFailed, NotAllowed, TransportProblem
+from oncewire.entry.party.agreements import AgreementFolder
+from oncewire.entry.party.names import Names
+from oncewire.entry.party.settings import Settings
+from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import LEASE, Handler
@@ -26,8 +29,8 @@ from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome, outcome_in
-from oncewire.message.instant import Duration
-from oncewire.store.contract import Store
+from oncewire.message.instant import Duration, Instant
+from oncewire.store.contract import Reader, Store
 
 R = TypeVar("R")
 
@@ -177,13 +180,48 @@ def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = Fa
     return Status(store.node(), pid > 0, pid, url, counts, incidents, passing)
 
 
+class Partners:
+    """What verbs know of partners beside the engine: their names, as the party's files have them
+    now."""
+
+    def __init__(self, settings: Settings | None) -> None:
+        self._settings = settings
+        self._folder = None if settings is None else AgreementFolder(settings)
+
+    def _names(self) -> Names:
+        if self._folder is None:
+            return Names()
+        try:
+            return Names(self._folder.readable().kept, self._settings)
+        except NotHere:
+            # The folder of the agreements is gone; what was agreed holds.
+            return Names((), self._settings)
+
+    def look(self, engine: Engine, see: Callable[[Reader, Names, Instant], T]) -> T:
+        """What is seen of the engine's store, as it is committed."""
+        context = engine.context
+        with context.store.reader() as reader:
+            return see(reader, self._names(), context.now())
+
+    def agreed_with(self, engine: Engine, partner: str) -> str:
+        """The CPAId of the agreement with a partner."""
+        known = engine.context.agreements.by_cpa_id(partner)
+        return known[0].cpa_id if known else self._names().agreement(partner)
+
+
 class LocalHandler(Verbs):
     """A handler of this process."""
 
     def __init__(
-        self, handler: Handler, *, passing: bool = False, reloading: Reloads | None = None
+        self,
+        handler: Handler,
+        *,
+        passing: bool = False,
+        reloading: Reloads | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.here, self.handler = self, handler
+        self.settings, self._partners = settings, Partners(settings)
         self.passing, self._reloading = passing, reloading
         self.url = ""
         # See `VerbBackend`.
@@ -200,6 +238,24 @@ class LocalHandler(Verbs):
     def lease(self) -> Duration:
         """See `VerbBackend`."""
         return self.handler.lease
+
+    @property
+    def arrivals(self) -> int:
+        """See `VerbBackend`."""
+        return self.handler.arrivals
+
+    async def arrival(self, seen: int, timeout: float) -> bool:
+        """See `VerbBackend`."""
+        await self.handler.arrival(seen, timeout)
+        return True
+
+    async def look(self, see: Callable[[Reader, Names, Instant], T]) -> T:
+        """See `VerbBackend`; beside the loop, for a search may take its time."""
+        return await asyncio.to_thread(self._partners.look, self.handler.engine, see)
+
+    def agreed_with(self, partner: str) -> str:
+        """See `VerbBackend`."""
+        return self._partners.agreed_with(self.handler.engine, partner)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """See `VerbBackend`."""
@@ -226,9 +282,14 @@ class LocalHandler(Verbs):
 class OfflineStore(Verbs):
     """The party's store without a handler: everything but sending and receiving."""
 
-    def __init__(self, engine: Engine, lease: Duration = LEASE) -> None:
+    arrivals = 0
+
+    def __init__(
+        self, engine: Engine, lease: Duration = LEASE, settings: Settings | None = None
+    ) -> None:
         self.here = self
         self.engine, self.lease = engine, lease
+        self.settings, self._partners = settings, Partners(settings)
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it here, unless it needs a handler."""
@@ -263,6 +324,18 @@ class OfflineStore(Verbs):
     ) -> list[GivenMessage]:
         """See `VerbBackend`."""
         return await self.operate(lambda engine: take(engine, limit))
+
+    async def arrival(self, seen: int, timeout: float) -> bool:  # noqa: ARG002
+        """See `VerbBackend`: nothing arrives without a handler."""
+        return False
+
+    async def look(self, see: Callable[[Reader, Names, Instant], T]) -> T:
+        """See `VerbBackend`."""
+        return self._partners.look(self.engine, see)
+
+    def agreed_with(self, partner: str) -> str:
+        """See `VerbBackend`."""
+        return self._partners.agreed_with(self.engine, partner)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:  # noqa: ARG002
         """See `VerbBackend`: without a handler nothing happens, so only what is final is known."""

@@ -12,6 +12,8 @@ from inspect import BoundArguments
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from oncewire.entry.control.language import ControlFrame, Part, unreadable
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import MEANINGS, Status
@@ -22,6 +24,9 @@ from oncewire.entry.delivery.received_message import (
     notice_facts,
     notice_from,
 )
+from oncewire.entry.messages.listing import MessagePage
+from oncewire.entry.messages.story import Story
+from oncewire.entry.messages.trouble import Trouble
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
@@ -318,6 +323,14 @@ def _opened(path: Path) -> BinaryIO:
         ) from None
 
 
+def _struct(kind: type[Any]) -> ValueForm:
+    """A record, as JSON has it."""
+    return ValueForm(
+        lambda value, _parts: msgspec.to_builtins(value),
+        lambda facts, _parts: msgspec.convert(facts, kind),
+    )
+
+
 _STATUS = {each.name for each in fields(Status)}
 
 _WORD = ValueForm(
@@ -348,6 +361,9 @@ FORMS: dict[str, ValueForm] = {
     "list[ReceivedMessage]": _list_of(ValueForm(_write_message, _read_message)),
     "list[Notice]": _list_of(_NOTICE),
     "StatusResponse | None": _or_none(_RESPONSE),
+    "MessagePage": _struct(MessagePage),
+    "Story": _struct(Story),
+    "list[Trouble]": _list_of(_struct(Trouble)),
     "list[Tried]": _list_of(
         ValueForm(lambda tried, _parts: asdict(tried), lambda facts, _parts: Tried(**facts))
     ),

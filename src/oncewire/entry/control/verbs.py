@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.entry.control.verb import (
@@ -21,6 +22,7 @@ from oncewire.entry.control.verb import (
     Performing,
     Permission,
     Told,
+    Verb,
     Within,
     verb,
     verbs_of,
@@ -28,7 +30,13 @@ from oncewire.entry.control.verb import (
 from oncewire.errors import NotAllowed, TransportProblem
 
 if TYPE_CHECKING:
+    from oncewire.entry.control.language import AnswerRoom
     from oncewire.entry.delivery.received_message import ReceivedMessage
+    from oncewire.entry.messages.listing import MessagePage
+    from oncewire.entry.messages.story import Story
+    from oncewire.entry.messages.trouble import Trouble
+    from oncewire.entry.party.names import Names
+    from oncewire.entry.party.settings import Settings
     from oncewire.handler.actions import Notice
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine
@@ -38,9 +46,13 @@ if TYPE_CHECKING:
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration, Instant
     from oncewire.message.signals import StatusResponse
+    from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 T = TypeVar("T")
+
+LEASES_EVERY = 5.0
+"""Seconds after which it is looked whether a message is to be handed out again, its lease over."""
 
 NAME_MAX = 200
 """Characters of a person's name that the journal keeps."""
@@ -59,9 +71,23 @@ class Meaning:
 
 MEANINGS = {
     "message_id": Meaning("MessageIds, or unique parts of them."),
-    "cpa_id": Meaning("The CPAId of the agreement with a partner."),
+    "partner": Meaning("The partner's name, its PartyId, or the CPAId of the agreement with it."),
+    "text": Meaning(
+        "The beginning of a MessageId or any 8 characters of it, a ConversationId, a file's name, "
+        "or a value in a document."
+    ),
+    "conversation": Meaning("Only of this ConversationId."),
+    "service": Meaning("Only of this Service."),
+    "action": Meaning("Only of this Action."),
+    "state": Meaning("Only in these states, several between commas: unknown,not_delivered."),
+    "since": Meaning("Not before: 2026-01-05, 2026-01-05T10:00:00Z, or how long ago, 24h."),
+    "until": Meaning("Before: a time like that of since."),
+    "file": Meaning("Only with a file of this name."),
+    "value": Meaning("Only with this value in a document, where payload.index names it."),
+    "parts": Meaning("Parts of documents, too."),
+    "after": Meaning("Go on behind the page that had this as its `after`."),
+    "resolved": Meaning("Those that are resolved, too."),
     "channel": Meaning("A channel as `oncewire status` names it, or part of it."),
-    "partner": Meaning("A partner: what goes to it, all at once."),
     "reason": Meaning("Why, for whoever looks later."),
     "timeout": Meaning("Wait no longer than so many seconds.", 0, 3600),
     "limit": Meaning("At most so many.", 1, 1000),
@@ -185,6 +211,23 @@ class VerbBackend(Protocol):
     ) -> list[GivenMessage]:
         """What is handed over, so many at most; returns when that is durable."""
 
+    @property
+    def arrivals(self) -> int:
+        """How often messages became ready to be taken, so far."""
+
+    async def arrival(self, seen: int, timeout: float) -> bool:
+        """Wait until `arrivals` is another number than was seen; False where nothing can arrive."""
+
+    async def look(self, see: Callable[[Reader, Names, Instant], T]) -> T:
+        """What is seen of the store, with the names of partners and by this moment's clock."""
+
+    @property
+    def settings(self) -> Settings | None:
+        """The party's settings, if it has any."""
+
+    def agreed_with(self, partner: str) -> str:
+        """The CPAId of the agreement with a partner, by its name, PartyId or CPAId."""
+
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """The outcome of a message, waited for where something can still happen."""
 
@@ -193,6 +236,64 @@ class VerbBackend(Protocol):
 
     async def read_anew(self) -> int:
         """Read the files of the party; returns how many agreements there are."""
+
+
+def _hand_over(
+    engine: Engine, count: int, *, lease: Duration, room: AnswerRoom
+) -> list[GivenMessage]:
+    return engine.hand_over(count, lease, room)
+
+
+def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., MessagePage]:
+    """A verb that lists messages: all of them narrow in the same words."""
+
+    async def listed(
+        self: Any,
+        text: str | None = None,
+        *,
+        partner: str | None = None,
+        conversation: str | None = None,
+        service: str | None = None,
+        action: str | None = None,
+        state: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        file: str | None = None,
+        value: str | None = None,
+        parts: bool = False,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> MessagePage:
+        from oncewire.entry.messages.listing import Asked, list_messages
+
+        asked = Asked(
+            text=text or "",
+            partner=partner or "",
+            conversation=conversation or "",
+            service=service or "",
+            action=action or "",
+            state=state or "",
+            since=since or "",
+            until=until or "",
+            file=file or "",
+            value=value or "",
+            parts=parts,
+        )
+        page: MessagePage = await self.here.look(
+            lambda reader, names, now: list_messages(
+                reader, names, asked, directions, now, limit, after or ""
+            )
+        )
+        return page
+
+    listed.__name__ = name
+    listed.__qualname__ = f"PartyVerbs.{name}"
+    listed.__doc__ = f"""{said}
+
+        All that is given has to hold. A page has at most `limit` messages; `after` of it, given to
+        the next call, goes on from there, and is empty where that was all.
+        """
+    return verb(Need.STORE, Permission.LOOK, Within(name))(listed)
 
 
 class PartyVerbs:
@@ -210,19 +311,25 @@ class PartyVerbs:
         return await self.here.outcome(message_id, timeout)
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("inbox take"))
-    async def take(self, limit: int = 16) -> list[ReceivedMessage]:
+    async def take(self, limit: int = 16, timeout: float = 0.0) -> list[ReceivedMessage]:
         """Messages that wait for us; each is to be confirmed before its lease ends, a minute.
 
-        Large ones come in fewer at a time: as many as an answer of the control socket carries.
+        Where there are none, one that comes is waited for, no longer than so many seconds; without
+        a handler none comes. Large ones come in fewer at a time: as many as an answer of the
+        control socket carries.
         """
+        from time import monotonic
+
         from oncewire.entry.control.language import AnswerRoom
         from oncewire.entry.delivery.received_message import message_of
 
-        lease, room = self.here.lease, AnswerRoom()
-        given = await self.here.taken(
-            lambda engine, count: engine.hand_over(count, lease, room), limit
-        )
-        return [message_of(taken) for taken in given]
+        lease, until = self.here.lease, monotonic() + timeout
+        while True:
+            seen, room = self.here.arrivals, AnswerRoom()
+            given = await self.here.taken(partial(_hand_over, lease=lease, room=room), limit)
+            left = until - monotonic()
+            if given or left <= 0 or not await self.here.arrival(seen, min(left, LEASES_EVERY)):
+                return [message_of(taken) for taken in given]
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))
     async def notices(self, limit: int = 16) -> list[Notice]:
@@ -231,7 +338,7 @@ class PartyVerbs:
 
     @verb(Need.HANDLER, Permission.OPERATE, Command("ask", tell=told_of))
     async def ask(
-        self, message_id: str, timeout: float = 30.0, cpa_id: str | None = None
+        self, message_id: str, timeout: float = 30.0, partner: str | None = None
     ) -> StatusResponse | None:
         """Ask the receiver of a message what became of it, and wait for what it says.
 
@@ -243,27 +350,29 @@ class PartyVerbs:
         copy may still be on its way. Not every dialect has the question: under rm-0.78 it is an
         error.
         """
+        cpa_id = None if partner is None else self.here.agreed_with(partner)
         return await self.here.handler.ask_status(message_id, timeout, cpa_id)
 
     @verb(Need.HANDLER, Permission.OPERATE, Within("ping"))
-    async def ping(self, cpa_id: str, timeout: float = 10.0) -> bool:
+    async def ping(self, partner: str, timeout: float = 10.0) -> bool:
         """Ask a partner's handler whether it is there; False when no Pong came in time.
 
         The Pong may come on the connection of the question, or on one of its own.
         """
         try:
-            return await self.here.handler.ping(cpa_id, timeout)
+            return await self.here.handler.ping(self.here.agreed_with(partner), timeout)
         except TransportProblem:
             return False
 
     @verb(Need.HANDLER, Permission.OPERATE, Within("partner test"))
-    async def try_partner(self, cpa_id: str, timeout: float = 60.0) -> list[Tried]:
+    async def try_partner(self, partner: str, timeout: float = 60.0) -> list[Tried]:
         """Try out what a partner's handler makes of messages, copies, losses and signatures.
 
         What is sent has a service of its own: it reaches no application, and no count.
         """
         from oncewire.handler.runtime.trying import Trying
 
+        cpa_id = self.here.agreed_with(partner)
         return await Trying(self.here.handler, cpa_id, timeout).run()
 
     @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
@@ -355,6 +464,34 @@ class PartyVerbs:
         by itself.
         """
         await self.here.operate(lambda engine: engine.accept_clock())
+
+    find = _listing("find", ("out", "in"), "Find messages, sent and received, newest first.")
+    outbox = _listing("outbox", ("out",), "What we sent, newest first, and what became of it.")
+    inbox = _listing("inbox", ("in",), "What arrived, newest first.")
+
+    @verb(Need.STORE, Permission.LOOK, Within("why"))
+    async def why(self, message_id: str) -> Story:
+        """Why a message is where it is, in one sentence, and every step that it took."""
+        from oncewire.entry.messages.story import story_of
+
+        settings = self.here.settings
+        return await self.here.look(
+            lambda reader, names, now: story_of(reader, names, message_id, now, settings)
+        )
+
+    @verb(Need.STORE, Permission.LOOK, Within("incidents"))
+    async def incidents(self, resolved: bool = False) -> list[Trouble]:
+        """What needs a decision: one entry for each partner and cause, with how many it is about.
+
+        `oncewire incidents` names the command that ends each.
+        """
+        from oncewire.entry.messages.trouble import troubles
+
+        return await self.here.look(
+            lambda reader, names, _: troubles(
+                reader, names, reader.incidents(open_only=not resolved)
+            )
+        )
 
     @verb(Need.STORE, Permission.LOOK, Within("status"))
     async def status(self) -> Status:

@@ -20,9 +20,14 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.files import read_bytes, read_text
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotHere, OncewireError
+from oncewire.handler.perform import HANDLER
 
 SETTLED_NS = 1_000_000_000
 """No file system's clock ticks more slowly, but FAT's."""
+
+FILES = f"{HANDLER} files"
+AGREEMENT = f"{HANDLER} agreement "
+"""Where the incidents are of files that could not be taken over, together or one by one."""
 
 AGREEMENT_MAX = 4 * 1024 * 1024
 _ENDINGS = (".toml", ".xml")

@@ -54,10 +54,15 @@ if TYPE_CHECKING:
 # while another command has the store waits a little for it.
 
 
+def offline(settings: Settings) -> OfflineStore:
+    """The store of a party whose handler does not run."""
+    return OfflineStore(assemble.make_engine(settings), settings=settings)
+
+
 @asynccontextmanager
 async def reach(settings: Settings) -> AsyncIterator[Remote | OfflineStore]:
     """The running handler, or the store itself if there is none."""
-    found = await running_or(settings, lambda: OfflineStore(assemble.make_engine(settings)))
+    found = await running_or(settings, lambda: offline(settings))
     try:
         yield found
     finally:
@@ -90,6 +95,9 @@ async def tell_running(settings: Settings) -> None:
 
 
 R = TypeVar("R")
+
+WAIT = 30.0
+"""Seconds that one question waits for the next message."""
 
 
 class Reached:
@@ -179,6 +187,13 @@ class OpenParty(_Party, Awaiting):
     def __init__(self, reached: Reached) -> None:
         self._reached = reached
 
+    async def messages(self) -> AsyncIterator[ReceivedMessage]:
+        """Messages as they come, for ever: `async for message in party.messages()`. Each is to be
+        confirmed before its lease ends, a minute; one that is not comes again."""
+        while True:
+            for message in await self.take(1, timeout=WAIT):
+                yield message
+
     async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
         self._reached.check_open()
         if isinstance(method, Verb):
@@ -256,6 +271,12 @@ class BlockingParty(_Party, Blocking):
     def __init__(self, reached: Reached, loop: asyncio.AbstractEventLoop) -> None:
         self._reached, self._loop = reached, loop
         self._party = OpenParty(reached)
+
+    def messages(self) -> Iterator[ReceivedMessage]:
+        """Messages as they come, for ever: `for message in party.messages()`. See
+        `OpenParty.messages`."""
+        while True:
+            yield from self.take(1, timeout=WAIT)
 
     def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
         self._reached.check_open()

@@ -15,11 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, Stamp, stamp_of
+from oncewire.entry.party.agreements import (
+    AGREEMENT,
+    FILES,
+    AgreementFolder,
+    Kept,
+    Readable,
+    Stamp,
+    stamp_of,
+)
 from oncewire.entry.running.assemble import in_force, keys_of
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.perform import HANDLER
 from oncewire.handler.runtime.engine import Engine
 from oncewire.transport.http.transport import HttpTransport
 
@@ -30,10 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncewire.serve")
 
 LOOK_EVERY = 1.0
-
-FILES = f"{HANDLER} files"
-AGREEMENT = f"{HANDLER} agreement "
-"""Where the incident is of files that could not be taken over together."""
 
 Seen = tuple[tuple[Path, Stamp], ...]
 

@@ -198,7 +198,7 @@ async def serving(
     the end."""
     handler, application = prepared
     reloading = Reloading(settings, handler)
-    running = LocalHandler(handler, passing=passing, reloading=reloading)
+    running = LocalHandler(handler, passing=passing, reloading=reloading, settings=settings)
     server = ControlServer(socket_path(settings), running, handler.engine.context.store.spool)
     company = [one for make in beside if (one := make(settings, handler)) is not None]
     begun: list[Beside] = []

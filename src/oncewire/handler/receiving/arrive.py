@@ -39,6 +39,7 @@ from oncewire.handler.receiving.gathering import (
 from oncewire.handler.receiving.release import follow, release, release_old
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import peer_label
+from oncewire.handler.searchable import words_of
 from oncewire.handler.sending.answer import (
     NOTHING,
     Answer,
@@ -91,6 +92,7 @@ from oncewire.store.records import (
     StoredAnswer,
     StoredIncoming,
     StoredParcel,
+    Word,
 )
 from oncewire.wire.parcel import Received
 
@@ -411,7 +413,7 @@ class Arriving:
         deliver, old = judgement.deliver, 0
         if deliver:
             old = release_old(context, tx, judgement.channel, deliver)
-        tx.add_incoming(stored)
+        tx.add_incoming(stored, self._words())
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
         self._write(note, stored, incoming.digest, self.facts.size)
         follow(context, tx, judgement.channel, judgement.effects)
@@ -441,6 +443,13 @@ class Arriving:
         if relays:
             return self._hub.kept_open(incoming.sender)
         return self._nothing_yet(stored, owed, plan)
+
+    def _words(self) -> tuple[Word, ...]:
+        """What it is found by besides its header; a part is found by its document."""
+        binding = self.resolution.binding
+        if self._split is not None or not self.final:
+            return ()
+        return words_of(self.message.payloads, () if binding is None else binding.rules.index)
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms

@@ -34,6 +34,7 @@ from oncewire.handler.receiving.gathering import (
     settle_claims,
 )
 from oncewire.handler.receiving.release import follow
+from oncewire.handler.searchable import words_of
 from oncewire.handler.sending.answer import answer_error, post_signal
 from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.sending.respond import Request
@@ -509,7 +510,7 @@ def finish_join(
     )
     for listed in parts:
         _end(tx, context, listed, IncomingEvent.JOINED, IncomingState.CONFIRMED)
-    tx.add_incoming(row)
+    tx.add_incoming(row, words_of(message.payloads))
     digest = document_digest([payload.digest for payload in message.payloads])
     context.write(
         tx,

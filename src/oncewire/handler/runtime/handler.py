@@ -136,6 +136,8 @@ class Handler:
         self._ready = asyncio.Event()
         # Where it runs, for whoever asks from another thread; None: it does not run.
         self.event_loop: asyncio.AbstractEventLoop | None = None
+        # How often something became ready, and who waits for that.
+        self.arrivals, self._awaiting = 0, asyncio.Event()
         self._hand_over = self._telling = None
         if application is not None:
             self._hand_over = HandOver(application, self.loop, self._ready)
@@ -255,6 +257,12 @@ class Handler:
             given += await self.loop.do("take", lambda: take(self.engine, left))
         return given
 
+    async def arrival(self, seen: int, timeout: float) -> None:
+        """Return when more became ready than was seen, or when the time is over."""
+        if self.arrivals == seen:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._awaiting.wait(), timeout)
+
     async def confirm(
         self, sender: str, message_id: str, responses: Sequence[Submission] = ()
     ) -> bool:
@@ -355,6 +363,9 @@ class Handler:
             self._spawn(self._joining.join(action))
         elif isinstance(action, Ready):
             self._ready.set()
+            self.arrivals += 1
+            self._awaiting.set()
+            self._awaiting = asyncio.Event()
         elif self._hand_over is not None:
             self._hand_over.end(action)
 

@@ -15,6 +15,7 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_submitted
 from oncewire.handler.route import Route
+from oncewire.handler.searchable import words_of
 from oncewire.handler.sending.outgoing_document import Content, OutgoingDocument
 from oncewire.handler.sending.seal import draft_of
 from oncewire.journal.identity import document_digest
@@ -271,16 +272,16 @@ def store_document(
     tx.save_document(SplitDocument("", message_id, total, terms_id, now, channel=key))
     digest = document_digest([payload.digest for payload in message.payloads])
     journal_submitted(context, tx, stored, header, document_digest=digest)
+    words = words_of(message.payloads)
     if key is None:
         # There is no window that its parts could wait for.
         moved = outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None)
-        tx.add_outgoing(
-            structs.replace(stored, outgoing=moved), parcel=original.stored(), draft=None
-        )
+        fresh = structs.replace(stored, outgoing=moved)
+        tx.add_outgoing(fresh, parcel=original.stored(), draft=None, words=words)
         context.state.releasing[message_id] = None
         return
     channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
     # Its parts are later than it, and what follows it is later than they.
     tx.save_sending_channel(structs.replace(channel, last_stamp=channel.last_stamp + total))
-    tx.add_outgoing(stored, parcel=original.stored(), draft=None)
+    tx.add_outgoing(stored, parcel=original.stored(), draft=None, words=words)
     context.state.admissions[key] = None

@@ -15,6 +15,7 @@ from oncewire.handler.context import BODY_MAX, HandlerContext
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
 from oncewire.handler.perform import begin, journal_submitted
 from oncewire.handler.route import Route, addresses_for, route_under, with_number
+from oncewire.handler.searchable import words_of
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.handler.sending.splitting import (
@@ -367,12 +368,13 @@ def store_outgoing(
         agreement_id=context.keep_agreement(tx, route.agreement),
     )
     journal_submitted(context, tx, stored, header, best_effort=not terms.reliable)
+    words = words_of(message.payloads, route.binding.rules.index)
     channel = None
     if key is not None:
         channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
         if channel.places(terms) < 1 or tx.waiting(key, 1):
             draft, files = draft_of(message, route.form)
-            tx.add_outgoing(stored, parcel=None, draft=draft, files=files)
+            tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)
             # What waits before it may be a document, which it need not wait for.
             context.state.admissions[key] = None
             return
@@ -380,7 +382,8 @@ def store_outgoing(
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    begin(context, tx, stored, channel, entered, terms, seal(context, message, route), addresses)
+    parcel = seal(context, message, route)
+    begin(context, tx, stored, channel, entered, terms, parcel, addresses, words)
 
 
 def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None:

@@ -31,6 +31,7 @@ from oncewire.store.transition.rows import (
     OutgoingBytes,
     OutgoingRow,
     ReceiptRow,
+    WordsRow,
 )
 from oncewire.store.transition.tables import (
     Change,
@@ -127,6 +128,7 @@ class Tables:
     incidents: IncidentTable = field(init=False)
     refusals: Table[tuple[str, str], Refusal] = field(init=False)
     documents: Table[IncomingKey, DocumentRow] = field(init=False)
+    words: Table[IncomingKey, WordsRow] = field(init=False)
     counters: Table[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +139,7 @@ class Tables:
         self.incoming, self.incoming_bytes = KeptIncoming(log), Table(log)
         self.answers, self.receipts, self.removed = Table(log), Table(log), RemovedTable(log)
         self.incidents, self.refusals, self.counters = IncidentTable(log), Table(log), Table(log)
-        self.documents = Table(log)
+        self.documents, self.words = Table(log), Table(log)
 
     def undo_to(self, mark: int) -> None:
         """Take back every change after the mark, newest first."""
@@ -167,7 +169,7 @@ class Tables:
         yield from (self.journal, self.terms, self.agreements, self.sending, self.receiving)
         yield from (self.outgoing, self.outgoing_bytes, self.incoming, self.incoming_bytes)
         yield from (self.answers, self.receipts, self.removed, self.incidents, self.refusals)
-        yield from (self.counters, self.documents)
+        yield from (self.counters, self.documents, self.words)
 
 
 _OF_INCOMING = frozenset({"answers", "ready", "leases", "held", "parts"})
@@ -315,6 +317,8 @@ class MemoryBackend:
             tables.incidents.put(incident.id, incident)
         for row in changes.documents:
             tables.documents.put(row.document.key, row)
+        for key, found_by in changes.words.items():
+            tables.words.put(key, found_by)
 
     def commit(self) -> None:
         self._tables.commit()
@@ -356,6 +360,10 @@ class MemoryBackend:
                 self._tables.documents.put(name, None)
         return len(gone) + len(keys)
 
+    def index(self) -> bool:
+        """Everything is found as it is."""
+        return False
+
     def _waited_for(self, row: OutgoingRow) -> bool:
         ref_to = row.stored.facts.ref_to
         if ref_to is not None and self._tables.incoming.by_id.of(ref_to):
@@ -370,6 +378,7 @@ class MemoryBackend:
         self._tables.outgoing.put(message_id, None)
         self._tables.outgoing_bytes.put(message_id, None)
         self._tables.receipts.put(message_id, None)
+        self._tables.words.put(("", message_id), None)
         outgoing, sent_at = stored.outgoing, stored.outgoing.first_sent_at
         at = outgoing.submitted_at if sent_at is None else sent_at
         state = outgoing.state.value
@@ -382,6 +391,7 @@ class MemoryBackend:
         self._tables.incoming.put(key, None)
         self._tables.incoming_bytes.put(key, None)
         self._tables.answers.put(key, None)
+        self._tables.words.put(key, None)
         state, at = incoming.state.value, incoming.received_at
         sender, digest = incoming.sender, incoming.digest
         self._remember(

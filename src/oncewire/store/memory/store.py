@@ -17,7 +17,7 @@ from itertools import islice
 from operator import itemgetter
 from time import thread_time
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.journal.row import Row
@@ -42,13 +42,17 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
     Unsettled,
+    Word,
 )
+from oncewire.store.search import Found, Place, Search
 from oncewire.store.spool import check_name
 from oncewire.store.spool_contract import Digest
-from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING, whole
+from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING, WordsRow, whole
 from oncewire.store.transition.tables import Groups, Sorted
 from oncewire.store.transition.turns import TransactionManager
 from oncewire.store.transition.work import UnitOfWork
+
+T = TypeVar("T")
 
 # Queries on the tables in memory.
 
@@ -161,6 +165,34 @@ class MemoryReader:
             for one in found
         ]
 
+    def find_sent(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredOutgoing]:
+        tables, found = self._tables, []
+        for message_id, row in tables.outgoing.present():
+            stored = row.stored
+            outgoing, at = stored.outgoing, stored.outgoing.submitted_at
+            words = _words(tables.words.get(("", message_id)))
+            known = (message_id, stored.facts, stored.facts.to_party, outgoing.state, at, words)
+            shown = search.parts or not _is_part_of_ours(stored)
+            if shown and not is_trial(message_id) and search.holds(*known):
+                found.append((Place(at, stored.position), stored))
+        return _page(found, limit, after)
+
+    def find_received(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredIncoming]:
+        tables, found = self._tables, []
+        for key, row in tables.incoming.present():
+            stored = row.stored
+            facts, incoming, at = stored.facts, stored.incoming, stored.incoming.received_at
+            words = _words(tables.words.get(key))
+            known = (key[1], facts, facts.from_party, incoming.state, at, words)
+            shown = search.parts or not stored.stands_behind
+            if shown and not is_trial(key[1]) and search.holds(*known):
+                found.append((Place(at, stored.row), stored))
+        return _page(found, limit, after)
+
     def counts(self) -> dict[str, int]:
         sent, received = self._tables.outgoing, self._tables.incoming
         counts = {}
@@ -252,6 +284,20 @@ def _newest(
     end = len(chosen) if before is None else bisect_left(chosen, (before,))
     counted = (key for _, key in reversed(chosen[:end]) if not left_out(key))
     return list(islice(counted, limit))
+
+
+def _words(row: WordsRow | None) -> tuple[Word, ...]:
+    return () if row is None else row.words
+
+
+def _page(found: list[tuple[Place, T]], limit: int, after: Place | None) -> Found[T]:
+    end = None if after is None else (after.at, after.number)
+    placed = sorted(
+        [((place.at, place.number), stored) for place, stored in found], key=itemgetter(0)
+    )
+    meant = [pair for pair in reversed(placed) if end is None or pair[0] < end]
+    page = tuple(stored for _, stored in meant[:limit])
+    return Found(page, Place(*meant[limit - 1][0]) if len(meant) > limit else None)
 
 
 def _is_part_of_ours(stored: StoredOutgoing) -> bool:

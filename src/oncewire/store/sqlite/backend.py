@@ -72,6 +72,7 @@ from oncewire.store.sqlite.rows import (
     read_terms,
     whole,
 )
+from oncewire.store.sqlite.search_index import SearchIndex
 from oncewire.store.sqlite.writing import RowCheck, batches, names_in
 from oncewire.store.transition.backend import COUNTERS, Changes
 from oncewire.store.transition.rows import (
@@ -253,6 +254,7 @@ class SqliteBackend:
         self._version = self._data_version()
         self._numbers = MessageNumbers(self)
         self._checks = RowCheck(self.columns)
+        self._index = SearchIndex(self)
         # The head of the journal's chain; None: it is to be read.
         self._head: Head | None = None
 
@@ -380,6 +382,7 @@ class SqliteBackend:
     def _forget_known(self) -> None:
         """Forget remembered numbers after rows were undone, or written by another connection."""
         self._numbers.forget()
+        self._index.forget()
         self._head = None
 
     # --- small tables ---
@@ -532,6 +535,8 @@ class SqliteBackend:
         head = heads[-1] if heads else self._head
         self.run_batches(batches(changes, numbers, heads, head))
         self._head = head
+        if changes.counters:
+            self._index.follow(changes.counters)
 
     def _last_head(self) -> Head:
         if self._head is None:
@@ -546,6 +551,7 @@ class SqliteBackend:
         self.run(_FORGET_DOCUMENTS, (now,))
         if not sent and not received:
             return 0
+        self._index.remove([row[0] for row in sent], [row[0] for row in received])
         self.run_batches(
             [
                 ("DELETE FROM outgoing WHERE position = ?", [(row[0],) for row in sent]),
@@ -556,6 +562,9 @@ class SqliteBackend:
         self.run_batches([(_REMEMBER, [(*values, now) for values in gone])])
         self._forget(values[0] for values in gone)
         return len(gone)
+
+    def index(self) -> bool:
+        return self._index.file_next()
 
     def _old_outgoing(
         self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int

@@ -30,6 +30,7 @@ from oncewire.store.records import (
     StoredReceipt,
     Unsettled,
 )
+from oncewire.store.search import Found, Place, Search
 from oncewire.store.sqlite.connection import (
     BUSY_TIMEOUT,
     check_origin,
@@ -65,6 +66,7 @@ from oncewire.store.sqlite.rows import (
     spool_names,
     whole,
 )
+from oncewire.store.sqlite.search_index import RECEIVED, SENT, Finding
 from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING
 
 if TYPE_CHECKING:
@@ -246,6 +248,18 @@ class SqliteReader:
             for state in LIVE_OUTGOING
             for peer, channel, submitted_at in self._run(_OLDEST, (state.value, limit))
         ]
+
+    def find_sent(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredOutgoing]:
+        rows, on = Finding(self._run, SENT, search).page(limit, after)
+        return Found(tuple(list_outgoing(rows)), on)
+
+    def find_received(
+        self, search: Search, limit: int, after: Place | None = None
+    ) -> Found[StoredIncoming]:
+        rows, on = Finding(self._run, RECEIVED, search).page(limit, after)
+        return Found(tuple(list_incoming(rows)), on)
 
     def counts(self) -> dict[str, int]:
         counts = {f"out.{state.value}": 0 for state in OutgoingState}

@@ -179,6 +179,8 @@ _UPDATE_ANSWER_BYTES = (
     f"UPDATE incoming_bytes SET ({', '.join(ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
     f"AND ({', '.join(ANSWER)}) IS NOT (?1, ?2, ?3, ?4)"
 )
+_INSERT_SENT_WORD = _insert("outgoing_word", ("position", "path", "text"))
+_INSERT_RECEIVED_WORD = _insert("incoming_word", ("row", "path", "text"))
 _KEEP_RECEIPT = _insert(
     "receipt", ("position", "receipt_id", "received_at", *PARCEL), "INSERT OR REPLACE"
 )
@@ -232,6 +234,7 @@ def batches(
             _SAVE_DOCUMENT,
             [(*DOCUMENT.values(row.document), row.keep_until) for row in changes.documents],
         ),
+        *_words(changes),
         (
             _INSERT_ROW,
             [
@@ -303,6 +306,14 @@ def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
     first = [(_INSERT_INCOMING, added), (_INSERT_INCOMING_BYTES, content)]
     last = [(_UPDATE_ANSWER_BYTES, answered), (_FORGET_INCOMING_BYTES, forgotten)]
     return [*first, *updates, *last]
+
+
+def _words(changes: Changes) -> list[Batch]:
+    rows: dict[str, list[Values]] = {_INSERT_SENT_WORD: [], _INSERT_RECEIVED_WORD: []}
+    for (sender, _), row in changes.words.items():
+        into = rows[_INSERT_RECEIVED_WORD if sender else _INSERT_SENT_WORD]
+        into += [(row.number, word.path, word.text) for word in row.words]
+    return list(rows.items())
 
 
 def _receipt_values(row: ReceiptRow) -> Values:

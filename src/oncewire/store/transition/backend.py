@@ -21,6 +21,7 @@ from oncewire.store.transition.rows import (
     OutgoingBytes,
     OutgoingRow,
     ReceiptRow,
+    WordsRow,
 )
 
 R = TypeVar("R")
@@ -52,6 +53,8 @@ class Changes(NamedTuple):
     receipts: dict[str, ReceiptRow]
     incidents: list[tuple[Incident | None, Incident]]
     documents: list[DocumentRow]
+    # Of sent messages under the sender "".
+    words: dict[IncomingKey, WordsRow]
 
 
 class Backend(Protocol):
@@ -166,6 +169,9 @@ class Backend(Protocol):
 
     def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
         """See `Transaction.sweep`; `still_counts`: its channel waits for a decision about it."""
+
+    def index(self) -> bool:
+        """See `Transaction.index`."""
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
         """See `Transaction.trim_journal`."""

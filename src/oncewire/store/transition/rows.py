@@ -30,6 +30,7 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Word,
 )
 
 # Under which instants a store files a message: one place for every backend.
@@ -171,6 +172,14 @@ class ReceiptRow(NamedTuple):
 
     position: int
     receipt: StoredReceipt
+
+
+class WordsRow(NamedTuple):
+    """What a message is found by besides its header; it is only written here."""
+
+    # Of a sent one its position, of a received one its row.
+    number: int
+    words: tuple[Word, ...]
 
 
 class AnswerHead(NamedTuple):

@@ -25,7 +25,9 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
+    Word,
 )
+from oncewire.store.search import kept_words
 from oncewire.store.transition.backend import FOR_EVER
 from oncewire.store.transition.rows import (
     AnswerBytes,
@@ -37,6 +39,7 @@ from oncewire.store.transition.rows import (
     OutgoingBytes,
     OutgoingRow,
     ReceiptRow,
+    WordsRow,
     answer_owed_until,
     document_keep_until,
     due_at,
@@ -160,6 +163,7 @@ class WorkTransaction:
         parcel: StoredParcel | None,
         draft: bytes | None,
         files: tuple[SpoolSlice, ...] = (),
+        words: tuple[Word, ...] = (),
     ) -> StoredOutgoing:
         work, message_id = self._work, stored.outgoing.message_id
         if (parcel is None) == (draft is None):
@@ -176,6 +180,8 @@ class WorkTransaction:
         placed = replace(stored, position=work.count("outgoing"), damage="")
         work.outgoing.put(message_id, self._row(placed, terms, None))
         work.bytes.outgoing.put(message_id, OutgoingBytes(parcel, draft, files))
+        if words:
+            work.words.put(("", message_id), WordsRow(placed.position, kept_words(words)))
         return placed
 
     def _row(self, stored: StoredOutgoing, terms: Terms, before: OutgoingRow | None) -> OutgoingRow:
@@ -287,7 +293,9 @@ class WorkTransaction:
 
     # --- one message ---
 
-    def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
+    def add_incoming(
+        self, stored: StoredIncoming, words: tuple[Word, ...] = ()
+    ) -> StoredIncoming | None:
         work, incoming, answer = self._work, stored.incoming, stored.answer
         if incoming.state is IncomingState.ARRIVING:
             raise InvalidValue(
@@ -314,6 +322,8 @@ class WorkTransaction:
         work.incoming.put(key, IncomingRow(placed, head, keep_until))
         work.bytes.incoming.put(key, IncomingBytes(stored.parcel, stored.view))
         work.bytes.answers.put(key, AnswerBytes(None if answer is None else answer.parcel))
+        if words:
+            work.words.put(key, WordsRow(number, kept_words(words)))
         return None
 
     def _position(self, incoming: Incoming, before: int) -> int:
@@ -568,6 +578,9 @@ class WorkTransaction:
         for key in list(self._work.documents.rows):
             self._work.documents.forget(key)
         return gone
+
+    def index(self) -> bool:
+        return self._work.step_over().index()
 
     def _still_counts(self, outgoing: Outgoing) -> bool:
         try:

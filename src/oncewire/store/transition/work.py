@@ -20,7 +20,13 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import Removed
 from oncewire.store.transition.backend import Backend, Changes, Values
-from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow, ReceiptRow
+from oncewire.store.transition.rows import (
+    IncomingKey,
+    IncomingRow,
+    OutgoingRow,
+    ReceiptRow,
+    WordsRow,
+)
 from oncewire.store.transition.tables import (
     Change,
     DocumentTable,
@@ -88,6 +94,7 @@ class UnitOfWork:
         self.incoming = IncomingTable(self.log)
         self.bytes = HeldBytes(self.log)
         self.receipts: Table[str, ReceiptRow] = Table(self.log)
+        self.words: Table[IncomingKey, WordsRow] = Table(self.log)
         self.incidents = IncidentTable(self.log)
         self.documents = DocumentTable(self.log)
         self.removed: dict[str, list[Removed]] = {}
@@ -330,6 +337,7 @@ class UnitOfWork:
             dict(_now(self.receipts)),
             _both(self.incidents),
             [row for _, row in _now(self.documents)],
+            dict(_now(self.words)),
         )
 
     def write(self) -> None:
@@ -341,6 +349,7 @@ class UnitOfWork:
         for table in (
             *(self.terms, self.agreements, self.sending, self.receiving),
             *(self.outgoing, self.incoming, self.incidents, self.receipts, self.documents),
+            self.words,
         ):
             table.before.clear()
         self.bytes.written()
@@ -371,6 +380,8 @@ class UnitOfWork:
                 self.bytes.forget_incoming(pair)
         for proved in list(self.receipts.rows):
             self.receipts.forget(proved)
+        for found_by in list(self.words.rows):
+            self.words.forget(found_by)
         self._loaded_outgoing.clear()
         self._loaded_incoming.clear()
         self._filled.clear()

@@ -1,0 +1,298 @@
+"""Lists of messages: what is asked for in people's words, and what is shown of each that is found.
+
+The command line, programs and other processes ask with the same words (`Asked`), and get the same
+values (`ListedMessage`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from oncewire.entry.messages.outlook import held_up, progress, tries
+from oncewire.entry.party.names import Names
+from oncewire.errors import InvalidValue
+from oncewire.message.instant import Instant, parse_instant
+from oncewire.message.kinds import read_duration
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.contract import Reader
+from oncewire.store.records import StoredIncoming, StoredOutgoing
+from oncewire.store.search import Place, Search
+from oncewire.store.transition.rows import STORED_INCOMING
+
+OUT, IN = "out", "in"
+
+LIMIT = 50
+"""Messages of one page, where nothing else is said."""
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
+_END = "end"
+_PLACE = r"(start|end|-?\d{1,18}\.\d{1,18})"
+_CURSOR = re.compile(rf"{_PLACE}_{_PLACE}\Z", re.ASCII)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What is asked for; empty: it does not matter."""
+
+    text: str = ""
+    partner: str = ""
+    conversation: str = ""
+    service: str = ""
+    action: str = ""
+    # Several between commas.
+    state: str = ""
+    since: str = ""
+    until: str = ""
+    file: str = ""
+    value: str = ""
+    parts: bool = False
+
+
+class ListedMessage(Struct, frozen=True):
+    """One message of a list.
+
+    `direction`: `out`, it was sent from here; `in`, it arrived here.
+    `at`: when it was submitted or received, in microseconds since 1970.
+    `partner`: the name of the other side, or its PartyId where it has none.
+    `service`, `action`, `conversation_id`, `cpa_id`: as its header has them.
+    `message_id`: its MessageId.
+    `state`: where it stands. `reason`: why, where that says more.
+    `tries`: how often it was sent; None of what arrived, and of a document that travels in parts.
+    `size`: bytes of its documents.
+    """
+
+    direction: str
+    at: Instant
+    message_id: str
+    partner: str
+    service: str
+    action: str
+    state: str
+    tries: int | None
+    size: int
+    reason: str
+    conversation_id: str
+    cpa_id: str
+
+
+class MessagePage(Struct, frozen=True):
+    """A page of what was found.
+
+    `messages`: the messages, newest first.
+    `after`: what the next page is asked for with; empty: that was all. A page may hold fewer
+    messages than were asked for, or none, and not be the last: however many are kept, one question
+    looks at some thousands of them.
+    """
+
+    messages: tuple[ListedMessage, ...]
+    after: str = ""
+
+
+def list_messages(
+    reader: Reader,
+    names: Names,
+    asked: Asked,
+    directions: Sequence[str],
+    now: Instant,
+    limit: int = LIMIT,
+    after: str = "",
+) -> MessagePage:
+    """One page of what is asked for."""
+    search, states = understood(asked, names, directions, now)
+    places = dict(zip((OUT, IN), _places(after), strict=True))
+    sides = [_Side(each, places[each]) for each in (OUT, IN) if each in directions]
+    suspended = {channel.key: channel for channel in reader.channels()[0] if channel.suspended}
+    for side in sides:
+        if side.ended or (asked.state and not states[side.direction]):
+            side.fill((), None)
+            continue
+        meant = replace(search, states=tuple(states[side.direction]))
+        if side.direction == OUT:
+            sent = reader.find_sent(meant, limit, side.place)
+            side.fill([_sent(reader, one, names, suspended) for one in sent.messages], sent.after)
+        else:
+            arrived = reader.find_received(meant, limit, side.place)
+            side.fill([_arrived(one, names) for one in arrived.messages], arrived.after)
+    page: list[ListedMessage] = []
+    while len(page) < limit:
+        left = [side for side in sides if side.left]
+        if not left:
+            break
+        newest = max(left, key=lambda side: side.left[0][0].at)
+        page.append(newest.take())
+    ends = {side.direction: side.cursor() for side in sides}
+    on = f"{ends.get(OUT, _END)}_{ends.get(IN, _END)}"
+    return MessagePage(tuple(page), "" if on == f"{_END}_{_END}" else on)
+
+
+def every_page(
+    reader: Reader,
+    names: Names,
+    asked: Asked,
+    directions: Sequence[str],
+    now: Instant,
+    limit: int,
+) -> tuple[list[ListedMessage], str]:
+    """So many messages, however many have to be looked at for them, and where it goes on."""
+    found: list[ListedMessage] = []
+    after = ""
+    while True:
+        wanted = limit - len(found)
+        page = list_messages(reader, names, asked, directions, now, wanted, after)
+        found += page.messages
+        after = page.after
+        if not after or len(found) >= limit:
+            return found, after
+
+
+Listed = tuple[ListedMessage, Place]
+
+
+class _Side:
+    """What was found in one direction, and how much of it is on the page."""
+
+    def __init__(self, direction: str, place: Place | str | None) -> None:
+        self.direction = direction
+        self.ended = place == _END
+        self.place = place if isinstance(place, Place) else None
+        self.left: list[Listed] = []
+        self._after: Place | None = None
+
+    def fill(self, found: Sequence[Listed], after: Place | None) -> None:
+        """These were found, and it goes on there."""
+        self.left, self._after = list(found), after
+
+    def take(self) -> ListedMessage:
+        """The next of them, for the page."""
+        message, self.place = self.left.pop(0)
+        return message
+
+    def cursor(self) -> str:
+        """Where the next page begins."""
+        if not self.left:
+            if self._after is None:
+                return _END
+            self.place = self._after
+        return "start" if self.place is None else f"{self.place.at}.{self.place.number}"
+
+
+def _sent(
+    reader: Reader, stored: StoredOutgoing, names: Names, suspended: dict[str, SendingChannel]
+) -> Listed:
+    facts, sent = stored.facts, stored.outgoing
+    message = ListedMessage(
+        OUT,
+        sent.submitted_at,
+        sent.message_id,
+        names(facts.to_party, facts.cpa_id),
+        facts.service,
+        facts.action,
+        sent.state.value,
+        tries(stored),
+        facts.size,
+        held_up(stored, suspended) or progress(reader, stored),
+        facts.conversation_id,
+        facts.cpa_id,
+    )
+    return message, Place(sent.submitted_at, stored.position)
+
+
+def _arrived(stored: StoredIncoming, names: Names) -> Listed:
+    facts, incoming = stored.facts, stored.incoming
+    message = ListedMessage(
+        IN,
+        incoming.received_at,
+        incoming.message_id,
+        names(facts.from_party, facts.cpa_id),
+        facts.service,
+        facts.action,
+        incoming.state.value,
+        None,
+        facts.size,
+        "",
+        facts.conversation_id,
+        facts.cpa_id,
+    )
+    return message, Place(incoming.received_at, stored.row)
+
+
+# --- what people write -------------------------------------------------------------------------
+
+
+def understood(
+    asked: Asked, names: Names, directions: Sequence[str], now: Instant
+) -> tuple[Search, dict[str, list[str]]]:
+    """What is asked for, as the store takes it, and the states in each direction; InvalidValue and
+    NotHere name what is not understood."""
+    return _search(asked, names, now), _states(asked.state, directions)
+
+
+def _search(asked: Asked, names: Names, now: Instant) -> Search:
+    since, until = (_instant(text, now) for text in (asked.since, asked.until))
+    if since is not None and until is not None and since >= until:
+        raise InvalidValue(
+            "since is not before until, so nothing can be meant",
+            remedy="give the earlier of the two as since",
+        )
+    return Search(
+        text=asked.text,
+        partners=names.parties(asked.partner) if asked.partner else (),
+        conversation_id=asked.conversation,
+        service=asked.service,
+        action=asked.action,
+        since=since,
+        until=until,
+        file_name=asked.file,
+        value=asked.value,
+        parts=asked.parts,
+    )
+
+
+def _instant(text: str, now: Instant) -> Instant | None:
+    """A time, a day (its beginning, in UTC), or how long ago."""
+    if not text:
+        return None
+    try:
+        if _DATE.match(text):
+            return parse_instant(f"{text}T00:00:00Z")[0]
+        if text[0].isdigit() and "T" in text:
+            return parse_instant(text)[0]
+        return now - read_duration(text)
+    except InvalidValue:
+        raise InvalidValue(
+            f"{text[:40]!r} is no time",
+            remedy="write a time such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or how "
+            'long ago: "90m", "24h", "7d"',
+        ) from None
+
+
+def _states(text: str, directions: Sequence[str]) -> dict[str, list[str]]:
+    """The states that are named, by the direction that has them."""
+    known = {
+        OUT: [state.value for state in OutgoingState],
+        IN: [state.value for state in STORED_INCOMING],
+    }
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in words:
+        if not any(word in known[direction] for direction in directions):
+            there = dict.fromkeys(state for each in directions for state in known[each])
+            raise InvalidValue(
+                f"there is no state {word[:40]!r}", remedy=f"use one of {', '.join(there)}"
+            )
+    return {each: [word for word in words if word in known[each]] for each in (OUT, IN)}
+
+
+def _places(after: str) -> Iterator[Place | str | None]:
+    found = _CURSOR.match(after or "start_start")
+    if found is None:
+        raise InvalidValue(
+            f"after is no place in a list: {after[:40]!r}",
+            remedy="give what the page before it has as `after`",
+        )
+    for word in found.groups():
+        at, _, number = word.partition(".")
+        yield Place(int(at), int(number)) if number else None if word == "start" else word
