@@ -30,6 +30,7 @@ GROUPS = (
     "entry.cli.agreements",
     "entry.cli.message",
     "entry.cli.config",
+    "entry.cli.tokens",
     "lab.cli.simulate",
     "entry.cli.pipeline",
     "lab.cli.generate",

@@ -26,6 +26,7 @@ from oncewire.entry.cli.output import (
     moment,
     now,
 )
+from oncewire.entry.control.verbs import user_name
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status
@@ -337,7 +338,8 @@ async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, boo
     readers.close()
     async with reach(settings) as verbs:
         found = [_meant(message_id, owed) for message_id in wanted]
-        return [(message_id, await verbs.confirm_notice(message_id)) for message_id in found]
+        by = user_name()
+        return [(message_id, await verbs.confirm_notice(message_id, by)) for message_id in found]
 
 
 def _meant(wanted: str, owed: list[str]) -> str:
@@ -422,7 +424,7 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
         async with reach(settings) as verbs:
             for each_id in wanted:
                 try:
-                    await verbs.resend(each_id)
+                    await verbs.resend(each_id, user_name())
                     rows.append((each_id, ""))
                 except OncewireError as problem:
                     if not all_at_once:

@@ -49,7 +49,8 @@ _UNSURE = (
 )
 _REMEDY = {
     Permission.LOOK: "ask again",
-    Permission.EXCHANGE: _UNSURE,
+    Permission.SUBMIT: _UNSURE,
+    Permission.TAKE: _UNSURE,
     Permission.OPERATE: _UNSURE,
 }
 

@@ -12,6 +12,8 @@ from inspect import BoundArguments
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import convert, structs
+
 from oncewire.entry.control.language import ControlFrame, Part, unreadable
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import MEANINGS, Status
@@ -29,7 +31,7 @@ from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service, check_text
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition
-from oncewire.message.signals import MessageStatus, StatusResponse
+from oncewire.message.signals import StatusResponse
 
 # Arguments: what a verb may be given, checked in one place for every way to ask it.
 #
@@ -209,6 +211,7 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
         "ref_to_message_id": submission.ref_to_message_id,
         "time_to_live": submission.time_to_live,
         "best_effort": submission.best_effort,
+        "by": submission.by,
     }
 
 
@@ -329,8 +332,8 @@ _NOTICE = ValueForm(
     lambda facts, _parts: notice_from(facts),
 )
 _RESPONSE = ValueForm(
-    lambda said, _parts: [said.ref_to_message_id, said.status.value, said.timestamp],
-    lambda said, _parts: StatusResponse(said[0], MessageStatus(said[1]), said[2]),
+    lambda said, _parts: structs.asdict(said),
+    lambda said, _parts: convert(said, StatusResponse),
 )
 
 FORMS: dict[str, ValueForm] = {

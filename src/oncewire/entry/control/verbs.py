@@ -26,6 +26,7 @@ from oncewire.entry.control.verb import (
     verbs_of,
 )
 from oncewire.errors import NotAllowed
+from oncewire.message.instant import Instant
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.trying import Tried
     from oncewire.handler.submission import Accepted, Submission
     from oncewire.journal.outcome import Outcome
-    from oncewire.message.instant import Duration, Instant
+    from oncewire.message.instant import Duration
     from oncewire.message.signals import StatusResponse
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -155,6 +156,10 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
+def _cut(by: str | None) -> str | None:
+    return by and by[:NAME_MAX]
+
+
 _OF_ANOTHER = (
     "It refused this message, for it has an earlier one of this id with other content, and its "
     "answer is about that one. Made once more, the same document is other content too. If it is "
@@ -208,8 +213,8 @@ class PartyVerbs:
         """
         return await self.here.outcome(message_id, timeout)
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("inbox take"))
-    async def take(self, limit: int = 16) -> list[ReceivedMessage]:
+    @verb(Need.STORE, Permission.TAKE, Within("inbox take"))
+    async def take(self, limit: int = 16, by: str | None = None) -> list[ReceivedMessage]:
         """Messages that wait for us; each is to be confirmed before its lease ends, a minute.
 
         Large ones come in fewer at a time: as many as an answer of the control socket carries.
@@ -219,11 +224,11 @@ class PartyVerbs:
 
         lease, room = self.here.lease, AnswerRoom()
         given = await self.here.taken(
-            lambda engine, count: engine.hand_over(count, lease, room), limit
+            lambda engine, count: engine.hand_over(count, lease, room, by=_cut(by)), limit
         )
         return [message_of(taken) for taken in given]
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))
+    @verb(Need.STORE, Permission.TAKE, Within("notices take"))
     async def notices(self, limit: int = 16) -> list[Notice]:
         """Messages of ours that failed; each is told again until it is confirmed."""
         return await self.here.operate(lambda engine: engine.notices(limit), "look")
@@ -263,38 +268,42 @@ class PartyVerbs:
         return await Trying(self.here.handler, cpa_id, timeout).run()
 
     @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+    async def resume(
+        self, *, message_id: str | None = None, channel: str | None = None, by: str | None = None
+    ) -> None:
         """The trouble is over: go on with a message or a channel, its retries start anew."""
         if (message_id is None) == (channel is None):
             raise NotAllowed(
                 "it is not said what to resume", remedy="name one message or one channel"
             )
         await self.here.operate(
-            lambda engine: engine.resume(message_id=message_id, channel=channel)
+            lambda engine: engine.resume(message_id=message_id, channel=channel, by=_cut(by))
         )
 
     @verb(Need.STORE, Permission.OPERATE, Within("resend"))
-    async def resend(self, message_id: str) -> None:
+    async def resend(self, message_id: str, by: str | None = None) -> None:
         """Send a message again: the same bytes under the same MessageId, so nothing can be doubled.
 
         It is for messages that were not delivered or whose fate is unknown, and only within
         persistDuration, because the partner remembers ids that long.
         """
-        await self.here.operate(lambda engine: engine.resume(message_id=message_id))
+        await self.here.operate(lambda engine: engine.resume(message_id=message_id, by=_cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("pause", "paused", later=True))
-    async def pause(self, channel: str, reason: str = "paused by hand") -> None:
+    async def pause(
+        self, channel: str, reason: str = "paused by hand", by: str | None = None
+    ) -> None:
         """Stop sending on a channel until it is resumed; arrivals are not affected."""
-        await self.here.operate(lambda engine: engine.pause(channel, reason))
+        await self.here.operate(lambda engine: engine.pause(channel, reason, _cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("restart", "restarted"))
-    async def restart(self, channel: str) -> None:
+    async def restart(self, channel: str, by: str | None = None) -> None:
         """Begin the numbering of a channel anew: the next message on it says Reset.
 
         It is refused while a number is not settled, and before a whole window of numbers was used:
         a copy that the network kept could be taken for a message of the new numbering.
         """
-        await self.here.operate(lambda engine: engine.restart(channel))
+        await self.here.operate(lambda engine: engine.restart(channel, _cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up", asks=asked_before))
     async def abandon(self, message_id: str, by: str | None = None) -> None:
@@ -305,7 +314,7 @@ class PartyVerbs:
         order goes on, its sender takes it for delivered, and `oncewire verify` counts it as lost.
         The journal keeps whose decision that was.
         """
-        who = (by or user_name())[:NAME_MAX]
+        who = _cut(by or user_name())
         await self.here.operate(lambda engine: engine.abandon(message_id, who))
 
     @verb(
@@ -333,14 +342,14 @@ class PartyVerbs:
         Permission.OPERATE,
         Command("clock accept", "accepted: the machine's clock is right"),
     )
-    async def accept_clock(self) -> None:
+    async def accept_clock(self, by: str | None = None) -> None:
         """The machine's clock was set and is right: go on by it, and let things expire again.
 
         While it is in doubt, what waits goes on waiting by the steady clock, and nothing is
         declared expired or cleared away. Set the clock right instead if it is wrong: that ends it
         by itself.
         """
-        await self.here.operate(lambda engine: engine.accept_clock())
+        await self.here.operate(lambda engine: engine.accept_clock(_cut(by)))
 
     @verb(Need.STORE, Permission.LOOK, Within("status"))
     async def status(self) -> Status:
@@ -352,12 +361,12 @@ class Verbs(PartyVerbs, Performing):
     """All verbs, in the words of the control socket; programs have those that stand here in
     handier ones. Each returns when what it says is durable, or raises why it is not so."""
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
+    @verb(Need.STORE, Permission.SUBMIT, Within("send"))
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: from now on it is sent, or somebody is told."""
         return await self.here.submit(submission)
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
+    @verb(Need.STORE, Permission.TAKE, Within("inbox confirm"))
     async def confirm(self, sender: str, message_id: str, by: str | None = None) -> bool:
         """Say that the application has a message: it is handed over no more.
 
@@ -365,16 +374,18 @@ class Verbs(PartyVerbs, Performing):
         in the application's place is named: the journal tells the two apart.
         """
         return await self.here.operate(
-            lambda engine: engine.confirm(sender, message_id, by=by and by[:NAME_MAX]), "confirm"
+            lambda engine: engine.confirm(sender, message_id, by=_cut(by)), "confirm"
         )
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("notices confirm"))
-    async def confirm_notice(self, notice_id: str) -> bool:
+    @verb(Need.STORE, Permission.TAKE, Within("notices confirm"))
+    async def confirm_notice(self, notice_id: str, by: str | None = None) -> bool:
         """Say that somebody knows of a failure: nobody is told of it again.
 
         What comes back is whether the notice was still owed; saying it twice is harmless.
         """
-        return await self.here.operate(lambda engine: engine.confirm_notice(notice_id), "told")
+        return await self.here.operate(
+            lambda engine: engine.confirm_notice(notice_id, _cut(by)), "told"
+        )
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:

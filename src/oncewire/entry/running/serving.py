@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oncewire.agreement.certificates import facts, read_certificates
@@ -246,8 +246,13 @@ async def only_one(settings: Settings) -> Prepared:
         await asyncio.sleep(0.1)
 
 
-async def serve(settings: Settings, ready: Callable[[LocalHandler], None]) -> Status:
-    """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
+async def serve(
+    settings: Settings,
+    ready: Callable[[LocalHandler], None],
+    beside: AbstractAsyncContextManager[None] | None = None,
+) -> Status:
+    """Run until SIGTERM or SIGINT; `ready` is called once everything listens, what runs `beside`
+    the handler too.
 
     A second signal does not wait for what is under way: nothing is lost by that, since
     whatever was not finished is found again at the next start. A handler that failed ends the
@@ -259,7 +264,7 @@ async def serve(settings: Settings, ready: Callable[[LocalHandler], None]) -> St
     _hear_signals(here, stop)
     prepared = await only_one(settings)
     failure: HandlerFailed | None = None
-    async with serving(settings, prepared) as running:
+    async with serving(settings, prepared) as running, beside or nullcontext():
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)
