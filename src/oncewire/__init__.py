@@ -11,7 +11,8 @@ This is the door for programs. A party is a folder that `oncewire init` made; it
             ...                                  # your work, with message.payloads[0].data
             await party.confirm(message)
 
-Programs without an event loop use `open_party_blocking`, with the same verbs and no `await`.
+Programs without an event loop use `open_party_blocking`, with the same verbs and no `await`. On
+another machine, `oncewire.connect(url, token)` has the same verbs at the party's admin port.
 
     send(to, *documents)         store documents for a partner, to be sent as one message
     submit(submission)           the same for a Submission: message.response("Accept", b"<yes/>")
@@ -77,6 +78,8 @@ from oncewire.errors import UnknownMessage as UnknownMessage
 from oncewire.errors import ValueNotRecognized as ValueNotRecognized
 
 if TYPE_CHECKING:
+    from oncewire.entry.admin.client import ConnectedParty as ConnectedParty
+    from oncewire.entry.admin.client import connect as connect
     from oncewire.entry.control.verbs import Status as Status
     from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
     from oncewire.entry.messages.documents import Document as Document
@@ -102,6 +105,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "Accepted": "oncewire.handler.submission",
     "BlockingParty": "oncewire.entry.running.open_party",
+    "ConnectedParty": "oncewire.entry.admin.client",
     "Document": "oncewire.entry.messages.documents",
     "MessageStatus": "oncewire.message.signals",
     "Notice": "oncewire.handler.actions",
@@ -116,6 +120,7 @@ _ROOMS = {
     "StatusResponse": "oncewire.message.signals",
     "Submission": "oncewire.handler.submission",
     "Tried": "oncewire.handler.runtime.trying",
+    "connect": "oncewire.entry.admin.client",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",
 }

@@ -1,6 +1,5 @@
 """An admin port of acme, with its tokens, while both handlers run."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +47,3 @@ def rest(pair: Path, served: Served) -> Iterator[Rest]:
         yield rest
     finally:
         served.do(door.__aexit__(None, None, None))
-
-
-def run(work: object) -> object:
-    return asyncio.run(work)  # type: ignore[arg-type]

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.files import read_text
 from oncewire.errors import JournalProblem, NotHere
+from oncewire.pipeline.lake.summary import FILE
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-
-FILE = "summary.json"
-"""The name that `pipeline/lake/summary.py` gives it."""
 
 
 def read_summary(settings: Settings, part: str | None = None) -> Any:
