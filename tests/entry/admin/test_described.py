@@ -1,14 +1,16 @@
 """Every route, called with what its description allows and with what it forbids."""
 
+import contextlib
+
 import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
-from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
 from tests.entry.admin.conftest import Rest
 
@@ -21,8 +23,7 @@ ENDLESS = {"/events"}
 
 
 def test_no_call_ends_in_a_fault(rest: Rest) -> None:
-    tokens = TokenFile(rest.settings.path(rest.settings.admin.tokens))
-    headers = {"Authorization": f"Bearer {tokens.add('fuzz', list(Permission))}"}
+    headers = {"Authorization": f"Bearer {rest.token('fuzz', Permission)}"}
     page = httpx.get(f"{rest.url}/openapi.json").json()
     schema = schemathesis.openapi.from_dict(page)
     schema.config.update(base_url=rest.url)
@@ -49,6 +50,7 @@ def test_no_call_ends_in_a_fault(rest: Rest) -> None:
                 response = case.call(headers=headers)
                 case.validate_response(response, checks=CHECKS)
 
-            call()
+            with contextlib.suppress(Unsatisfiable):  # Where nothing can be said wrongly.
+                call()
             called.add(operation.path)
     assert called == set(page["paths"]) - ENDLESS

@@ -24,7 +24,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 
 from oncewire.entry.admin import feed, form, openapi, uploads
-from oncewire.entry.admin.ledger import read_summary
 from oncewire.entry.admin.problems import Refused, problem_of
 from oncewire.entry.admin.tokens import Token, TokenFile
 from oncewire.entry.control.client import Remote
@@ -35,8 +34,9 @@ from oncewire.entry.messages.contents import nth_content, open_at
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import open_readers, store_path
-from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+from oncewire.errors import InvalidValue, NotHere, OncewireError, TransportProblem
 from oncewire.message.payload import disposition
+from oncewire.pipeline.lake.summary import read_summary
 
 if TYPE_CHECKING:
     from inspect import BoundArguments
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from oncewire.entry.admin.form import VerbForm
-    from oncewire.entry.control.verbs import Status
     from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
 
@@ -227,6 +226,7 @@ class AdminApp:
         raise Refused(404, "no-route", "there is no such route", "/openapi.json lists them")
 
     def _caller(self, request: Request, served: Served) -> Token:
+        """The token of a request, if it may do what is asked."""
         if served.permission is None:
             return NOBODY
         said = request.headers.getlist("authorization")
@@ -251,6 +251,7 @@ class AdminApp:
         return found
 
     def _log(self, request: Request, caller: Token, status: int, seconds: float) -> None:
+        """A line of the access log: never a query, never a token."""
         if status == 429:
             # Whoever is told to wait must not fill the log.
             return
@@ -269,11 +270,13 @@ class AdminApp:
     # --- verbs -----------------------------------------------------------------------------------
 
     def _of_verb(self, asked: VerbForm) -> Served:
+        """The route of a verb."""
         permission = asked.verb.permission
         answer = partial(self._perform, asked)
         return Served(asked.method, asked.path, permission, answer, openapi.verb_operation(asked))
 
     async def _perform(self, asked: VerbForm, request: Request, caller: Token) -> Response:
+        """Have a verb done by the handler."""
         given = _query(request, asked) if asked.reads else await _json_body(request)
         if not asked.reads and request.query_params:
             raise InvalidValue("arguments are in the query", remedy="give them as a JSON object")
@@ -321,6 +324,7 @@ class AdminApp:
         return response
 
     def _keyed(self, request: Request, caller: Token, message_id: str) -> str:
+        """The MessageId of a submission: the given one, or the one that its key stands for."""
         keys = request.headers.getlist(form.IDEMPOTENCY)
         if not keys:
             return message_id
@@ -338,14 +342,18 @@ class AdminApp:
         return f"{digest[:40]}@{name}"
 
     async def _is_sent(self, message_id: str) -> bool:
+        """Whether a message with that id was submitted."""
         return bool(await self._read(lambda reader: reader.outgoing(message_id) is not None))
 
     # --- what is kept ----------------------------------------------------------------------------
 
     def _reader(self) -> AbstractContextManager[Reader]:
+        """A view of the store."""
         return self._readers.reader()
 
     async def _read(self, question: Callable[[Reader], Any]) -> Any:
+        """Ask the store in a thread, with few others at once."""
+
         def ask() -> Any:
             with self._reader() as reader:
                 return question(reader)
@@ -354,6 +362,7 @@ class AdminApp:
             return await asyncio.to_thread(ask)
 
     async def _payload(self, request: Request, _caller: Token) -> Response:
+        """A document of a message, or a range of it."""
         number, message_id = request.path_params["number"], request.path_params["message_id"]
         given = _parameters(request, {"sender"})
         if not (number.isascii() and number.isdigit() and len(number) < 6):
@@ -384,6 +393,7 @@ class AdminApp:
         )
 
     async def _journal(self, request: Request, _caller: Token) -> Response:
+        """A range of the journal."""
         given = _parameters(request, {"after", "limit"})
         after, limit = _whole(given, "after", 0), _whole(given, "limit", feed.RANGE)
         if not 1 <= limit <= feed.RANGE_MAX:
@@ -402,6 +412,7 @@ class AdminApp:
         return StreamingResponse(feed.as_arrow(rows), media_type=feed.ARROW)
 
     async def _events(self, request: Request, caller: Token) -> Response:
+        """What is added to the journal."""
         given = _parameters(request, {"after"})
         after: int | None = _whole(given, "after", 0) if "after" in given else None
         after = next(feed.positions(request.headers.get("last-event-id", "")), after)
@@ -416,9 +427,13 @@ class AdminApp:
         return StreamingResponse(self._feed.events(after, may), media_type="text/event-stream")
 
     async def _ledger(self, request: Request, _caller: Token) -> Response:
+        """The summary of the lake."""
         _parameters(request, set())
         part = request.path_params.get("part")
-        return _result(await asyncio.to_thread(read_summary, self._settings, part))
+        named = self._settings.lake.path
+        if named is None:
+            raise NotHere("no lake is named", remedy="set lake.path in oncewire.toml")
+        return _result(await asyncio.to_thread(read_summary, self._settings.path(named), part))
 
     # --- health ----------------------------------------------------------------------------------
 
@@ -429,15 +444,17 @@ class AdminApp:
         return Response("alive\n", media_type="text/plain")
 
     async def _ready(self, _request: Request, _caller: Token) -> Response:
+        """Whether the handler can take messages now."""
         try:
-            status = await self._verbs.status()
+            why = await self._verbs.readiness()
         except TransportProblem as error:
-            return Response(f"{error.problem}\n", 503, media_type="text/plain")
-        said = status.stuck or "ready"
-        return Response(f"{said}\n", 200 if status.running else 503, media_type="text/plain")
+            why = [error.problem]
+        told = "\n".join(why or ["ready"])
+        return Response(f"{told}\n", 503 if why else 200, media_type="text/plain")
 
     async def _metrics(self, _request: Request, _caller: Token) -> Response:
-        return Response(_figures(await self._verbs.status()), media_type="text/plain")
+        """What is measured of the handler."""
+        return Response(await self._verbs.figures(), media_type="text/plain")
 
 
 class Strangers:
@@ -478,10 +495,13 @@ def hosts_of(settings: Settings) -> frozenset[str]:
 
 
 def _address(request: Request) -> str:
+    """Where a request comes from."""
     return request.client.host if request.client else ""
 
 
 def _route(served: Served) -> Route:
+    """How Starlette knows the path of a route."""
+
     async def nothing(request: Request) -> Response:  # noqa: ARG001
         return Response()
 
@@ -522,6 +542,7 @@ def _query(request: Request, asked: VerbForm) -> dict[str, Any]:
 
 
 def _send_query(request: Request) -> tuple[dict[str, Any], str]:
+    """The options of a submission, and the name of its document."""
     truths = {each.name for each in fields(SendOptions) if each.type == "bool"}
     known = {each.name for each in fields(SendOptions)} | {"to", "cpa_id", "file_name"}
     given: dict[str, Any] = dict(_parameters(request, known))
@@ -533,6 +554,7 @@ def _send_query(request: Request) -> tuple[dict[str, Any], str]:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request; an empty body is an empty one."""
     body = await uploads.whole_body(request)
     if not body:
         return {}
@@ -554,6 +576,7 @@ def _no_number(word: str) -> None:
 
 
 def _whole(given: dict[str, str], name: str, default: int) -> int:
+    """A whole number of the query."""
     text = given.get(name, "")
     if name in given and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidValue(f"{name} is no position: {text[:32]!r}", remedy="give a whole number")
@@ -579,6 +602,7 @@ def _stretch(request: Request, size: int, digest: str) -> tuple[int, int]:
 
 
 async def _read_file(file: BinaryIO, left: int) -> AsyncIterator[bytes]:
+    """So many bytes of a file, which is closed behind them."""
     try:
         while left and (piece := await asyncio.to_thread(file.read, min(left, 256 * 1024))):
             left -= len(piece)
@@ -602,18 +626,6 @@ async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:
 
 
 async def _gone(request: Request) -> None:
+    """Return when the caller has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _figures(status: Status) -> str:
-    """What `status` knows, in the words of Prometheus."""
-    lines = [
-        "# TYPE oncewire_messages gauge",
-        *(f'oncewire_messages{{state="{name}"}} {count}' for name, count in status.counts.items()),
-        "# TYPE oncewire_incidents_open gauge",
-        f"oncewire_incidents_open {status.incidents}",
-        "# TYPE oncewire_loop_lag_seconds gauge",
-        f"oncewire_loop_lag_seconds {status.lag_ms / 1000}",
-    ]
-    return "\n".join(lines) + "\n"

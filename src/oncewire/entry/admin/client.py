@@ -91,6 +91,7 @@ class ConnectedParty(PartyFace, Awaiting):
         return done
 
     async def _verb(self, verb: Verb[..., Any], given: Mapping[str, Any]) -> Any:
+        """Ask for a verb of the table."""
         form, rest = VerbForm(verb), dict(given)
         if rest.pop("by", None) is not None:
             raise InvalidValue(
@@ -118,6 +119,7 @@ class ConnectedParty(PartyFace, Awaiting):
         return {href: await self._fetch(href) for href in hrefs}
 
     async def _fetch(self, href: str) -> Content:
+        """A document, fetched into a file without a name."""
         file = SpooledTemporaryFile(SPOOL_ABOVE)  # noqa: SIM115
         size = 0
         async with self._session.get(href) as response:
@@ -138,6 +140,7 @@ class ConnectedParty(PartyFace, Awaiting):
         return await self._upload(query, payloads_of(documents, media_type))
 
     async def _submit(self, submission: Submission) -> Accepted:
+        """See `PartyFace.submit`."""
         lifetime = submission.time_to_live
         query = {
             "cpa_id": submission.cpa_id,
@@ -159,6 +162,7 @@ class ConnectedParty(PartyFace, Awaiting):
         return bool(await self._verb(TABLE["confirm_notice"], {"notice_id": notice.notice_id}))
 
     async def _upload(self, query: dict[str, str], payloads: tuple[Payload, ...]) -> Accepted:
+        """Hand documents in, again where the answer is lost."""
         params = {name: value for name, value in query.items() if value}
         headers = {} if "message_id" in params else {IDEMPOTENCY: uuid4().hex}
         pause = PAUSE
@@ -175,6 +179,7 @@ class ConnectedParty(PartyFace, Awaiting):
     async def _uploaded(
         self, params: dict[str, str], headers: dict[str, str], payloads: tuple[Payload, ...]
     ) -> Accepted:
+        """Hand documents in, once."""
         body: Any = None
         if len(payloads) == 1:
             (payload,) = payloads
@@ -202,6 +207,7 @@ class ConnectedParty(PartyFace, Awaiting):
     async def _asked(
         self, method: str, path: str, **more: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that is no problem."""
         try:
             async with self._session.request(method, path, **more) as response:
                 await _check(response)
@@ -230,6 +236,7 @@ async def _check(response: aiohttp.ClientResponse) -> None:
 
 
 def _options(options: SendOptions) -> dict[str, str]:
+    """Options as a query has them."""
     found = {each.name: getattr(options, each.name) for each in fields(options)}
     lifetime = found.pop("time_to_live")
     if isinstance(lifetime, timedelta):

@@ -91,6 +91,7 @@ async def as_arrow(found: AsyncIterator[list[Row]]) -> AsyncIterator[bytes]:
 
 
 def _drained(sink: io.BytesIO) -> bytes:
+    """What was written since the last time."""
     data = sink.getvalue()
     sink.seek(0)
     sink.truncate()
@@ -131,6 +132,7 @@ class Feed:
                 self._looking = None
 
     async def _wait(self, position: int) -> bool:
+        """Wait for rows behind a position; False: for long there were none."""
         async with self._grown:
             try:
                 async with asyncio.timeout(SIGN_OF_LIFE):
@@ -140,6 +142,7 @@ class Feed:
             return True
 
     async def _look(self) -> None:
+        """Look for new rows, for all who listen."""
         while True:
             found = await asyncio.to_thread(_last, self._readers)
             if found != self._last:
@@ -150,6 +153,7 @@ class Feed:
 
 
 def _event(row: Row) -> bytes:
+    """A row as an event."""
     return f"id: {row.seq}\nevent: {row.kind}\ndata: {json.dumps(facts_of(row))}\n\n".encode()
 
 

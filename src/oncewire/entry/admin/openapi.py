@@ -23,6 +23,7 @@ from oncewire.message.signals import StatusResponse
 TYPES: dict[str, Any] = {
     "None": None,
     "str": str,
+    "list[str]": list[str],
     "int": int,
     "bool": bool,
     "Accepted": Accepted,
@@ -108,6 +109,7 @@ def verb_operation(form: VerbForm) -> Operation:
 
 
 def _answer(returns: str) -> Operation:
+    """The answer of a verb that returns this."""
     kind = TYPES.get(returns, Any)
     (schema,), _ = msgspec.json.schema_components(
         [kind], ref_template="#/components/schemas/{name}"
@@ -136,6 +138,7 @@ def _parameter(argument: Argument) -> Operation:
 
 
 def _schema(argument: Argument) -> dict[str, Any]:
+    """What is said of an argument."""
     meaning = MEANINGS[argument.name]
     kind = argument.type.removesuffix(" | None")
     said: dict[str, Any] = {"description": meaning.help}

@@ -134,6 +134,7 @@ def _bound_now(settings: Settings) -> socket.socket:
 
 
 async def _begin(settings: Settings, flags: Mapping[str, Any], listener: socket.socket) -> Process:
+    """Start a child; it listens when this returns."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", __name__),
         stdin=subprocess.PIPE,
@@ -187,6 +188,7 @@ async def _keep(
 
 
 async def _serve() -> None:
+    """Serve until the parent says stop."""
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -228,6 +230,7 @@ async def _serve() -> None:
             self._head = self.loop.call_later(HEAD_SECONDS, self._end_if_idle)
 
         def _end_if_idle(self) -> None:
+            """Hang up on a caller whose request does not come."""
             cycle: Any = self.cycle
             if cycle is None or cycle.response_complete:
                 self.transport.abort()

@@ -85,6 +85,7 @@ class TokenFile:
         self._write(left)
 
     def _read(self) -> dict[str, Token]:
+        """The tokens by hash, as the file says now."""
         try:
             found = self._path.stat()
         except FileNotFoundError:

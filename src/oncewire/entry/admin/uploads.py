@@ -153,6 +153,11 @@ class _Tap(BaseProtocol):
         self._open = asyncio.Event()
         self._open.set()
 
+    @property
+    def connected(self) -> bool:
+        """The stream ends when it is told so, not with a connection."""
+        return True
+
     def pause_reading(self) -> None:
         """The stream has enough."""
         self._reading_paused = True
@@ -207,6 +212,7 @@ async def _kept(pieces: AsyncIterator[bytes], file: SpooledTemporaryFile[bytes])
 def _payload(
     file: SpooledTemporaryFile[bytes], size: int, media_type: str, name: str, number: int
 ) -> Payload:
+    """A file that came as a payload."""
     kind = Mime()
     kind["Content-Type"] = media_type or "application/octet-stream"
     made = open_payload(cast(BinaryIO, file), media_type or kind.get_content_type(), number)

@@ -223,6 +223,24 @@ class LocalHandler(Verbs):
         """See `VerbBackend`."""
         return 0 if self._reloading is None else await self._reloading.reload()
 
+    async def figures(self) -> str:
+        """See `VerbBackend`."""
+        status = await self.condition()
+        counts = [f'oncewire_messages{{state="{name}"}} {n}' for name, n in status.counts.items()]
+        lines = [
+            *("# TYPE oncewire_messages gauge", *counts),
+            *(
+                "# TYPE oncewire_incidents_open gauge",
+                f"oncewire_incidents_open {status.incidents}",
+            ),
+        ]
+        return "\n".join(lines) + "\n"
+
+    async def unready(self) -> list[str]:
+        """See `VerbBackend`."""
+        status = await self.condition()
+        return [] if status.running else [status.stuck]
+
 
 class OfflineStore(Verbs):
     """The party's store without a handler: everything but sending and receiving."""
@@ -273,6 +291,14 @@ class OfflineStore(Verbs):
     async def condition(self) -> Status:
         """See `VerbBackend`."""
         return read_status(self.engine.context.store)
+
+    async def figures(self) -> str:
+        """See `VerbBackend`."""
+        _need_handler("figures")
+
+    async def unready(self) -> list[str]:
+        """See `VerbBackend`."""
+        _need_handler("readiness")
 
     async def read_anew(self) -> int:
         """See `VerbBackend`; whoever opens the party next reads them anyway."""

@@ -198,6 +198,12 @@ class VerbBackend(Protocol):
     async def read_anew(self) -> int:
         """Read the files of the party; returns how many agreements there are."""
 
+    async def figures(self) -> str:
+        """What is measured, as Prometheus reads it."""
+
+    async def unready(self) -> list[str]:
+        """Why the handler cannot take messages now."""
+
 
 class PartyVerbs:
     """Verbs that everybody has in the same words: commands, programs, the control socket."""
@@ -386,6 +392,16 @@ class Verbs(PartyVerbs, Performing):
         return await self.here.operate(
             lambda engine: engine.confirm_notice(notice_id, _cut(by)), "told"
         )
+
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /metrics"))
+    async def figures(self) -> str:
+        """What is measured of a running handler, as Prometheus reads it."""
+        return await self.here.figures()
+
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
+    async def readiness(self) -> list[str]:
+        """Why a running handler cannot take messages now; nothing where it can."""
+        return await self.here.unready()
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:

@@ -85,6 +85,7 @@ def open_at(payload: Payload, start: int) -> BinaryIO:
 
 
 def _received(spool: Path, stored: StoredIncoming, parcel: StoredParcel) -> list[Payload]:
+    """The payloads of a message that arrived."""
     if stored.view is None:
         raise NotAllowed(
             f"message {stored.incoming.message_id} is kept encrypted",
@@ -99,6 +100,7 @@ def _received(spool: Path, stored: StoredIncoming, parcel: StoredParcel) -> list
 def _placed(
     spool: Path, slices: Sequence[bytes | SpoolSlice], place: PartPlace
 ) -> PartContent | JoinedContent:
+    """A part of a message, of the pieces that it lies in."""
     if is_identity(place.encoding):
         return JoinedContent(tuple(_piece(spool, each) for each in slices))
     if len(slices) == 1:
@@ -114,6 +116,7 @@ def _bytes(piece: PartContent) -> bytes:
 
 
 def _piece(spool: Path, lies: bytes | SpoolSlice) -> PartContent:
+    """One piece, in memory or in a file of the spool."""
     if isinstance(lies, bytes):
         return PartContent(partial(io.BytesIO, lies), 0, len(lies))
     return PartContent(partial(_opened, spool / check_name(lies.name)), lies.offset, lies.length)

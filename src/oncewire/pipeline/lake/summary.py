@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oncewire.errors import JournalProblem, NotHere
 from oncewire.message.instant import Instant, format_instant
 
 if TYPE_CHECKING:
@@ -51,3 +53,26 @@ def _findings(lake: Lake, version: Version) -> list[dict[str, Any]]:
         found = ds.dataset(folder, format="parquet").head(FINDINGS_MAX - len(rows))
         rows += found.to_pylist()
     return sorted(rows, key=lambda row: (str(row["kind"]), str(row.get("message_id") or "")))
+
+
+def read_summary(lake: Path, part: str | None = None) -> Any:
+    """The summary in a lake's folder, or one part of it; NotHere says which there are."""
+    file = lake / FILE
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotHere(
+            f"the lake at {lake} has no summary", remedy="`oncewire pipeline run` writes it"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise JournalProblem(
+            f"{file} cannot be read: {error}", remedy="`oncewire pipeline run` writes it anew"
+        ) from None
+    if part is None:
+        # The list of findings is long, and has a path of its own.
+        return {name: value for name, value in summary.items() if name != "findings"}
+    if part not in summary:
+        raise NotHere(
+            f"the summary has no part {part[:32]!r}", remedy=f"there are: {', '.join(summary)}"
+        )
+    return summary[part]
