@@ -57,7 +57,8 @@ QUERY_MAX = 8 * 1024
 """Bytes of a path and its query."""
 
 REFUSALS = 60
-"""Refused sign-ins in a minute from one address; after that it is told to wait."""
+"""Refused calls without a token in a minute from one address; after that it is told to wait, and
+the log says no more of it."""
 
 READERS = 4
 """Requests that read the store at once: the rest wait, and partners do not."""
@@ -187,7 +188,8 @@ class AdminApp:
         except ClientDisconnect:
             return
         except (Refused, OncewireError) as error:
-            response = problem_of(error)
+            flood = caller is NOBODY and self._strangers.too_many(_address(request))
+            response = problem_of(_WAIT if flood else error)
         except Exception as error:
             logger.exception("a request to the admin port failed")
             response = problem_of(error)
@@ -201,7 +203,13 @@ class AdminApp:
         scope = request.scope
         if len(scope["raw_path"]) + len(scope["query_string"]) > QUERY_MAX:
             raise Refused(414, "too-long", f"path and query have more than {QUERY_MAX} bytes")
-        self._strangers.check(_address(request))
+        framed = [
+            name for name in ("content-length", "transfer-encoding") if name in request.headers
+        ]
+        bare = request.method in ("GET", "HEAD") and request.headers.get("content-length") != "0"
+        if len(framed) > 1 or (framed and bare):
+            # What follows could be taken for another request, or read to no end.
+            raise Refused(400, "framing", "a body is not read here, or has two lengths")
         hosts = request.headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             # A name of a stranger's that leads to this address (DNS rebinding).
@@ -233,7 +241,6 @@ class AdminApp:
         word, _, secret = said[0].partition(" ") if len(said) == 1 else ("", "", "")
         found = self._tokens.find(secret.strip()) if word.lower() == "bearer" else None
         if found is None:
-            self._strangers.refused(_address(request))
             raise Refused(
                 401,
                 "sign-in",
@@ -424,7 +431,10 @@ class AdminApp:
         def may() -> bool:
             return any(each == caller for each in self._tokens.tokens())
 
-        return StreamingResponse(self._feed.events(after, may), media_type="text/event-stream")
+        events = self._feed.events(after, may)
+        # From here on it is counted.
+        first = await anext(events)
+        return StreamingResponse(_chained(first, events), media_type="text/event-stream")
 
     async def _ledger(self, request: Request, _caller: Token) -> Response:
         """The summary of the lake."""
@@ -457,32 +467,34 @@ class AdminApp:
         return Response(await self._verbs.figures(), media_type="text/plain")
 
 
+_WAIT = Refused(
+    429, "too-many", "too many refused calls from this address", "wait", {"Retry-After": "60"}
+)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for each in rest:
+        yield each
+
+
 class Strangers:
-    """Counts refused sign-ins by address, within a minute and within a bound."""
+    """Counts refused calls without a token by address, within a minute and within a bound. Who has
+    a token is served whatever others do from the same address."""
 
     ADDRESSES = 10_000
 
     def __init__(self) -> None:
         self._minute, self._counts = 0, dict[str, int]()
 
-    def check(self, address: str) -> None:
-        """Refuse an address that was refused too often."""
+    def too_many(self, address: str) -> bool:
+        """Count one; whether the address is told to wait."""
         minute = int(monotonic() // 60)
         if minute != self._minute:
             self._minute, self._counts = minute, {}
-        if self._counts.get(address, 0) >= REFUSALS:
-            raise Refused(
-                429,
-                "too-many",
-                "too many refused sign-ins from this address",
-                "wait a minute",
-                {"Retry-After": "60"},
-            )
-
-    def refused(self, address: str) -> None:
-        """Count one."""
         if address in self._counts or len(self._counts) < self.ADDRESSES:
             self._counts[address] = self._counts.get(address, 0) + 1
+        return self._counts.get(address, REFUSALS + 1) > REFUSALS
 
 
 def hosts_of(settings: Settings) -> frozenset[str]:

@@ -42,8 +42,7 @@ class Refused(Exception):
     ) -> None:
         super().__init__(detail)
         self.status, self.word, self.detail, self.remedy = status, word, detail, remedy
-        # What follows on the connection may be the rest of what was refused.
-        self.headers = {"Connection": "close", **(headers or {})}
+        self.headers = headers
 
 
 def problem_of(error: Exception) -> Response:
@@ -68,8 +67,10 @@ def _told(
     }
     if remedy:
         said["next"] = remedy
+    # What follows on the connection may be the rest of what was refused.
+    ending = {"Connection": "close", **(headers or {})}
     # JSON escapes what UTF-8 has no bytes for.
-    return Response(json.dumps(said), status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+    return Response(json.dumps(said), status, headers=ending, media_type=MEDIA_TYPE)
 
 
 def _word(name: str) -> str:

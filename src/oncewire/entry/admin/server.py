@@ -252,6 +252,7 @@ async def _serve() -> None:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=admin.connections,
+        h11_max_incomplete_event_size=32 * 1024,
         timeout_graceful_shutdown=2,
         ssl_certfile=certificate,
         ssl_keyfile=key,
@@ -288,6 +289,10 @@ def _start_logging(settings: Settings) -> None:
     finally:
         os.umask(before)
     handler.setFormatter(JsonLines())
+    # What strangers do wrong is no news: only faults of the server itself are.
+    uvicorn = logging.getLogger("uvicorn")
+    uvicorn.handlers = logging.getLogger("oncewire").handlers
+    uvicorn.setLevel(logging.ERROR)
     access = logging.getLogger("oncewire.access")
     access.addHandler(handler)
     access.setLevel(logging.INFO)
