@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import time
@@ -11,13 +12,14 @@ import httpx
 import pytest
 
 import oncewire
+from oncewire.entry.admin import server
 from oncewire.entry.admin.form import VERB_FORMS
-from oncewire.entry.admin.server import check_settings
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed
 from tests.entry.admin.conftest import Rest
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -199,7 +201,21 @@ def test_the_summary_of_the_lake_is_served(rest: Rest) -> None:
 def test_off_this_machine_there_is_no_port_without_tls(pair: Path) -> None:
     settings = load(pair / "acme", environ={}, flags={"admin.host": "0.0.0.0"}).settings
     with pytest.raises(InvalidValue, match="without TLS"):
-        check_settings(settings)
+        server.check_settings(settings)
+
+
+def test_without_its_libraries_the_handler_runs_and_says_so(
+    pair: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = load(pair / "acme", environ={}, flags={"admin.port": free_port()}).settings
+    monkeypatch.setattr(server, "is_installed", lambda: False)
+    monkeypatch.setattr(logging.getLogger("oncewire"), "propagate", True)
+
+    async def work() -> None:
+        async with server.admin_port(settings, {}):
+            assert "not installed" in caplog.text
+
+    asyncio.run(work())
 
 
 def test_tokens_are_kept_as_hashes_that_only_the_owner_reads(tmp_path: Path) -> None:

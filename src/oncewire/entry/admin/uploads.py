@@ -11,7 +11,6 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from email.message import Message as Mime
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from aiohttp import MultipartReader, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from msgspec.structs import replace
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from oncewire.entry.admin.problems import Refused
 from oncewire.entry.messages.documents import open_payload
@@ -38,6 +36,8 @@ FLOOR = 1024
 
 JSON_MAX = 64 * 1024
 """Bytes of a JSON body."""
+
+_ANY = "application/octet-stream"
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """What a form of a foreign page can send without being asked about it."""
@@ -115,8 +115,7 @@ async def _parts(
     stream = StreamReader(tap, SPOOL_ABOVE, loop=asyncio.get_running_loop())
     pouring = asyncio.ensure_future(tap.pour(body, stream))
     try:
-        headers = CIMultiDictProxy(CIMultiDict({"Content-Type": media_type}))
-        reader = MultipartReader(headers, stream)
+        reader = MultipartReader({"Content-Type": media_type}, stream)
         number = 0
         while (part := await reader.next()) is not None:
             number += 1
@@ -127,7 +126,7 @@ async def _parts(
                 )
             file = files.enter_context(_file(folder))
             size = await _kept(_pieces(part), file)
-            kind = part.headers.get("Content-Type", "application/octet-stream")
+            kind = part.headers.get("Content-Type", _ANY)
             payload = _payload(file, size, kind, part.filename or "", number)
             named = part.headers.get("Content-ID", "").strip("<> ")
             yield replace(payload, content_id=named) if named else payload
@@ -213,9 +212,7 @@ def _payload(
     file: SpooledTemporaryFile[bytes], size: int, media_type: str, name: str, number: int
 ) -> Payload:
     """A file that came as a payload."""
-    kind = Mime()
-    kind["Content-Type"] = media_type or "application/octet-stream"
-    made = open_payload(cast(BinaryIO, file), media_type or kind.get_content_type(), number)
+    made = open_payload(cast(BinaryIO, file), media_type or _ANY, number)
     headers = disposition(safe_name(name)) if name else made.mime_headers
     if len(made.digest):
         return replace(made, mime_headers=headers)
