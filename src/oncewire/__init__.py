@@ -25,6 +25,8 @@ another machine, `oncewire.connect(url, token)` has the same verbs at the party'
     ping(cpa_id, timeout)        whether a partner's handler is there; False when no Pong came
     try_partner(cpa_id)          try out what works with a partner: a list of Tried
     status()                     how the party is doing: a Status
+    readiness()                  why its handler cannot take messages now; nothing if it can
+    figures()                    what is measured of it, as Prometheus reads it
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it
     abandon(message_id, by=)     give it up; the journal keeps whose decision that was

@@ -3,30 +3,24 @@
 `KILLS=200` in the environment kills as often as a release must show.
 """
 
-import asyncio
-import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from hashlib import sha256
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 
-from oncewire.entry.admin.app import AdminApp
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import open_readers
-from oncewire.entry.running.serving import serve
+from tests.entry.admin.dying import SERVER, admin_alone, serve_alone
 from tests.entry.served import Served
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -37,25 +31,6 @@ KILLS = int(os.environ.get("KILLS", "10"))
 """Kills of a handler that is forked, so that many cost little."""
 POINTS = ("submit before commit", "submit after commit")
 SEED = int(os.environ.get("SEED", "28"))
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload([__name__])
-
-
-def serve_alone(folder: Path, ready: Connection) -> None:
-    """A handler, as `oncewire serve` runs it."""
-    settings = load(folder, environ={}).settings
-    asyncio.run(serve(settings, lambda _: ready.send("ready")))
-
-
-def admin_alone(folder: Path, port: int) -> None:
-    """Its admin port, which outlives it."""
-    settings = load(folder, environ={}, flags={"admin.port": port}).settings
-
-    async def work() -> None:
-        app = AdminApp(settings)
-        await uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off")).serve()
-
-    asyncio.run(work())
 
 
 class Killed:
@@ -108,23 +83,13 @@ class Forked(Killed):
         self.admin = SERVER.Process(target=admin_alone, args=(folder, self.port), daemon=True)
         self.admin.start()
 
-    def begin(self) -> None:
+    def begin(self, point: str = "") -> None:
         """Run it."""
         here, there = SERVER.Pipe()
-        self.handler = SERVER.Process(target=serve_alone, args=(self.folder, there))
+        self.handler = SERVER.Process(target=serve_alone, args=(self.folder, there, point))
         self.handler.start()
         there.close()
         assert here.recv() == "ready"
-
-    def interrupted(self, key: str, after: float) -> str | None:
-        """Upload, and kill the handler so many seconds later."""
-        answers: list[str | None] = []
-        thread = threading.Thread(target=lambda: answers.append(self.upload(key)))
-        thread.start()
-        time.sleep(after)
-        self.end()
-        thread.join()
-        return answers[0]
 
     def end(self) -> None:
         """kill -9."""
@@ -163,29 +128,40 @@ def test_a_repeated_upload_is_sent_once_when_all_dies(pair: Path, point: str) ->
 
 
 def test_a_repeated_upload_is_sent_once_whenever_the_handler_dies(pair: Path) -> None:
+    """Each life of the handler answers the repeated upload of the life before, and dies in the
+    next one: before its commit, after it, or whenever a timer says so."""
     rng = random.Random(SEED)
     print("seed", SEED)
     served = Served(pair)
     served.start("globex")
     acme = Forked(pair / "acme")
-    given: dict[str, str] = {}
-    lost = replayed = 0
+    given, lost, kept = {"first": acme.repeated("first")}, 0, 0
+    acme.end()
     try:
-        acme.repeated("first")
         for number in range(KILLS):
+            # The first submission of this life is the repeated one.
+            point = rng.choice(["", *(f"{point}:2" for point in POINTS)])
+            acme.begin(point)
+            before = _last(given)
+            first, given[before] = given[before], acme.repeated(before)
+            assert first in ("", given[before])
             key = f"order-{number}"
-            began = time.monotonic()
-            first = acme.interrupted(key, rng.uniform(0.0, 0.15))
-            acme.begin()
-            kept = _is_kept(pair, acme, key)
-            lost += first is None
-            replayed += first is None and kept
-            given[key] = acme.repeated(key)
-            assert first in (None, given[key])
-            print(number, "lost" if first is None else "answered", "kept" if kept else "",
-                  f"{time.monotonic() - began:.1f} s", flush=True)  # fmt: skip
-        print(f"{KILLS} kills: {lost} answers lost, of {replayed} the message was kept")
-        given["first"] = acme.repeated("first")
+            given[key] = ""
+            timer = threading.Timer(60 if point else rng.uniform(0, 0.3), acme.end)
+            timer.start()
+            answered = acme.upload(key)
+            if answered is not None:
+                acme.end()
+            timer.cancel()
+            timer.join()
+            acme.handler.join()
+            lost += answered is None
+            kept += answered is None and _is_kept(pair, key)
+            given[key] = answered or ""
+            print(number, point, "answered" if answered else "lost", flush=True)
+        print(f"{KILLS} kills: {lost} answers lost, of which {kept} after the commit", flush=True)
+        acme.begin()
+        given[_last(given)] = acme.repeated(_last(given))
         _check_once(pair, acme, given)
     finally:
         acme.end()
@@ -193,7 +169,11 @@ def test_a_repeated_upload_is_sent_once_whenever_the_handler_dies(pair: Path) ->
         served.close()
 
 
-def _is_kept(pair: Path, acme: Killed, key: str) -> bool:
+def _last(given: dict[str, str]) -> str:
+    return next(reversed(given))
+
+
+def _is_kept(pair: Path, key: str) -> bool:
     """Whether the store has the message of a key, before it is repeated."""
     digest = sha256(f"acme\0app\0{key}".encode()).hexdigest()[:40]
     with open_readers(load(pair / "acme", environ={}).settings).reader() as reader:

@@ -223,7 +223,7 @@ class LocalHandler(Verbs):
         """See `VerbBackend`."""
         return 0 if self._reloading is None else await self._reloading.reload()
 
-    async def figures(self) -> str:
+    async def measured(self) -> str:
         """See `VerbBackend`."""
         status = await self.condition()
         counts = [f'oncewire_messages{{state="{name}"}} {n}' for name, n in status.counts.items()]
@@ -292,7 +292,7 @@ class OfflineStore(Verbs):
         """See `VerbBackend`."""
         return read_status(self.engine.context.store)
 
-    async def figures(self) -> str:
+    async def measured(self) -> str:
         """See `VerbBackend`."""
         _need_handler("figures")
 

@@ -198,7 +198,7 @@ class VerbBackend(Protocol):
     async def read_anew(self) -> int:
         """Read the files of the party; returns how many agreements there are."""
 
-    async def figures(self) -> str:
+    async def measured(self) -> str:
         """What is measured, as Prometheus reads it."""
 
     async def unready(self) -> list[str]:
@@ -362,6 +362,16 @@ class PartyVerbs:
         """How the party is doing."""
         return await self.here.condition()
 
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /metrics"))
+    async def figures(self) -> str:
+        """What is measured of a running handler, as Prometheus reads it."""
+        return await self.here.measured()
+
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
+    async def readiness(self) -> list[str]:
+        """Why a running handler cannot take messages now; nothing where it can."""
+        return await self.here.unready()
+
 
 class Verbs(PartyVerbs, Performing):
     """All verbs, in the words of the control socket; programs have those that stand here in
@@ -392,16 +402,6 @@ class Verbs(PartyVerbs, Performing):
         return await self.here.operate(
             lambda engine: engine.confirm_notice(notice_id, _cut(by)), "told"
         )
-
-    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /metrics"))
-    async def figures(self) -> str:
-        """What is measured of a running handler, as Prometheus reads it."""
-        return await self.here.figures()
-
-    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
-    async def readiness(self) -> list[str]:
-        """Why a running handler cannot take messages now; nothing where it can."""
-        return await self.here.unready()
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:
