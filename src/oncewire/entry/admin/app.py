@@ -184,6 +184,7 @@ class AdminApp:
         try:
             served = self._judge(request)
             caller = self._caller(request, served)
+            _check_role(caller, served)
             response = await served.answer(request, caller)
         except ClientDisconnect:
             return
@@ -234,7 +235,7 @@ class AdminApp:
         raise Refused(404, "no-route", "there is no such route", "/openapi.json lists them")
 
     def _caller(self, request: Request, served: Served) -> Token:
-        """The token of a request, if it may do what is asked."""
+        """The token of a request."""
         if served.permission is None:
             return NOBODY
         said = request.headers.getlist("authorization")
@@ -247,13 +248,6 @@ class AdminApp:
                 "the token is missing, or not known here",
                 "send `Authorization: Bearer TOKEN`; `oncewire token add` makes one",
                 {"WWW-Authenticate": 'Bearer realm="oncewire"'},
-            )
-        if not found.may(served.permission):
-            raise Refused(
-                403,
-                "role",
-                f"the token {found.name} does not have the role {served.permission.value}",
-                "use a token that has it",
             )
         return found
 
@@ -504,6 +498,17 @@ def hosts_of(settings: Settings) -> frozenset[str]:
     host = settings.admin.host
     names.add(f"[{host}]" if ":" in host else host)
     return frozenset(name for each in map(str.lower, names) for name in (each, f"{each}:{port}"))
+
+
+def _check_role(caller: Token, served: Served) -> None:
+    """Refuse a token that has not the role of a route."""
+    if served.permission is not None and not caller.may(served.permission):
+        raise Refused(
+            403,
+            "role",
+            f"the token {caller.name} does not have the role {served.permission.value}",
+            "use a token that has it",
+        )
 
 
 def _address(request: Request) -> str:
