@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 362,
-    "lines": 98_300,
-    "code_lines": 70_100,
+    "modules": 384,
+    "lines": 103_300,
+    "code_lines": 73_700,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,
     "import_share": 10.7,
-    "once_share": 22.5,
+    "once_share": 22.8,
     "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

@@ -22,7 +22,7 @@ ALLOWED = {
     ),
     "readinto": "the interface of Python's files",
     **dict.fromkeys(
-        ("eof_received", "pause_writing",
+        ("eof_received", "connected",
          "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),
@@ -34,9 +34,6 @@ ALLOWED = {
         "the interface of asyncssh's servers",
     ),
     **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),
-    **dict.fromkeys(
-        ("liveness", "readiness", "metrics_text"), "what a port that is watched serves"
-    ),
     "judge_message": "one message judged alone, as the tests of each promise do",
     "fail_next_transition": "how a test makes the store in memory fail",
 }  # fmt: skip

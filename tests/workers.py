@@ -17,6 +17,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         SPARK,
         (
+            "tests/pipeline/test_summary.py",
             "tests/pipeline/test_stream.py",
             "tests/pipeline/test_bad_input.py",
             "tests/pipeline/test_bucket.py",

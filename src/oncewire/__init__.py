@@ -11,7 +11,8 @@ This is the door for programs. A party is a folder that `oncewire init` made; it
             ...                                  # your work, with message.payloads[0].data
             await party.confirm(message)
 
-Programs without an event loop use `open_party_blocking`, with the same verbs and no `await`.
+Programs without an event loop use `open_party_blocking`, with the same verbs and no `await`. On
+another machine, `oncewire.connect(url, token)` has the same verbs at the party's admin port.
 
     send(to, *documents)         store documents for a partner, to be sent as one message
     submit(submission)           the same for a Submission: message.response("Accept", b"<yes/>")
@@ -30,6 +31,8 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     why(message_id)              why a message is where it is, and every step: a Story
     incidents()                  what needs a decision, by partner and cause: a list of Troubles
     status()                     how the party is doing: a Status
+    readiness()                  why its handler cannot take messages now; nothing if it can
+    figures()                    what is measured of it, as Prometheus reads it
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it
     abandon(message_id, by=)     give it up; the journal keeps whose decision that was
@@ -83,6 +86,8 @@ from oncewire.errors import UnknownMessage as UnknownMessage
 from oncewire.errors import ValueNotRecognized as ValueNotRecognized
 
 if TYPE_CHECKING:
+    from oncewire.entry.admin.client import ConnectedParty as ConnectedParty
+    from oncewire.entry.admin.client import connect as connect
     from oncewire.entry.control.verbs import Status as Status
     from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
     from oncewire.entry.messages.documents import Document as Document
@@ -113,6 +118,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "Accepted": "oncewire.handler.submission",
     "BlockingParty": "oncewire.entry.running.open_party",
+    "ConnectedParty": "oncewire.entry.admin.client",
     "Document": "oncewire.entry.messages.documents",
     "ListedMessage": "oncewire.entry.messages.listing",
     "MessagePage": "oncewire.entry.messages.listing",
@@ -132,6 +138,7 @@ _ROOMS = {
     "Submission": "oncewire.handler.submission",
     "Tried": "oncewire.handler.runtime.trying",
     "Trouble": "oncewire.entry.messages.trouble",
+    "connect": "oncewire.entry.admin.client",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",
 }

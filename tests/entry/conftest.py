@@ -38,6 +38,11 @@ def parties(pattern: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.fixture
 def pair(parties: Path) -> Path:
     """The same two as partners, on free ports and with short timers; the test stands in acme."""
+    return made_partners(parties)
+
+
+def made_partners(parties: Path) -> Path:
+    """Make acme and globex of a folder partners of each other."""
     change = {
         "delivery.timeout": '"PT0.5S"',
         "delivery.retry_interval": '"PT0.5S"',

@@ -25,6 +25,7 @@ GOOD: dict[str, Any] = {
     "ref_to_message_id": None,
     "time_to_live": None,
     "best_effort": False,
+    "by": "orders-app",
 }
 PROFILES = ("ebms2", "window", "rm-0.78")
 TEXTS = st.text(min_size=1, max_size=20) | st.text("ab %<>&\"'\t\u00a0\u2003é:@", min_size=1)
@@ -45,6 +46,7 @@ def test_every_field_is_tried() -> None:
         ("action", "x" * 256),
         ("conversation_id", ""),
         ("conversation_id", 7),
+        ("by", ""),
         ("message_id", "\ud800"),
         ("message_id", ["a"]),
         ("ref_to_message_id", "a\nb"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
+from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -25,7 +26,7 @@ from oncewire.handler.world import Timeline, World
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Kind, write_terms
+from oncewire.protocol.notes import ACTS, Detail, Kind, write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
@@ -285,10 +286,17 @@ class HandlerContext:
                 note.transport,
                 digest,
                 size,
-                note.what.write(),
+                self._signed(note.what).write(),
             )
             for note in notes
         )
+
+    def _signed(self, what: Detail) -> Detail:
+        """What happened, with the name of the one by whose word it did."""
+        by = self.state.by
+        if by is None or not isinstance(what, ACTS) or what.by is not None:
+            return what
+        return replace(what, by=by)
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""

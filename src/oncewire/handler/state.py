@@ -99,6 +99,8 @@ class ProcessState:
     proofs: Proofs
     # Own: the instant of the open transition, on both clocks.
     moment: tuple[Instant, Duration] | None = None
+    # Own: who asked for the open transition, where that is known.
+    by: str | None = None
 
     # --- collected by transitions, given out by the commit ---
 

@@ -27,6 +27,7 @@ class Submission(Struct, frozen=True):
     `ref_to_message_id`: the message that it responds to.
     `time_to_live`: in microseconds from now; as agreed for None.
     `best_effort`: without repeats and acknowledgements, although the agreement has them.
+    `by`: who hands it in, for the journal: a person or a program.
     """
 
     cpa_id: str
@@ -38,6 +39,7 @@ class Submission(Struct, frozen=True):
     ref_to_message_id: str | None = None
     time_to_live: Duration | None = None
     best_effort: bool = False
+    by: str | None = None
 
     def __post_init__(self) -> None:
         """Everything that comes from outside is a Submission once, so it is checked here."""
@@ -45,7 +47,7 @@ class Submission(Struct, frozen=True):
         if not isinstance(self.service, Service):
             raise _is_no("service", "Service", self.service, "give an oncewire Service")
         check_id(self.action, "action")
-        for name in ("conversation_id", "message_id", "ref_to_message_id"):
+        for name in ("conversation_id", "message_id", "ref_to_message_id", "by"):
             if (value := getattr(self, name)) is not None:
                 check_id(value, name)
         lifetime = self.time_to_live

@@ -25,6 +25,7 @@ from oncewire.pipeline.judging.refresh import refresh
 from oncewire.pipeline.judging.together import union
 from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake, TableFile
+from oncewire.pipeline.lake.summary import write_summary
 from oncewire.pipeline.lake.tables import ENVELOPES, OPEN
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Book, Entry, Version, local_path
 from oncewire.pipeline.session import pinned
@@ -98,6 +99,7 @@ def run(
         changed = made is not version or taken.rows or taken.rows_quarantined or any(map(sum, read))
         published = lake.publish(made) if changed else before
         done = _done(spark, lake, published, taken.rows, taken.rows_quarantined, read)
+        write_summary(lake, published, done.verdicts, now or _now())
     return replace(done, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
 
 
@@ -143,7 +145,9 @@ def stream(
             query.awaitTermination()
         finally:
             query.stop()
-        done = _done(spark, lake, lake.current_or_new(), rows["taken"], rows["aside"])
+        published = lake.current_or_new()
+        done = _done(spark, lake, published, rows["taken"], rows["aside"])
+        write_summary(lake, published, done.verdicts, _now())
     return replace(done, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
 
 

@@ -201,6 +201,8 @@ class ClockSet(Detail, frozen=True, gc=False):
     """in doubt: nothing expires until the clocks agree, or an operator accepts the new time;
     agreed: they do again; accepted: by the operator; corrected: so little that it was followed.
     With the last three `at` moves by that much from this row on, `mono` does not."""
+    accepted_by: str | None = None
+    """The person or token that accepted the new time."""
 
 
 class Submitted(Detail, frozen=True, gc=False):
@@ -225,6 +227,8 @@ class Submitted(Detail, frozen=True, gc=False):
     split_total: int | None = None
     document_digest: str | None = None
     """On a document: the SHA-256 of its payload, of several the SHA-256 of all of theirs (S13)."""
+    by: str | None = None
+    """The person or token that handed it in, where that is known."""
 
     @property
     def is_part(self) -> bool:
@@ -361,6 +365,8 @@ class Notified(Detail, frozen=True, gc=False):
     KIND: ClassVar[Kind] = Kind.NOTIFIED
     severity: str
     """Error: certainly not delivered. Warning: sent, but never acknowledged (ERR-9)."""
+    by: str | None = None
+    """The person or token that took the notice, where that is known."""
 
 
 class Suspended(Detail, frozen=True, gc=False):
@@ -368,6 +374,8 @@ class Suspended(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.SUSPENDED
     reason: str | None = None
+    by: str | None = None
+    """The person or token that paused it; None: the handler did."""
 
 
 class Resumed(Detail, frozen=True, gc=False):
@@ -392,6 +400,8 @@ class EpochEnded(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.EPOCH_ENDED
     reason: str | None = None
+    by: str | None = None
+    """The person or token that restarted the numbering; None: the handler did."""
 
 
 # --- the receiving side -------------------------------------------------------------------
@@ -489,6 +499,8 @@ class HandedOver(Detail, frozen=True, gc=False):
     document: its own SplitId, equal to the row's message_id."""
     split_number: int | None = None
     """On a fragment that came before the message which names it: the ordinal that it has there."""
+    by: str | None = None
+    """The person or token that took it, where that is known."""
 
 
 class Confirmed(Detail, frozen=True, gc=False):
@@ -547,6 +559,9 @@ class Resolved(Detail, frozen=True, gc=False):
     id: str
     by: str | None = None
 
+
+ACTS = (Submitted, Notified, Suspended, Resumed, EpochEnded, HandedOver, Resolved)
+"""What a person or a program may do: `by` says who did, if whoever asked for it said so."""
 
 NOTES: dict[Kind, type[Detail]] = {
     cls.KIND: cls

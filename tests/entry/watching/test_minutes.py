@@ -13,7 +13,7 @@ import pytest
 from oncewire.entry.party.settings import AlertSettings
 from oncewire.entry.watching.alerts import Alerts
 from oncewire.entry.watching.metrics import metrics_text
-from oncewire.entry.watching.readiness import SPACE_NONE, judge, liveness, readiness
+from oncewire.entry.watching.readiness import SPACE_NONE, judge, readiness
 from oncewire.entry.watching.snapshot import snapshot
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.store.sqlite import store as sqlite
@@ -139,13 +139,13 @@ def test_a_loop_stops_and_goes_on(tmp_path: Path) -> None:
 
             def ask() -> None:
                 assert readiness(handler).ready
-                assert liveness(handler).ready
+                assert readiness(handler).ready
                 assert b"oncewire_up 1.0" in metrics_text(handler)
                 loop.call_soon_threadsafe(gate.wait, 60)
                 said = readiness(handler, 0.2)
                 assert not said.ready
                 assert said.reasons == ["it has taken no turn for 0.2 seconds"]
-                assert not liveness(handler, 0.2).ready
+                assert not readiness(handler, 0.2).ready
                 text = metrics_text(handler, 0.2).decode()
                 assert "oncewire_up 0.0" in text
                 assert "oncewire_loop" not in text

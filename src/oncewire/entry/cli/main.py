@@ -33,6 +33,7 @@ GROUPS = (
     "entry.cli.agreements",
     "entry.cli.message",
     "entry.cli.config",
+    "entry.cli.tokens",
     "lab.cli.simulate",
     "entry.cli.pipeline",
     "lab.cli.generate",
@@ -46,7 +47,7 @@ PANELS = {
     "Trouble": (
         "status", "incidents", "doctor", "ask", "resume", "pause", "restart", "abandon", "clock",
     ),
-    "Partners and keys": ("ping", "partner", "keys", "agreement", "config"),
+    "Partners and keys": ("ping", "partner", "keys", "token", "agreement", "config"),
     "Audit": ("verify", "evidence", "hold", "release", "backup", "pipeline"),
     "Lab": ("simulate", "replay", "bench"),
 }  # fmt: skip

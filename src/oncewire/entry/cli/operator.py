@@ -24,6 +24,7 @@ from oncewire.entry.cli.output import (
     loaded,
     now,
 )
+from oncewire.entry.control.verbs import user_name
 from oncewire.entry.messages.outlook import is_of_clock
 from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
@@ -358,7 +359,8 @@ async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, boo
     readers.close()
     async with reach(settings) as verbs:
         found = [_meant(message_id, owed) for message_id in wanted]
-        return [(message_id, await verbs.confirm_notice(message_id)) for message_id in found]
+        by = user_name()
+        return [(message_id, await verbs.confirm_notice(message_id, by)) for message_id in found]
 
 
 def _meant(wanted: str, owed: list[str]) -> str:
@@ -443,7 +445,7 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
         async with reach(settings) as verbs:
             for each_id in wanted:
                 try:
-                    await verbs.resend(each_id)
+                    await verbs.resend(each_id, user_name())
                     rows.append((each_id, ""))
                 except OncewireError as problem:
                     if not all_at_once:

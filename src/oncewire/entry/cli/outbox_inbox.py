@@ -332,6 +332,7 @@ async def _take(
 ) -> tuple[list[tuple[Any, ...]], tuple[Listing, ...]]:
     import asyncio
 
+    from oncewire.entry.control.verbs import user_name
     from oncewire.entry.files import make_folder
     from oncewire.entry.running.open_party import reach
 
@@ -340,7 +341,7 @@ async def _take(
     rows: list[tuple[Any, ...]] = []
     contents: list[tuple[str, str, str, str]] = []
     async with reach(settings) as verbs:
-        for message in await verbs.take(limit):
+        for message in await verbs.take(limit, by=user_name()):
             files: tuple[Path, ...] = ()
             done = False
             if folder is not None:

@@ -107,6 +107,7 @@ def send(
 def _submissions(
     settings: Settings, files: list[str], to: str, cpa: str, options: SendOptions, *, each: bool
 ) -> list[Submission]:
+    from oncewire.entry.control.verbs import user_name
     from oncewire.entry.messages.submitting import find_agreement, payload_of, submission_of
     from oncewire.entry.party.agreements import load_readable
     from oncewire.errors import InvalidValue
@@ -118,8 +119,8 @@ def _submissions(
         groups = [[payload_of(name, 1)] for name in files]
     else:
         groups = [[payload_of(name, number) for number, name in enumerate(files, 1)]]
-    there = settings.transports
-    return [submission_of(agreement, payloads, options, there) for payloads in groups]
+    there, by = settings.transports, user_name()
+    return [submission_of(agreement, payloads, options, there, by) for payloads in groups]
 
 
 def _sent(

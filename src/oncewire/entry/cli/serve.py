@@ -61,6 +61,8 @@ def serve(
 
     from dataclasses import asdict
 
+    from oncewire.entry.admin.server import admin_port
+    from oncewire.entry.party.settings import flags_of
     from oncewire.entry.running import serving
     from oncewire.entry.running.logs import Printed, start_logging
     from oncewire.entry.running.serving import serve as run
@@ -84,7 +86,8 @@ def serve(
             _let_go(log.form.value)
 
     try:
-        status = serving.run(run(found, ready, (alerting_of,)))
+        port = admin_port(found, flags_of(settings or ()))
+        status = serving.run(run(found, ready, (alerting_of,), port))
     except HandlerFailed as failure:
         if isinstance(sys.stdout, Printed):
             # Nobody listens any more, and the log has it.

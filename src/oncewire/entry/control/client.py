@@ -52,7 +52,8 @@ _UNSURE = (
 )
 _REMEDY = {
     Permission.LOOK: "ask again",
-    Permission.EXCHANGE: _UNSURE,
+    Permission.SUBMIT: _UNSURE,
+    Permission.TAKE: _UNSURE,
     Permission.OPERATE: _UNSURE,
 }
 
@@ -278,6 +279,18 @@ class LocalHandler(Verbs):
         """See `VerbBackend`."""
         return 0 if self._reloading is None else await self._reloading.reload()
 
+    async def measured(self) -> str:
+        """See `VerbBackend`."""
+        from oncewire.entry.watching.metrics import metrics_text
+
+        return (await asyncio.to_thread(metrics_text, self.handler)).decode()
+
+    async def unready(self) -> list[str]:
+        """See `VerbBackend`."""
+        from oncewire.entry.watching.readiness import readiness
+
+        return (await asyncio.to_thread(readiness, self.handler)).reasons
+
 
 class OfflineStore(Verbs):
     """The party's store without a handler: everything but sending and receiving."""
@@ -345,6 +358,14 @@ class OfflineStore(Verbs):
     async def condition(self) -> Status:
         """See `VerbBackend`."""
         return read_status(self.engine.context.store)
+
+    async def measured(self) -> str:
+        """See `VerbBackend`."""
+        _need_handler("figures")
+
+    async def unready(self) -> list[str]:
+        """See `VerbBackend`."""
+        _need_handler("readiness")
 
     async def read_anew(self) -> int:
         """See `VerbBackend`; whoever opens the party next reads them anyway."""

@@ -34,7 +34,7 @@ from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service, check_text
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition
-from oncewire.message.signals import MessageStatus, StatusResponse
+from oncewire.message.signals import StatusResponse
 
 # Arguments: what a verb may be given, checked in one place for every way to ask it.
 #
@@ -214,6 +214,7 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
         "ref_to_message_id": submission.ref_to_message_id,
         "time_to_live": submission.time_to_live,
         "best_effort": submission.best_effort,
+        "by": submission.by,
     }
 
 
@@ -342,8 +343,8 @@ _NOTICE = ValueForm(
     lambda facts, _parts: notice_from(facts),
 )
 _RESPONSE = ValueForm(
-    lambda said, _parts: [said.ref_to_message_id, said.status.value, said.timestamp],
-    lambda said, _parts: StatusResponse(said[0], MessageStatus(said[1]), said[2]),
+    lambda said, _parts: msgspec.structs.asdict(said),
+    lambda said, _parts: msgspec.convert(said, StatusResponse),
 )
 
 FORMS: dict[str, ValueForm] = {
@@ -353,6 +354,7 @@ FORMS: dict[str, ValueForm] = {
     "int": _PLAIN,
     "float": _PLAIN,
     "bool": _PLAIN,
+    "list[str]": _PLAIN,
     "Submission": ValueForm(_write_submission, _read_submission),
     "Accepted": ValueForm(
         lambda accepted, _parts: asdict(accepted), lambda facts, _parts: Accepted(**facts)

@@ -42,12 +42,15 @@ class Need(StrEnum):
 
 
 class Permission(StrEnum):
-    """Whom a verb is for. Who may open the control socket has all of them."""
+    """Whom a verb is for: the roles that a token of the admin port may have. Who may open the
+    control socket has all of them."""
 
-    LOOK = "look"
+    LOOK = "read"
     """Whoever watches: it changes nothing, so asking again is harmless."""
-    EXCHANGE = "exchange"
-    """The application that sends and receives."""
+    SUBMIT = "submit"
+    """The application that sends."""
+    TAKE = "take"
+    """The application that receives."""
     OPERATE = "operate"
     """Whoever answers for the party and decides."""
 

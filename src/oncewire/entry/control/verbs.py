@@ -28,6 +28,7 @@ from oncewire.entry.control.verb import (
     verbs_of,
 )
 from oncewire.errors import NotAllowed, TransportProblem
+from oncewire.message.instant import Instant
 
 if TYPE_CHECKING:
     from oncewire.entry.control.language import AnswerRoom
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.trying import Tried
     from oncewire.handler.submission import Accepted, Submission
     from oncewire.journal.outcome import Outcome
-    from oncewire.message.instant import Duration, Instant
+    from oncewire.message.instant import Duration
     from oncewire.message.signals import StatusResponse
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
@@ -182,6 +183,10 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
+def _cut(by: str | None) -> str | None:
+    return by and by[:NAME_MAX]
+
+
 _OF_ANOTHER = (
     "It refused this message, for it has an earlier one of this id with other content, and its "
     "answer is about that one. Made once more, the same document is other content too. If it is "
@@ -237,11 +242,17 @@ class VerbBackend(Protocol):
     async def read_anew(self) -> int:
         """Read the files of the party; returns how many agreements there are."""
 
+    async def measured(self) -> str:
+        """What is measured, as Prometheus reads it."""
+
+    async def unready(self) -> list[str]:
+        """Why the handler cannot take messages now."""
+
 
 def _hand_over(
-    engine: Engine, count: int, *, lease: Duration, room: AnswerRoom
+    engine: Engine, count: int, *, lease: Duration, room: AnswerRoom, by: str | None
 ) -> list[GivenMessage]:
-    return engine.hand_over(count, lease, room)
+    return engine.hand_over(count, lease, room, by=by)
 
 
 def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., MessagePage]:
@@ -310,8 +321,10 @@ class PartyVerbs:
         """
         return await self.here.outcome(message_id, timeout)
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("inbox take"))
-    async def take(self, limit: int = 16, timeout: float = 0.0) -> list[ReceivedMessage]:
+    @verb(Need.STORE, Permission.TAKE, Within("inbox take"))
+    async def take(
+        self, limit: int = 16, timeout: float = 0.0, by: str | None = None
+    ) -> list[ReceivedMessage]:
         """Messages that wait for us; each is to be confirmed before its lease ends, a minute.
 
         Where there are none, one that comes is waited for, no longer than so many seconds; without
@@ -326,12 +339,13 @@ class PartyVerbs:
         lease, until = self.here.lease, monotonic() + timeout
         while True:
             seen, room = self.here.arrivals, AnswerRoom()
-            given = await self.here.taken(partial(_hand_over, lease=lease, room=room), limit)
+            hand_over = partial(_hand_over, lease=lease, room=room, by=_cut(by))
+            given = await self.here.taken(hand_over, limit)
             left = until - monotonic()
             if given or left <= 0 or not await self.here.arrival(seen, min(left, LEASES_EVERY)):
                 return [message_of(taken) for taken in given]
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))
+    @verb(Need.STORE, Permission.TAKE, Within("notices take"))
     async def notices(self, limit: int = 16) -> list[Notice]:
         """Messages of ours that failed; each is told again until it is confirmed."""
         return await self.here.operate(lambda engine: engine.notices(limit), "look")
@@ -382,6 +396,7 @@ class PartyVerbs:
         message_id: str | None = None,
         channel: str | None = None,
         partner: str | None = None,
+        by: str | None = None,
     ) -> None:
         """The trouble is over: go on with a message, a channel or all that goes to a partner.
 
@@ -393,31 +408,35 @@ class PartyVerbs:
                 remedy="name one message, one channel or one partner",
             )
         await self.here.operate(
-            lambda engine: engine.resume(message_id=message_id, channel=channel, partner=partner)
+            lambda engine: engine.resume(
+                message_id=message_id, channel=channel, partner=partner, by=_cut(by)
+            )
         )
 
     @verb(Need.STORE, Permission.OPERATE, Within("resend"))
-    async def resend(self, message_id: str) -> None:
+    async def resend(self, message_id: str, by: str | None = None) -> None:
         """Send a message again: the same bytes under the same MessageId, so nothing can be doubled.
 
         It is for messages that were not delivered or whose fate is unknown, and only within
         persistDuration, because the partner remembers ids that long.
         """
-        await self.here.operate(lambda engine: engine.resume(message_id=message_id))
+        await self.here.operate(lambda engine: engine.resume(message_id=message_id, by=_cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("pause", "paused", later=True))
-    async def pause(self, channel: str, reason: str = "paused by hand") -> None:
+    async def pause(
+        self, channel: str, reason: str = "paused by hand", by: str | None = None
+    ) -> None:
         """Stop sending on a channel until it is resumed; arrivals are not affected."""
-        await self.here.operate(lambda engine: engine.pause(channel, reason))
+        await self.here.operate(lambda engine: engine.pause(channel, reason, _cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("restart", "restarted"))
-    async def restart(self, channel: str) -> None:
+    async def restart(self, channel: str, by: str | None = None) -> None:
         """Begin the numbering of a channel anew: the next message on it says Reset.
 
         It is refused while a number is not settled, and before a whole window of numbers was used:
         a copy that the network kept could be taken for a message of the new numbering.
         """
-        await self.here.operate(lambda engine: engine.restart(channel))
+        await self.here.operate(lambda engine: engine.restart(channel, _cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up", asks=asked_before))
     async def abandon(self, message_id: str, by: str | None = None) -> None:
@@ -428,7 +447,7 @@ class PartyVerbs:
         order goes on, its sender takes it for delivered, and `oncewire verify` counts it as lost.
         The journal keeps whose decision that was.
         """
-        who = (by or user_name())[:NAME_MAX]
+        who = _cut(by or user_name())
         await self.here.operate(lambda engine: engine.abandon(message_id, who))
 
     @verb(
@@ -456,14 +475,14 @@ class PartyVerbs:
         Permission.OPERATE,
         Command("clock accept", "accepted: the machine's clock is right"),
     )
-    async def accept_clock(self) -> None:
+    async def accept_clock(self, by: str | None = None) -> None:
         """The machine's clock was set and is right: go on by it, and let things expire again.
 
         While it is in doubt, what waits goes on waiting by the steady clock, and nothing is
         declared expired or cleared away. Set the clock right instead if it is wrong: that ends it
         by itself.
         """
-        await self.here.operate(lambda engine: engine.accept_clock())
+        await self.here.operate(lambda engine: engine.accept_clock(_cut(by)))
 
     find = _listing("find", ("out", "in"), "Find messages, sent and received, newest first.")
     outbox = _listing("outbox", ("out",), "What we sent, newest first, and what became of it.")
@@ -498,17 +517,27 @@ class PartyVerbs:
         """How the party is doing."""
         return await self.here.condition()
 
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /metrics"))
+    async def figures(self) -> str:
+        """What is measured of a running handler, as Prometheus reads it."""
+        return await self.here.measured()
+
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
+    async def readiness(self) -> list[str]:
+        """Why a running handler cannot take messages now; nothing where it can."""
+        return await self.here.unready()
+
 
 class Verbs(PartyVerbs, Performing):
     """All verbs, in the words of the control socket; programs have those that stand here in
     handier ones. Each returns when what it says is durable, or raises why it is not so."""
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
+    @verb(Need.STORE, Permission.SUBMIT, Within("send"))
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: from now on it is sent, or somebody is told."""
         return await self.here.submit(submission)
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
+    @verb(Need.STORE, Permission.TAKE, Within("inbox confirm"))
     async def confirm(self, sender: str, message_id: str, by: str | None = None) -> bool:
         """Say that the application has a message: it is handed over no more.
 
@@ -516,16 +545,18 @@ class Verbs(PartyVerbs, Performing):
         in the application's place is named: the journal tells the two apart.
         """
         return await self.here.operate(
-            lambda engine: engine.confirm(sender, message_id, by=by and by[:NAME_MAX]), "confirm"
+            lambda engine: engine.confirm(sender, message_id, by=_cut(by)), "confirm"
         )
 
-    @verb(Need.STORE, Permission.EXCHANGE, Within("notices confirm"))
-    async def confirm_notice(self, notice_id: str) -> bool:
+    @verb(Need.STORE, Permission.TAKE, Within("notices confirm"))
+    async def confirm_notice(self, notice_id: str, by: str | None = None) -> bool:
         """Say that somebody knows of a failure: nobody is told of it again.
 
         What comes back is whether the notice was still owed; saying it twice is harmless.
         """
-        return await self.here.operate(lambda engine: engine.confirm_notice(notice_id), "told")
+        return await self.here.operate(
+            lambda engine: engine.confirm_notice(notice_id, _cut(by)), "told"
+        )
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:

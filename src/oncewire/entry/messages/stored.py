@@ -103,7 +103,7 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
             )
             _check_is_message(stored.parcel, message_id, remedy)
             return stored.parcel, stored.view
-    raise _reason(reader, message_id, refused=bool(arrived))
+    raise why_not_kept(reader, message_id, refused=bool(arrived))
 
 
 def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
@@ -149,7 +149,7 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
 
     files = {piece.name.encode(): piece for piece in parcel.body if isinstance(piece, SpoolSlice)}
     found = []
-    for payload in _laid_out(parcel).message.payloads:
+    for payload in laid_out(parcel).message.payloads:
         file = files.get(payload.data or b"")
         size, digest = (payload.size, payload.digest) if file is None else (file.length, file.name)
         known = not part and not is_closed(payload)
@@ -157,7 +157,7 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
     return found
 
 
-def _laid_out(parcel: StoredParcel) -> Received:
+def laid_out(parcel: StoredParcel) -> Received:
     """A message of ours with the names of spool files in their places."""
     pieces = (part if isinstance(part, bytes) else part.name.encode() for part in parcel.body)
     return codec.read(Parcel(parcel.content_type, b"".join(pieces), parcel.headers))
@@ -168,7 +168,7 @@ def outworn(settings: Settings, reader: Reader, message_id: str, now: Instant) -
     sent again as it is, with the certificate of its time. Empty where that is still ours."""
     parcel = reader.outgoing_parcel(message_id)
     try:
-        found = None if parcel is None else _SIGNED_BY.search(_laid_out(parcel).envelope)
+        found = None if parcel is None else _SIGNED_BY.search(laid_out(parcel).envelope)
         if found is None:
             return ""
         signer = from_der(b64decode(found[1]))
@@ -194,7 +194,8 @@ def _in_parts(original: OutgoingDocument) -> list[tuple[str, str, int, str]]:
     ]
 
 
-def _reason(reader: Reader, message_id: str, *, refused: bool) -> NotHere:
+def why_not_kept(reader: Reader, message_id: str, *, refused: bool) -> NotHere:
+    """Why no bytes of a message are kept; `refused`: it is known, and was not accepted."""
     story = f"`oncewire why {message_id}` still tells its story"
     if refused:
         return NotHere(f"message {message_id} was refused: its bytes are not kept", remedy=story)

@@ -158,10 +158,12 @@ def submission_of(
     payloads: Sequence[Payload],
     options: SendOptions,
     transports: Collection[str] | None = None,
+    by: str | None = None,
 ) -> Submission:
     """The submission; service and action follow from the agreement where it leaves no choice.
 
-    `transports` are those that are set up, for what can go by none of them is refused.
+    `transports` are those that are set up, for what can go by none of them is refused. `by`: who
+    hands it in, for the journal.
     """
     service, action = _service_and_action(agreement, options)
     wanted = binding_listed(agreement, service, action).terms.transports
@@ -180,6 +182,7 @@ def submission_of(
         ref_to_message_id=options.ref_to_message_id or None,
         time_to_live=lifetime_of(options.time_to_live),
         best_effort=options.best_effort,
+        by=by,
     )
     if not options.message_id:
         # One that has an id may be the repetition of another, under the agreement of then.

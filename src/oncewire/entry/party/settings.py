@@ -379,6 +379,29 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AdminSettings:
+    """The port that programs, browsers and watchers of our own side speak to."""
+
+    host: Annotated[str, "The address to listen on; off this machine only with TLS."] = "127.0.0.1"
+    port: Annotated[int, "The port to listen on; 0: there is none."] = 0
+    names: Annotated[tuple[str, ...], "Other host names by which it is reached."] = ()
+    certificate: Annotated[Path | None, "Its TLS certificate (PEM); none: no TLS."] = None
+    key: Annotated[Path | None, "The private key of that certificate."] = None
+    tokens: Annotated[Path, "Where the hashes of its tokens are."] = Path("keys/tokens.json")
+    open_health: Annotated[bool, "Answer /readyz and /metrics without a token."] = False
+    access_log: Annotated[Path, "Reads and refused sign-ins; it rotates."] = Path("data/access.log")
+    connections: Annotated[int, "How many connections are served at once."] = 200
+    max_body: Annotated[int, "The largest upload in bytes."] = 16 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """Where the pipeline keeps what it made of our journal."""
+
+    path: Annotated[Path | None, "The lake's folder, whose summary /ledger serves."] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything, checked; `folder` is where oncewire.toml is and where paths begin."""
 
@@ -396,6 +419,8 @@ class Settings:
     application: ApplicationSettings = field(default_factory=ApplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)
 
     def path(self, named: Path) -> Path:
         """A path of the settings, seen from the party's folder."""
@@ -454,6 +479,8 @@ SECTIONS: dict[str, type[Any]] = {
     "application": ApplicationSettings,
     "log": LogSettings,
     "alerts": AlertSettings,
+    "admin": AdminSettings,
+    "lake": LakeSettings,
 }
 
 

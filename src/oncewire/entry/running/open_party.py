@@ -121,7 +121,7 @@ class Reached:
             )
 
 
-class _Party(PartyVerbs):
+class PartyFace(PartyVerbs):
     """What a program may ask, with and without an event loop: the verbs of the table, and here
     those that a program has in handier words than the control socket."""
 
@@ -180,7 +180,7 @@ def _given(name: str, value: object, kind: type, remedy: str) -> None:
         raise InvalidValue(f"{name} is no {kind.__name__}: {repr(value)[:32]}", remedy=remedy)
 
 
-class OpenParty(_Party, Awaiting):
+class OpenParty(PartyFace, Awaiting):
     """An open party, as `open_party` gives it. Each verb returns when what it says is durable, or
     raises why it is not; ids are given whole."""
 
@@ -264,7 +264,7 @@ async def _reach(place: Path | str) -> AsyncIterator[Reached]:
             reached.close()
 
 
-class BlockingParty(_Party, Blocking):
+class BlockingParty(PartyFace, Blocking):
     """An open party, as `open_party_blocking` gives it: the verbs of `OpenParty` without `await`,
     each returning when it is done. Threads may share it."""
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from oncewire.agreement.certificates import facts, read_certificates
@@ -273,9 +273,13 @@ async def only_one(settings: Settings) -> Prepared:
 
 
 async def serve(
-    settings: Settings, ready: Callable[[LocalHandler], None], beside: Iterable[MakeBeside] = ()
+    settings: Settings,
+    ready: Callable[[LocalHandler], None],
+    beside: Iterable[MakeBeside] = (),
+    port: AbstractAsyncContextManager[None] | None = None,
 ) -> Status:
-    """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
+    """Run until SIGTERM or SIGINT; `ready` is called once everything listens, what runs `beside`
+    the handler and the admin `port` too.
 
     A second signal does not wait for what is under way: nothing is lost by that, since
     whatever was not finished is found again at the next start. A handler that failed ends the
@@ -287,7 +291,10 @@ async def serve(
     _hear_signals(here, stop)
     prepared = await only_one(settings)
     failure: HandlerFailed | None = None
-    async with serving(settings, prepared, beside=beside) as running:
+    async with (
+        serving(settings, prepared, beside=beside) as running,
+        port or nullcontext(),
+    ):
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)

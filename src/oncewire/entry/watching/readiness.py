@@ -39,16 +39,6 @@ class Readiness(Struct, frozen=True):
     doubts: list[str] = field(default_factory=list)
 
 
-def liveness(handler: Handler, patience: float = PATIENCE) -> Readiness:
-    """Whether the handler takes turns; from any thread but that of its loop. One that does not is
-    to be started again: nothing that was stored is lost."""
-    try:
-        snapshot(handler, patience)
-    except (OncewireError, TimeoutError) as problem:
-        return Readiness(False, [str(problem)])
-    return Readiness(True)
-
-
 def readiness(handler: Handler, patience: float = PATIENCE) -> Readiness:
     """Whether the handler can take messages now; from any thread but that of its loop."""
     try:

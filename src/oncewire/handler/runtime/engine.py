@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from oncewire import __version__
 from oncewire.errors import (
@@ -87,6 +87,7 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import Started, Stopped
 from oncewire.protocol.states import IncomingState
+from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel, Received
 
@@ -209,9 +210,20 @@ class Engine:
         with self.context.store.transition() as tx:
             tx.expect((*message_ids, *fresh))
 
+    @contextlib.contextmanager
+    def _by_word_of(self, by: str | None) -> Iterator[Transaction]:
+        """A transition whose rows say who asked for it."""
+        state = self.context.state
+        state.by = by
+        try:
+            with self.context.transition() as tx:
+                yield tx
+        finally:
+            state.by = None
+
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""
-        with self.context.transition() as tx:
+        with self._by_word_of(submission.by) as tx:
             return send(self.context, tx, submission)
 
     def receive(
@@ -362,10 +374,11 @@ class Engine:
         room: deliver.Room | None = None,
         *,
         one_by_one: bool = False,
+        by: str | None = None,
     ) -> list[GivenMessage]:
         """Hand messages to the application; to be believed only after the commit. `one_by_one`:
-        of each channel one, and the next when that is confirmed."""
-        return [given.taken for given in self._hand_over(limit, lease, room, one_by_one)]
+        of each channel one, and the next when that is confirmed. `by`: who takes them."""
+        return [given.taken for given in self._hand_over(limit, lease, room, one_by_one, by)]
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """Like `hand_over`, but returns stored records without payloads."""
@@ -377,8 +390,9 @@ class Engine:
         lease: Duration,
         room: deliver.Room | None = None,
         one_by_one: bool = False,
+        by: str | None = None,
     ) -> list[deliver.Given]:
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             return deliver.hand_over(
                 self.context,
                 tx,
@@ -442,9 +456,9 @@ class Engine:
         with self.context.transition() as tx:
             return notices.find_owed(tx, notice_id) is not None
 
-    def confirm_notice(self, notice_id: str) -> bool:
+    def confirm_notice(self, notice_id: str, by: str | None = None) -> bool:
         """The application took the notice of a failure; False when it is owed no more."""
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             return notices.take(self.context, tx, notice_id)
 
     def notice_refused(self, notice_id: str, reason: str) -> bool:
@@ -474,29 +488,30 @@ class Engine:
         message_id: str | None = None,
         channel: str | None = None,
         partner: str | None = None,
+        by: str | None = None,
     ) -> None:
         """The operator resolved the trouble of a message, a channel or a partner."""
         if partner is not None:
             peer = operate.find_partner(self.context, partner)
             with self.context.store.reader() as reader:
                 suspended = [each.key for each in reader.channels()[0] if each.suspended]
-            with self.context.transition() as tx:
+            with self._by_word_of(by) as tx:
                 operate.resume_partner(self.context, tx, peer, suspended)
             return
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             if channel is not None:
                 operate.resume_channel(self.context, tx, channel)
             elif message_id is not None and not resume_stranded(self.context, tx, message_id):
                 operate.resume_message(self.context, tx, message_id)
 
-    def pause(self, channel: str, reason: str) -> None:
+    def pause(self, channel: str, reason: str, by: str | None = None) -> None:
         """Stop sending on a channel."""
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             operate.pause_channel(self.context, tx, channel, reason)
 
     def abandon(self, message_id: str, by: str | None = None) -> None:
         """Give a message up, by the word of that person."""
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             if not abandon_stranded(self.context, tx, message_id, by):
                 operate.abandon_message(self.context, tx, message_id, by)
 
@@ -505,14 +520,14 @@ class Engine:
         with self.context.transition() as tx:
             operate.hold_message(tx, message_id, held=held)
 
-    def accept_clock(self) -> None:
+    def accept_clock(self, by: str | None = None) -> None:
         """The operator says that the machine's clock is right, however it was set."""
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             retention.accept(self.context, tx)
 
-    def restart(self, channel: str) -> None:
+    def restart(self, channel: str, by: str | None = None) -> None:
         """Restart the numbering of a channel."""
-        with self.context.transition() as tx:
+        with self._by_word_of(by) as tx:
             operate.restart_channel(self.context, tx, channel)
 
 

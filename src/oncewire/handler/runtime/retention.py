@@ -153,7 +153,7 @@ def _call_operator(context: HandlerContext, tx: Transaction) -> None:
 
 
 def _write(context: HandlerContext, tx: Transaction, by: Duration, verdict: str) -> None:
-    context.write(tx, [Note(ClockSet(by, verdict))])
+    context.write(tx, [Note(ClockSet(by, verdict, context.state.by))])
 
 
 def _signed(by: Duration) -> str:

@@ -1,0 +1,648 @@
+"""What the admin port answers: who calls is judged first, then the route does what it is for.
+
+Every route states the role that it needs. Those of verbs are made from the table of verbs; the
+others are here beside them, in one list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from functools import partial
+from hashlib import sha256
+from time import monotonic
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Match, Route
+
+from oncewire.entry.admin import feed, form, openapi, uploads
+from oncewire.entry.admin.problems import Refused, problem_of
+from oncewire.entry.admin.tokens import Token, TokenFile
+from oncewire.entry.control.client import Remote
+from oncewire.entry.control.language import socket_path
+from oncewire.entry.control.values import checked
+from oncewire.entry.control.verb import Permission
+from oncewire.entry.messages.contents import nth_content, open_at
+from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
+from oncewire.entry.party.agreements import AgreementFolder
+from oncewire.entry.running.assemble import open_readers, store_path
+from oncewire.errors import InvalidValue, NotHere, OncewireError, TransportProblem
+from oncewire.message.payload import disposition
+from oncewire.pipeline.lake.summary import read_summary
+
+if TYPE_CHECKING:
+    from inspect import BoundArguments
+
+    from starlette.types import Receive, Scope, Send
+
+    from oncewire.entry.admin.form import VerbForm
+    from oncewire.entry.party.settings import Settings
+    from oncewire.store.contract import Reader
+
+logger = logging.getLogger("oncewire.admin")
+access = logging.getLogger("oncewire.access")
+
+LISTENERS = 32
+"""Server-sent events that are under way at once."""
+
+QUERY_MAX = 8 * 1024
+"""Bytes of a path and its query."""
+
+REFUSALS = 60
+"""Refused calls without a token in a minute from one address; after that it is told to wait, and
+the log says no more of it."""
+
+READERS = 4
+"""Requests that read the store at once: the rest wait, and partners do not."""
+
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.-]+=[\w.\"-]+)*", re.ASCII)
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+_SAFE = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+Answer = Callable[[Request, Token], Awaitable[Response]]
+
+NOBODY = Token("", frozenset(), "")
+"""Who calls a route that is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One route: what it needs, what it does, and what the OpenAPI page says of it."""
+
+    method: str
+    path: str
+    permission: Permission | None
+    answer: Answer
+    operation: openapi.Operation
+
+
+class AdminApp:
+    """The ASGI application of one party."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tokens = TokenFile(settings.path(settings.admin.tokens))
+        self._agreements = AgreementFolder(settings)
+        path = socket_path(settings)
+        # Those that wait for something must not take the places of those that do not.
+        self._verbs, self._waiting = Remote(path), Remote(path)
+        self._readers = open_readers(settings)
+        self._reading = asyncio.Semaphore(READERS)
+        self._feed = feed.Feed(self._reader)
+        self._strangers = Strangers()
+        self._hosts = hosts_of(settings)
+        self.routes = (*map(self._of_verb, form.VERB_FORMS), *self._others())
+        self._page = _json(
+            openapi.page(
+                (each.path, each.method, each.permission, each.operation) for each in self.routes
+            )
+        )
+        self._router = [(_route(each), each) for each in self.routes]
+
+    def _others(self) -> tuple[Served, ...]:
+        """The routes that are no verb's."""
+        look, take = Permission.LOOK, Permission.TAKE
+        health = None if self._settings.admin.open_health else look
+        text = {"text/plain": {"type": "string"}}
+        anything: dict[str, Any] = {"application/json": {}}
+        after = openapi.query("after", "Rows behind this seq.", "int", minimum=0)
+        limit = openapi.query("limit", "At most so many.", "int", minimum=1, maximum=feed.RANGE_MAX)
+        stream = openapi.stream_operation
+        return (
+            Served("POST", form.UPLOADS, Permission.SUBMIT, self._send, openapi.upload_operation()),
+            Served(
+                "GET",
+                form.UPLOADS + "/{message_id}/payloads/{number}",
+                take,
+                self._payload,
+                openapi.payload_operation(),
+            ),
+            Served(
+                "GET", "/journal", look, self._journal,
+                stream(
+                    "journal", "A range of the journal, a row a line; Arrow where Accept asks.",
+                    {feed.NDJSON: {}, feed.ARROW: {}}, after, limit,
+                ),
+            ),
+            Served(
+                "GET", "/events", look, self._events,
+                stream(
+                    "events", "Rows as they are added to the journal (server-sent events).",
+                    {"text/event-stream": {}}, after,
+                ),
+            ),
+            Served(
+                "GET", "/ledger", look, self._ledger,
+                stream("ledger", "What the pipeline found, in figures.", anything),
+            ),
+            Served(
+                "GET", "/ledger/{part}", look, self._ledger,
+                stream(
+                    "ledger_part", "One part of it, such as findings.", anything,
+                    {"name": "part", "in": "path", "required": True, "schema": {"type": "string"}},
+                ),
+            ),
+            Served(
+                "GET", "/openapi.json", None, self._openapi,
+                stream("openapi", "This page.", anything),
+            ),
+            Served(
+                "GET", "/livez", None, self._live,
+                stream("livez", "Whether the admin port answers.", text),
+            ),
+            Served(
+                "GET", "/readyz", health, self._ready,
+                stream("readyz", "Whether the handler takes turns.", text),
+            ),
+            Served(
+                "GET", "/metrics", health, self._metrics,
+                stream("metrics", "Figures for Prometheus.", text),
+            ),
+        )  # fmt: skip
+
+    # --- the way in ------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        request, began = Request(scope, receive), monotonic()
+        caller = NOBODY
+        try:
+            served = self._judge(request)
+            caller = self._caller(request, served)
+            _check_role(caller, served)
+            response = await served.answer(request, caller)
+        except ClientDisconnect:
+            return
+        except (Refused, OncewireError) as error:
+            flood = caller is NOBODY and self._strangers.too_many(_address(request))
+            response = problem_of(_WAIT if flood else error)
+        except Exception as error:
+            logger.exception("a request to the admin port failed")
+            response = problem_of(error)
+        for name, value in _SAFE.items():
+            response.headers.setdefault(name, value)
+        self._log(request, caller, response.status_code, monotonic() - began)
+        await response(scope, receive, send)
+
+    def _judge(self, request: Request) -> Served:
+        """The route that is meant, if it is called in a way that may be answered at all."""
+        scope = request.scope
+        if len(scope["raw_path"]) + len(scope["query_string"]) > QUERY_MAX:
+            raise Refused(414, "too-long", f"path and query have more than {QUERY_MAX} bytes")
+        framed = [
+            name for name in ("content-length", "transfer-encoding") if name in request.headers
+        ]
+        bare = request.method in ("GET", "HEAD") and request.headers.get("content-length") != "0"
+        if len(framed) > 1 or (framed and bare):
+            # What follows could be taken for another request, or read to no end.
+            raise Refused(400, "framing", "a body is not read here, or has two lengths")
+        hosts = request.headers.getlist("host")
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            # A name of a stranger's that leads to this address (DNS rebinding).
+            raise Refused(
+                421, "host", "this host name is not served here", "set admin.names in oncewire.toml"
+            )
+        origins = request.headers.getlist("origin")
+        foreign = any(urlsplit(each).netloc.lower() not in self._hosts for each in origins)
+        if foreign or request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
+            raise Refused(403, "origin", "a page of another origin may not call this")
+        allowed = set()
+        for route, served in self._router:
+            match, child = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(child)
+                return served
+            if match is Match.PARTIAL:
+                allowed.add(served.method)
+        if allowed:
+            methods = ", ".join(sorted(allowed))
+            raise Refused(405, "method", f"this is a {methods}", headers={"Allow": methods})
+        raise Refused(404, "no-route", "there is no such route", "/openapi.json lists them")
+
+    def _caller(self, request: Request, served: Served) -> Token:
+        """The token of a request."""
+        if served.permission is None:
+            return NOBODY
+        said = request.headers.getlist("authorization")
+        word, _, secret = said[0].partition(" ") if len(said) == 1 else ("", "", "")
+        found = self._tokens.find(secret.strip()) if word.lower() == "bearer" else None
+        if found is None:
+            raise Refused(
+                401,
+                "sign-in",
+                "the token is missing, or not known here",
+                "send `Authorization: Bearer TOKEN`; `oncewire token add` makes one",
+                {"WWW-Authenticate": 'Bearer realm="oncewire"'},
+            )
+        return found
+
+    def _log(self, request: Request, caller: Token, status: int, seconds: float) -> None:
+        """A line of the access log: never a query, never a token."""
+        if status == 429:
+            # Whoever is told to wait must not fill the log.
+            return
+        access.info(
+            "request",
+            extra={
+                "by": caller.name,
+                "address": _address(request),
+                "method": request.method[:16],
+                "path": request.url.path[:512],
+                "status": status,
+                "ms": round(seconds * 1000),
+            },
+        )
+
+    # --- verbs -----------------------------------------------------------------------------------
+
+    def _of_verb(self, asked: VerbForm) -> Served:
+        """The route of a verb."""
+        permission = asked.verb.permission
+        answer = partial(self._perform, asked)
+        return Served(asked.method, asked.path, permission, answer, openapi.verb_operation(asked))
+
+    async def _perform(self, asked: VerbForm, request: Request, caller: Token) -> Response:
+        """Have a verb done by the handler."""
+        given = _query(request, asked) if asked.reads else await _json_body(request)
+        if not asked.reads and request.query_params:
+            raise InvalidValue("arguments are in the query", remedy="give them as a JSON object")
+        for name in ("by", *(["message_id"] if asked.about_message else [])):
+            if name in given:
+                raise InvalidValue(f"{name} is not given here", remedy=f"leave {name} out")
+        if asked.about_message:
+            given["message_id"] = request.path_params["message_id"]
+        if asked.signed:
+            given["by"] = caller.name
+        bound: BoundArguments = checked(asked.verb, asked.verb.bind(given))
+        waits = any(argument.name == "timeout" for argument in asked.verb.arguments)
+        doing = (self._waiting if waits else self._verbs).perform(asked.verb, bound)
+        result = await (_while_there(request, doing) if waits else doing)
+        return _result(form.write_result(asked.verb, result))
+
+    async def _send(self, request: Request, caller: Token) -> Response:
+        """Hand documents in. An Idempotency-Key becomes the MessageId, which the store lets be used
+        once: whoever repeats a call whose answer was lost gets the answer of the first."""
+        given, file_name = _send_query(request)
+        message_id = self._keyed(request, caller, str(given.get("message_id", "")))
+        to, cpa_id = str(given.pop("to", "")), str(given.pop("cpa_id", ""))
+        options = SendOptions(**{**given, "message_id": message_id})
+        readable = await asyncio.to_thread(self._agreements.readable, to)
+        agreement = find_agreement(readable, to, cpa_id)
+        folder, limit = store_path(self._settings).parent, self._settings.admin.max_body
+        async with uploads.documents(request, folder, limit, file_name) as payloads:
+            there = self._settings.transports
+            submission = submission_of(agreement, payloads, options, there, caller.name)
+            try:
+                accepted = await self._verbs.submit(submission)
+            except InvalidValue as error:
+                if form.IDEMPOTENCY in request.headers and await self._is_sent(message_id):
+                    raise Refused(
+                        422,
+                        "key-reused",
+                        f"the {form.IDEMPOTENCY} was used for another message: {error.problem}",
+                        "give every message a key of its own, and repeat a call as it was",
+                    ) from None
+                raise
+        said = {"message_id": accepted.message_id, "conversation_id": accepted.conversation_id}
+        response = _result(said, 201)
+        if accepted.repeated:
+            response.headers[form.REPLAYED] = "true"
+        return response
+
+    def _keyed(self, request: Request, caller: Token, message_id: str) -> str:
+        """The MessageId of a submission: the given one, or the one that its key stands for."""
+        keys = request.headers.getlist(form.IDEMPOTENCY)
+        if not keys:
+            return message_id
+        if len(keys) > 1 or not keys[0].isprintable() or not 0 < len(keys[0]) <= form.KEY_MAX:
+            raise InvalidValue(
+                f"the {form.IDEMPOTENCY} cannot be used",
+                remedy=f"send one, of up to {form.KEY_MAX} printable characters",
+            )
+        if message_id:
+            raise InvalidValue(
+                f"there is a message_id and an {form.IDEMPOTENCY}", remedy="give one of them"
+            )
+        name = self._settings.party.name
+        digest = sha256("\0".join((name, caller.name, keys[0])).encode()).hexdigest()
+        return f"{digest[:40]}@{name}"
+
+    async def _is_sent(self, message_id: str) -> bool:
+        """Whether a message with that id was submitted."""
+        return bool(await self._read(lambda reader: reader.outgoing(message_id) is not None))
+
+    # --- what is kept ----------------------------------------------------------------------------
+
+    def _reader(self) -> AbstractContextManager[Reader]:
+        """A view of the store."""
+        return self._readers.reader()
+
+    async def _read(self, question: Callable[[Reader], Any]) -> Any:
+        """Ask the store in a thread, with few others at once."""
+
+        def ask() -> Any:
+            with self._reader() as reader:
+                return question(reader)
+
+        async with self._reading:
+            return await asyncio.to_thread(ask)
+
+    async def _payload(self, request: Request, _caller: Token) -> Response:
+        """A document of a message, or a range of it."""
+        number, message_id = request.path_params["number"], request.path_params["message_id"]
+        given = _parameters(request, {"sender"})
+        if not (number.isascii() and number.isdigit() and len(number) < 6):
+            raise InvalidValue(f"the number {number[:32]!r} is none", remedy="the first is 1")
+        found = await self._read(
+            lambda reader: nth_content(
+                self._settings, reader, message_id, int(number), given.get("sender")
+            )
+        )
+        start, end = _stretch(request, found.size, found.digest)
+        file = await asyncio.to_thread(open_at, found, start)
+        kind = found.media_type if _MEDIA_TYPE.fullmatch(found.media_type) else ""
+        headers = {
+            "ETag": f'"{found.digest}"',
+            "Accept-Ranges": "bytes",
+            "Content-Length": str(end - start),
+            "Content-Disposition": "attachment",
+            **dict(disposition(found.file_name) if found.file_name else ()),
+        }
+        whole = (start, end) == (0, found.size)
+        if not whole:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
+        return StreamingResponse(
+            _read_file(file, end - start),
+            200 if whole else 206,
+            headers,
+            kind or "application/octet-stream",
+        )
+
+    async def _journal(self, request: Request, _caller: Token) -> Response:
+        """A range of the journal."""
+        given = _parameters(request, {"after", "limit"})
+        after, limit = _whole(given, "after", 0), _whole(given, "limit", feed.RANGE)
+        if not 1 <= limit <= feed.RANGE_MAX:
+            raise InvalidValue(
+                f"limit is {limit}", remedy=f"give 1 to {feed.RANGE_MAX:,}, and go on from there"
+            )
+        rows = feed.pages(self._reader, after, limit)
+        if feed.ARROW not in request.headers.get("accept", ""):
+            return StreamingResponse(feed.as_lines(rows), media_type=feed.NDJSON)
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise Refused(
+                406, "no-arrow", "pyarrow is not installed here", "ask for NDJSON, or install it"
+            ) from None
+        return StreamingResponse(feed.as_arrow(rows), media_type=feed.ARROW)
+
+    async def _events(self, request: Request, caller: Token) -> Response:
+        """What is added to the journal."""
+        given = _parameters(request, {"after"})
+        after: int | None = _whole(given, "after", 0) if "after" in given else None
+        after = next(feed.positions(request.headers.get("last-event-id", "")), after)
+        if self._feed.listeners >= LISTENERS:
+            raise Refused(
+                429, "listeners", f"{LISTENERS} listen already", headers={"Retry-After": "30"}
+            )
+
+        def may() -> bool:
+            return any(each == caller for each in self._tokens.tokens())
+
+        events = self._feed.events(after, may)
+        # From here on it is counted.
+        first = await anext(events)
+        return StreamingResponse(_chained(first, events), media_type="text/event-stream")
+
+    async def _ledger(self, request: Request, _caller: Token) -> Response:
+        """The summary of the lake."""
+        _parameters(request, set())
+        part = request.path_params.get("part")
+        named = self._settings.lake.path
+        if named is None:
+            raise NotHere("no lake is named", remedy="set lake.path in oncewire.toml")
+        return _result(await asyncio.to_thread(read_summary, self._settings.path(named), part))
+
+    # --- health ----------------------------------------------------------------------------------
+
+    async def _openapi(self, _request: Request, _caller: Token) -> Response:
+        return Response(self._page, media_type="application/json")
+
+    async def _live(self, _request: Request, _caller: Token) -> Response:
+        return Response("alive\n", media_type="text/plain")
+
+    async def _ready(self, _request: Request, _caller: Token) -> Response:
+        """Whether the handler can take messages now."""
+        try:
+            why = await self._verbs.readiness()
+        except TransportProblem as error:
+            why = [error.problem]
+        told = "\n".join(why or ["ready"])
+        return Response(f"{told}\n", 503 if why else 200, media_type="text/plain")
+
+    async def _metrics(self, _request: Request, _caller: Token) -> Response:
+        """What is measured of the handler."""
+        return Response(await self._verbs.figures(), media_type="text/plain")
+
+
+_WAIT = Refused(
+    429, "too-many", "too many refused calls from this address", "wait", {"Retry-After": "60"}
+)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for each in rest:
+        yield each
+
+
+class Strangers:
+    """Counts refused calls without a token by address, within a minute and within a bound. Who has
+    a token is served whatever others do from the same address."""
+
+    ADDRESSES = 10_000
+
+    def __init__(self) -> None:
+        self._minute, self._counts = 0, dict[str, int]()
+
+    def too_many(self, address: str) -> bool:
+        """Count one; whether the address is told to wait."""
+        minute = int(monotonic() // 60)
+        if minute != self._minute:
+            self._minute, self._counts = minute, {}
+        if address in self._counts or len(self._counts) < self.ADDRESSES:
+            self._counts[address] = self._counts.get(address, 0) + 1
+        return self._counts.get(address, REFUSALS + 1) > REFUSALS
+
+
+def hosts_of(settings: Settings) -> frozenset[str]:
+    """The names under which the port is reached, with its number and without."""
+    port = settings.admin.port
+    names = {"localhost", "127.0.0.1", "[::1]", *settings.admin.names}
+    host = settings.admin.host
+    names.add(f"[{host}]" if ":" in host else host)
+    return frozenset(name for each in map(str.lower, names) for name in (each, f"{each}:{port}"))
+
+
+def _check_role(caller: Token, served: Served) -> None:
+    """Refuse a token that has not the role of a route."""
+    if served.permission is not None and not caller.may(served.permission):
+        raise Refused(
+            403,
+            "role",
+            f"the token {caller.name} does not have the role {served.permission.value}",
+            "use a token that has it",
+        )
+
+
+def _address(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client else ""
+
+
+def _route(served: Served) -> Route:
+    """How Starlette knows the path of a route."""
+
+    async def nothing(request: Request) -> Response:  # noqa: ARG001
+        return Response()
+
+    # An id may hold what a path is divided by.
+    path = served.path.replace("{message_id}", "{message_id:path}")
+    return Route(path, nothing, methods=[served.method])
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _result(value: Any, status: int = 200) -> Response:
+    return Response(_json({"result": value}), status, media_type="application/json")
+
+
+def _parameters(request: Request, known: set[str]) -> dict[str, str]:
+    """The query, each name once; InvalidValue names what is not known."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known or name in found:
+            raise InvalidValue(
+                f"{name[:32]!r} is not known here, or given twice",
+                remedy=f"give, once each: {', '.join(sorted(known)) or 'nothing'}",
+            )
+        found[name] = value
+    return found
+
+
+def _query(request: Request, asked: VerbForm) -> dict[str, Any]:
+    """The arguments of a verb in a query; what is not an argument is left for `bind` to refuse."""
+    known = {argument.name: argument for argument in asked.verb.arguments}
+    return {
+        name: form.from_query(known[name], texts) if name in known else texts
+        for name in request.query_params
+        for texts in [request.query_params.getlist(name)]
+    }
+
+
+def _send_query(request: Request) -> tuple[dict[str, Any], str]:
+    """The options of a submission, and the name of its document."""
+    truths = {each.name for each in fields(SendOptions) if each.type == "bool"}
+    known = {each.name for each in fields(SendOptions)} | {"to", "cpa_id", "file_name"}
+    given: dict[str, Any] = dict(_parameters(request, known))
+    for name in truths & set(given):
+        if given[name] not in ("true", "false"):
+            raise InvalidValue(f"{name} is no bool", remedy="say true or false")
+        given[name] = given[name] == "true"
+    return given, str(given.pop("file_name", ""))
+
+
+async def _json_body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request; an empty body is an empty one."""
+    body = await uploads.whole_body(request)
+    if not body:
+        return {}
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refused(
+            415, "media-type", "the body is not application/json", "send a JSON object as such"
+        )
+    try:
+        given = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise Refused(400, "no-json", "the body is no JSON", "send a JSON object") from None
+    if not isinstance(given, dict):
+        raise InvalidValue("the body is no object", remedy="send a JSON object")
+    return given
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(word)
+
+
+def _whole(given: dict[str, str], name: str, default: int) -> int:
+    """A whole number of the query."""
+    text = given.get(name, "")
+    if name in given and not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidValue(f"{name} is no position: {text[:32]!r}", remedy="give a whole number")
+    return int(text) if text else default
+
+
+def _stretch(request: Request, size: int, digest: str) -> tuple[int, int]:
+    """Where the wanted bytes begin and end; several ranges at once are not served as such."""
+    found = _RANGE.fullmatch(request.headers.get("range", ""))
+    if found is None or request.headers.get("if-range", f'"{digest}"') != f'"{digest}"':
+        return 0, size
+    first, last = found.groups()
+    if not first and not last:
+        return 0, size
+    start = int(first) if first else max(0, size - int(last))
+    end = min(size, int(last) + 1) if first and last else size
+    if start >= end:
+        raise Refused(
+            416, "range", f"the document has {size:,} bytes",
+            headers={"Content-Range": f"bytes */{size}"},
+        )  # fmt: skip
+    return start, end
+
+
+async def _read_file(file: BinaryIO, left: int) -> AsyncIterator[bytes]:
+    """So many bytes of a file, which is closed behind them."""
+    try:
+        while left and (piece := await asyncio.to_thread(file.read, min(left, 256 * 1024))):
+            left -= len(piece)
+            yield piece
+    finally:
+        await asyncio.to_thread(file.close)
+
+
+async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:
+    """What comes of it, unless the caller hangs up first."""
+    work = asyncio.ensure_future(doing)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        gone.cancel()
+        work.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Return when the caller has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

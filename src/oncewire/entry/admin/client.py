@@ -1,0 +1,274 @@
+"""A party at its admin port, for Python programs on other machines: the verbs of `open_party`.
+
+    async with connect("https://acme.example:8443", token) as party:
+        sent = await party.send("globex", b"<order/>", media_type="application/xml")
+        print(await party.wait(sent.message_id, timeout=30))
+
+`send` gives every message an Idempotency-Key and repeats a call whose answer was lost: the document
+is sent once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import fields
+from datetime import timedelta
+from functools import partial
+from inspect import BoundArguments
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from uuid import uuid4
+
+import aiohttp
+
+from oncewire import errors
+from oncewire.entry.admin.form import (
+    IDEMPOTENCY,
+    MESSAGES,
+    REPLAYED,
+    UPLOADS,
+    VerbForm,
+    read_result,
+)
+from oncewire.entry.control.values import checked
+from oncewire.entry.control.verb import Awaiting, Method, Verb
+from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.messages.documents import payloads_of
+from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_of
+from oncewire.entry.running.open_party import PartyFace
+from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+from oncewire.handler.delivering.view import PartContent
+from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.submission import Accepted, Submission
+from oncewire.message.instant import format_duration
+
+if TYPE_CHECKING:
+    from oncewire.entry.delivery.received_message import ReceivedMessage
+    from oncewire.entry.messages.documents import Document
+    from oncewire.handler.actions import Notice
+    from oncewire.message.payload import Content, Payload
+
+R = TypeVar("R")
+
+TRIES = 5
+"""How often a submission is made whose answer is lost."""
+
+PAUSE = 0.2
+"""Seconds before the second try; each next pause is twice as long."""
+
+_KINDS: Mapping[str, type[OncewireError]] = {
+    "not-here": errors.NotHere,
+    "unknown-message": errors.UnknownMessage,
+    "not-allowed": errors.NotAllowed,
+    "store-full": errors.StoreFull,
+    "store-problem": errors.StoreProblem,
+    "transport-problem": errors.TransportProblem,
+    "sign-in": errors.NotAllowed,
+    "role": errors.NotAllowed,
+}
+
+
+class ConnectedParty(PartyFace, Awaiting):
+    """A party at its admin port, as `connect` gives it."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        if isinstance(method, Verb):
+            result: R = await self._verb(method, checked(method, given).arguments)
+            return result
+        own: Any = {
+            "send": self._send,
+            "submit": self._submit,
+            "confirm": self._confirm,
+            "confirm_notice": self._confirm_notice,
+        }[method.name]
+        done: R = await own(*given.args, **given.kwargs)
+        return done
+
+    async def _verb(self, verb: Verb[..., Any], given: Mapping[str, Any]) -> Any:
+        """Ask for a verb of the table."""
+        form, rest = VerbForm(verb), dict(given)
+        if rest.pop("by", None) is not None:
+            raise InvalidValue(
+                "`by` is the name of the token here", remedy="leave it out; use another token"
+            )
+        path = form.filled(rest.pop("message_id")) if form.about_message else form.path
+        said = {name: value for name, value in rest.items() if value is not None}
+        if form.reads:
+            query = {name: _text(value) for name, value in said.items()}
+            answer = await self._ask("GET", path, params=query)
+        else:
+            answer = await self._ask("POST", path, json=said)
+        written = answer["result"]
+        fetched = await self._fetched(written) if verb.returns == MESSAGES else None
+        return read_result(verb, written, fetched)
+
+    async def _fetched(self, messages: list[dict[str, Any]]) -> dict[str, Content]:
+        """The documents that did not come along, each in a file that goes with it."""
+        hrefs = [
+            payload["href"]
+            for message in messages
+            for payload in message["payloads"]
+            if "data" not in payload
+        ]
+        return {href: await self._fetch(href) for href in hrefs}
+
+    async def _fetch(self, href: str) -> Content:
+        """A document, fetched into a file without a name."""
+        file = SpooledTemporaryFile(SPOOL_ABOVE)  # noqa: SIM115
+        size = 0
+        async with self._session.get(href) as response:
+            await _check(response)
+            async for piece in response.content.iter_chunked(256 * 1024):
+                size += len(piece)
+                await asyncio.to_thread(file.write, piece)
+        return PartContent(partial(_reopened, cast(BinaryIO, file)), 0, size)
+
+    async def _send(
+        self,
+        to: str,
+        *documents: Document,
+        media_type: str = "",
+        options: SendOptions | None = None,
+    ) -> Accepted:
+        query = {"to": to, **_options(AS_AGREED if options is None else options)}
+        return await self._upload(query, payloads_of(documents, media_type))
+
+    async def _submit(self, submission: Submission) -> Accepted:
+        """See `PartyFace.submit`."""
+        lifetime = submission.time_to_live
+        query = {
+            "cpa_id": submission.cpa_id,
+            "service": submission.service.spelled,
+            "action": submission.action,
+            "conversation_id": submission.conversation_id or "",
+            "message_id": submission.message_id or "",
+            "ref_to_message_id": submission.ref_to_message_id or "",
+            "time_to_live": "" if lifetime is None else format_duration(lifetime),
+            "best_effort": "true" if submission.best_effort else "",
+        }
+        return await self._upload(query, submission.payloads)
+
+    async def _confirm(self, message: ReceivedMessage) -> bool:
+        given = {"sender": message.sender, "message_id": message.message_id}
+        return bool(await self._verb(TABLE["confirm"], given))
+
+    async def _confirm_notice(self, notice: Notice) -> bool:
+        return bool(await self._verb(TABLE["confirm_notice"], {"notice_id": notice.notice_id}))
+
+    async def _upload(self, query: dict[str, str], payloads: tuple[Payload, ...]) -> Accepted:
+        """Hand documents in, again where the answer is lost."""
+        params = {name: value for name, value in query.items() if value}
+        headers = {} if "message_id" in params else {IDEMPOTENCY: uuid4().hex}
+        pause = PAUSE
+        for left in range(TRIES, 0, -1):
+            try:
+                return await self._uploaded(params, headers, payloads)
+            except TransportProblem:
+                if left == 1:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError
+
+    async def _uploaded(
+        self, params: dict[str, str], headers: dict[str, str], payloads: tuple[Payload, ...]
+    ) -> Accepted:
+        """Hand documents in, once."""
+        body: Any = None
+        if len(payloads) == 1:
+            (payload,) = payloads
+            headers = {**headers, "Content-Type": payload.media_type}
+            if payload.file_name:
+                params = {**params, "file_name": payload.file_name}
+            body = payload.open()
+        elif payloads:
+            body = aiohttp.MultipartWriter("mixed")
+            for payload in payloads:
+                said = {"Content-Type": payload.media_type, "Content-ID": payload.content_id}
+                part = body.append(payload.open(), said)
+                if payload.file_name:
+                    part.set_content_disposition("attachment", filename=payload.file_name)
+        async with self._asked("POST", UPLOADS, params=params, headers=headers, data=body) as found:
+            facts = (await found.json())["result"]
+            repeated = found.headers.get(REPLAYED) == "true"
+        return Accepted(facts["message_id"], facts["conversation_id"], repeated)
+
+    async def _ask(self, method: str, path: str, **more: Any) -> Any:
+        async with self._asked(method, path, **more) as response:
+            return await response.json()
+
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, path: str, **more: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that is no problem."""
+        try:
+            async with self._session.request(method, path, **more) as response:
+                await _check(response)
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportProblem(
+                f"the admin port does not answer: {error}",
+                remedy="see that `oncewire serve` runs there; a message that is sent again under "
+                "the same message_id cannot arrive twice",
+            ) from error
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    """Raise what a problem tells."""
+    if response.status < 400:
+        return
+    try:
+        said = await response.json(content_type=None)
+        word, detail = str(said["type"]).rpartition(":")[2], str(said["detail"])
+    except (ValueError, KeyError, TypeError):
+        raise TransportProblem(
+            f"the admin port answers {response.status}", remedy="see that it is one of Oncewire"
+        ) from None
+    kind = _KINDS.get(word, InvalidValue if response.status < 500 else OncewireError)
+    raise kind(detail, remedy=str(said.get("next", "")))
+
+
+def _options(options: SendOptions) -> dict[str, str]:
+    """Options as a query has them."""
+    found = {each.name: getattr(options, each.name) for each in fields(options)}
+    lifetime = found.pop("time_to_live")
+    if isinstance(lifetime, timedelta):
+        lifetime = format_duration(lifetime_of(lifetime) or 0)
+    said = {name: _text(value) for name, value in found.items() if value}
+    return said if lifetime is None else {**said, "time_to_live": lifetime}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reopened(file: BinaryIO) -> BinaryIO:
+    """What was fetched, as often as it is read."""
+    return os.fdopen(os.dup(file.fileno()), "rb")
+
+
+def connect(url: str, token: str) -> AbstractAsyncContextManager[ConnectedParty]:
+    """The party whose admin port is at that address, for as long as the block lasts.
+
+    `token` is what `oncewire token add` showed: its roles say which verbs may be called.
+    """
+    return _connected(url, token)
+
+
+@asynccontextmanager
+async def _connected(url: str, token: str) -> AsyncIterator[ConnectedParty]:
+    if not token.isascii() or not token.isprintable():
+        raise InvalidValue(
+            "the token cannot be one", remedy="give what `oncewire token add` showed"
+        )
+    headers = {"Authorization": f"Bearer {token}"}
+    patience = aiohttp.ClientTimeout(total=None, connect=30)
+    async with aiohttp.ClientSession(url, headers=headers, timeout=patience) as session:
+        yield ConnectedParty(session)

@@ -1,0 +1,314 @@
+"""The process of the admin port.
+
+It is a child of the handler's, with an interpreter of its own: whatever is done to this port, the
+thread that serves partners waits for none of it. The parent binds the socket, so that a port in
+use is known at the start; a pipe carries the settings in, and ends the child when the parent is
+gone, however it went. It reads the store by itself and asks the handler, like any command, through
+the control socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping
+from importlib.util import find_spec
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+
+logger = logging.getLogger("oncewire.admin")
+
+READY, STOP = b"ready\n", b"stop\n"
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+PATIENCE = 20
+"""How often it is looked whether a port in use becomes free, a tenth of a second apart."""
+
+AGAIN = 1.0
+"""Seconds after which a child that died is started anew."""
+
+HEAD_SECONDS = 10.0
+"""How long a caller may take for the head of a request."""
+
+STALL_SECONDS = 30.0
+"""How long a caller may leave unread what it is sent."""
+
+LOG_BYTES, LOG_FILES = 10 * 1024**2, 5
+NICE = 5
+"""The admin port gives way to partners where the processor is short."""
+
+
+# --- the parent's side -------------------------------------------------------------------------
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse an admin port that would speak in the clear to other machines."""
+    admin = settings.admin
+    if (admin.certificate is None) != (admin.key is None):
+        raise InvalidValue(
+            "admin.certificate and admin.key belong together", remedy="name both, or neither"
+        )
+    if admin.certificate is None and not _is_loopback(admin.host):
+        raise InvalidValue(
+            f"the admin port at {admin.host} can be reached from other machines, without TLS",
+            remedy="set admin.certificate and admin.key, or admin.host = 127.0.0.1",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_installed() -> bool:
+    """Whether the extra `admin` is."""
+    return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))
+
+
+@contextlib.asynccontextmanager
+async def admin_port(settings: Settings, flags: Mapping[str, Any]) -> AsyncIterator[None]:
+    """The admin port, for as long as the handler runs; nothing where none is set."""
+    if not settings.admin.port:
+        yield
+        return
+    check_settings(settings)
+    if not is_installed():
+        said = {"remedy": "pip install 'oncewire[admin]'"}
+        logger.warning("the admin port is set, and its libraries are not installed", extra=said)
+        yield
+        return
+    with await _bound(settings) as listener:
+        child = await _begin(settings, flags, listener)
+        keeping = asyncio.ensure_future(_keep(settings, flags, listener, child))
+        host, port = settings.admin.host, settings.admin.port
+        logger.info("the admin port listens", extra={"host": host, "port": port})
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+
+
+async def _bound(settings: Settings) -> socket.socket:
+    """The socket; the child of a handler that was killed lets go of it within moments."""
+    for _ in range(PATIENCE):
+        with contextlib.suppress(TransportProblem):
+            return _bound_now(settings)
+        await asyncio.sleep(0.1)
+    return _bound_now(settings)
+
+
+def _bound_now(settings: Settings) -> socket.socket:
+    admin = settings.admin
+    family = socket.AF_INET6 if ":" in admin.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((admin.host, admin.port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise TransportProblem(
+            f"the admin port {admin.host}:{admin.port} cannot be used: {error.strerror}",
+            remedy="set another admin.port, or end what listens there",
+        ) from None
+    return listener
+
+
+async def _begin(settings: Settings, flags: Mapping[str, Any], listener: socket.socket) -> Process:
+    """Start a child; it listens when this returns."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", __name__),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=(listener.fileno(),),
+    )
+    said = {"folder": str(settings.folder), "flags": dict(flags), "socket": listener.fileno()}
+    assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018
+    child.stdin.write(json.dumps(said, default=str).encode() + b"\n")
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            line = await child.stdout.readline()
+    except TimeoutError:
+        line = b""
+    if line != READY:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+        why = line.decode("utf-8", "replace").strip() or "it said nothing"
+        raise TransportProblem(
+            f"the admin port did not start: {why}",
+            remedy="look into the log, or set admin.port = 0",
+        )
+    return child
+
+
+async def _keep(
+    settings: Settings, flags: Mapping[str, Any], listener: socket.socket, child: Process
+) -> None:
+    """Start the child anew whenever it dies; end it at the end."""
+    try:
+        while True:
+            status = await child.wait()
+            logger.error("the admin port ended, and is started anew", extra={"status": status})
+            await asyncio.sleep(AGAIN)
+            with contextlib.suppress(TransportProblem):
+                child = await _begin(settings, flags, listener)
+    finally:
+        if child.stdin is not None:
+            child.stdin.write(STOP)
+            child.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+
+
+# --- the child's side --------------------------------------------------------------------------
+
+
+async def _serve() -> None:
+    """Serve until the parent says stop."""
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    from oncewire.entry.admin.app import AdminApp
+    from oncewire.entry.party.settings import load
+
+    class Guarded(H11Protocol):
+        """HTTP that does not wait for callers who neither ask nor read."""
+
+        _head: asyncio.TimerHandle | None = None
+        _stall: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._await_head()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._head, self._stall):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stall = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            if self._stall is not None:
+                self._stall.cancel()
+            super().resume_writing()
+
+        def _await_head(self) -> None:
+            if self._head is not None:
+                self._head.cancel()
+            self._head = self.loop.call_later(HEAD_SECONDS, self._end_if_idle)
+
+        def _end_if_idle(self) -> None:
+            """Hang up on a caller whose request does not come."""
+            cycle: Any = self.cycle
+            if cycle is None or cycle.response_complete:
+                self.transport.abort()
+
+    loop = asyncio.get_running_loop()
+    said = json.loads(await loop.run_in_executor(None, sys.stdin.buffer.readline))
+    settings = load(Path(said["folder"]), flags=said["flags"]).settings
+    _start_logging(settings)
+    admin = settings.admin
+    certificate = None if admin.certificate is None else str(settings.path(admin.certificate))
+    key = None if admin.key is None else str(settings.path(admin.key))
+    config = uvicorn.Config(
+        AdminApp(settings),
+        http=Guarded,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=admin.connections,
+        h11_max_incomplete_event_size=32 * 1024,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+    server = uvicorn.Server(config)
+    threading.Thread(target=_until_told, args=(server,), daemon=True).start()
+    with socket.socket(fileno=said["socket"]) as listener:
+        sys.stdout.buffer.write(READY)
+        sys.stdout.buffer.flush()
+        await server.serve([listener])
+
+
+def _until_told(server: Any) -> None:
+    """The parent says when to stop; one that died says nothing, and the next one wants the port."""
+    if sys.stdin.buffer.readline() != STOP:
+        os._exit(1)
+    server.should_exit = True
+
+
+def _start_logging(settings: Settings) -> None:
+    """The access log rotates; all else goes where the handler's log goes."""
+    from oncewire.entry.files import PRIVATE_FOLDER, make_folder
+    from oncewire.entry.running.logs import JsonLines, start_logging
+
+    log = settings.log
+    start_logging(log.level, log.form.value, None if log.file is None else settings.path(log.file))
+    file = settings.path(settings.admin.access_log)
+    make_folder(file.parent, PRIVATE_FOLDER)
+    before = os.umask(0o077)
+    try:
+        handler = RotatingFileHandler(
+            file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8"
+        )
+    finally:
+        os.umask(before)
+    handler.setFormatter(JsonLines())
+    # What strangers do wrong is no news: only faults of the server itself are.
+    uvicorn = logging.getLogger("uvicorn")
+    uvicorn.handlers = logging.getLogger("oncewire").handlers
+    uvicorn.setLevel(logging.ERROR)
+    access = logging.getLogger("oncewire.access")
+    access.addHandler(handler)
+    access.setLevel(logging.INFO)
+    access.propagate = False
+
+
+def main() -> None:
+    """Run the child until its parent is gone."""
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    try:
+        asyncio.run(_serve())
+    except (OncewireError, OSError) as error:
+        sys.stdout.write(f"{error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
