@@ -303,12 +303,13 @@ class Door:
         self, inbound: Inbound, source: Source, allowance: Allowance, connection: _Connection
     ) -> tuple[Answer, bool]:
         """What goes back, and whether a partner is there."""
-        known = False
+        known, aside = False, allowance.is_strangers
 
         def receive() -> Answer:
             nonlocal known
-            # Those before it in this turn may have used up what there was for all of them.
-            allowance.spend(0.0)
+            if aside:
+                # Those before it in this turn may have used up what there was for all of them.
+                allowance.spend(0.0)
             began = thread_time()
             try:
                 taken = self._engine.receive(
@@ -325,7 +326,6 @@ class Door:
                 with contextlib.suppress(TransportProblem):
                     allowance.spend(thread_time() - began)
 
-        aside = allowance.is_strangers
         # Of a large one nobody looks at the beginning a second time.
         named = not aside and not inbound.stored.spooled
         names = named_in(inbound.parcel.body) if named else ()
