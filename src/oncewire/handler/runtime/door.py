@@ -303,13 +303,12 @@ class Door:
         self, inbound: Inbound, source: Source, allowance: Allowance, connection: _Connection
     ) -> tuple[Answer, bool]:
         """What goes back, and whether a partner is there."""
-        known, aside = False, allowance.is_strangers
+        known = False
 
         def receive() -> Answer:
             nonlocal known
-            if aside:
-                # Those before it in this turn may have used up what there was for all of them.
-                allowance.spend(0.0)
+            # Those before it in this turn may have used up what there was for all of them.
+            allowance.spend(0.0)
             began = thread_time()
             try:
                 taken = self._engine.receive(
@@ -326,6 +325,7 @@ class Door:
                 with contextlib.suppress(TransportProblem):
                     allowance.spend(thread_time() - began)
 
+        aside = allowance.is_strangers
         # Of a large one nobody looks at the beginning a second time.
         named = not aside and not inbound.stored.spooled
         names = named_in(inbound.parcel.body) if named else ()
