@@ -155,8 +155,8 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what an undone step decided leaves all the same",
-        "oncewire.handler.context:_Moment._take_back",
-        "del state.actions[self._kept :], state.status_questions[self._questions :]",
+        "oncewire.handler.context:HandlerContext.transition",
+        "del state.actions[kept:], state.status_questions[questions:]",
         "pass",
         requirement="RM-11",
         tests=(f"{_TROUBLE}::test_what_an_undone_step_decided_does_not_leave",),

@@ -6,11 +6,10 @@ import hashlib
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from cryptography import x509
 
@@ -130,50 +129,6 @@ def _agreement_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class _Moment(AbstractContextManager[Transaction]):
-    """See `HandlerContext.transition`. No generator: each verb makes one."""
-
-    __slots__ = ("_context", "_kept", "_opened", "_questions")
-
-    def __init__(self, context: HandlerContext) -> None:
-        self._context, self._opened = context, context.store.transition()
-
-    def __enter__(self) -> Transaction:
-        context, state = self._context, self._context.state
-        state.moment = state.timeline.read(context.world)
-        self._kept, self._questions = len(state.actions), len(state.status_questions)
-        try:
-            return self._opened.__enter__()
-        except BaseException:
-            state.moment = None
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._opened.__exit__(kind, error, trace)
-        except BaseException:
-            self._take_back()
-            raise
-        else:
-            if error is not None:
-                self._take_back()
-        finally:
-            self._context.state.moment = None
-
-    def _take_back(self) -> None:
-        """What it decided did not happen, so nothing of it may leave."""
-        state = self._context.state
-        for action in state.actions[self._kept :]:
-            if isinstance(action, Post):
-                state.in_flight.discard(action.message_id)
-        del state.actions[self._kept :], state.status_questions[self._questions :]
-
-
 class HandlerContext:
     """What every verb works with, and does not change: store, agreements, keys, limits, world.
 
@@ -218,13 +173,28 @@ class HandlerContext:
         begun would be sent again as soon as it was sent."""
         return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
 
-    def transition(self) -> AbstractContextManager[Transaction]:
+    @contextmanager
+    def transition(self) -> Iterator[Transaction]:
         """A transition of the store that happens at one instant.
 
         Its timers and its journal rows must tell the same time: a row that is stamped later
         than the timer it explains was set makes the next attempt look too early.
         """
-        return _Moment(self)
+        state = self.state
+        state.moment = state.timeline.read(self.world)
+        kept, questions = len(state.actions), len(state.status_questions)
+        try:
+            with self.store.transition() as tx:
+                yield tx
+        except BaseException:
+            # What it decided did not happen, so nothing of it may leave.
+            for action in state.actions[kept:]:
+                if isinstance(action, Post):
+                    state.in_flight.discard(action.message_id)
+            del state.actions[kept:], state.status_questions[questions:]
+            raise
+        finally:
+            state.moment = None
 
     def isolated_step(self, step: Callable[[Transaction], None]) -> Exception | None:
         """Run a step in a transition of its own. Its trouble, unless it is the store's, is
@@ -302,7 +272,7 @@ class HandlerContext:
                 mono,
                 self.boot,
                 self.name,
-                note.what.KIND._value_,
+                note.kind._value_,
                 note.message_id,
                 note.ref_to,
                 terms_id,
