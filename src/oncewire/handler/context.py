@@ -265,14 +265,14 @@ class HandlerContext:
     ) -> None:
         """Journal notes of the protocol; the keywords fill columns it does not know."""
         at, mono = self.state.moment or self.state.timeline.read(self.world)
-        rows = [
+        tx.journal(
             Row(
                 0,
                 at,
                 mono,
                 self.boot,
                 self.name,
-                note.kind._value_,
+                note.kind.value,
                 note.message_id,
                 note.ref_to,
                 terms_id,
@@ -288,8 +288,7 @@ class HandlerContext:
                 note.what.write(),
             )
             for note in notes
-        ]
-        tx.journal(rows)
+        )
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""
