@@ -69,6 +69,15 @@ def test_what_is_measured_is_said_before_it_is() -> None:
     assert len(told) > 2
 
 
+def test_people_read_one_table_of_eighty_columns() -> None:
+    found = CliRunner().invoke(build(), ["bench", "codec", *SMALL[:-1]])
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    (head,) = [line.split() for line in lines if "ratio" in line]
+    assert head == ["what", "limit", "ours", "ratio", "it", "means"]
+
+
 @pytest.mark.process
 @pytest.mark.long
 def test_an_exchange_says_what_it_cost_both_sides(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
+from oncewire.errors import StoreProblem
 from oncewire.handler.actions import Post, PostAnswer, Settled, Source
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.seal import whole_parcel
@@ -82,4 +83,32 @@ def test_at_most_ten_statements_a_message_and_one_commit_a_turn(
     assert sum(one.commits for one in ran) == turns
     print(sum(one.count for one in ran) / IN_FLIGHT)
     assert sum(one.count for one in ran) <= 10 * IN_FLIGHT
+    pair.close()
+
+
+def test_one_of_64_arrivals_that_cannot_be_kept_is_undone_alone(tmp_path: Path) -> None:
+    pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
+    for number in range(IN_FLIGHT):
+        document = Payload.of(f"order-{number}", "text/plain", b"x")
+        pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (document,)))
+    posts = [action for action in pair.alpha.commit() if isinstance(action, Post)]
+    good = Source("http", can_answer=True)
+    # No column of the journal takes such a name of a transport.
+    poisoned = Source(7, can_answer=True)  # type: ignore[arg-type]
+    sent = [whole_parcel(pair.alpha.context, post.parcel) for post in posts]
+    for number, parcel in enumerate(sent):
+        if number == 17:
+            with pytest.raises(StoreProblem, match="cannot be kept"):
+                pair.beta.receive(parcel, poisoned)
+        else:
+            pair.beta.receive(parcel, good)
+    pair.beta.commit()
+    given = pair.beta.hand_over(2 * IN_FLIGHT, 60 * SECOND)
+    names = [post.message_id for post in posts]
+    assert [taken.message_id for taken in given] == names[:17] + names[18:]
+    # Nothing of it is left: its next copy is the first one.
+    pair.beta.receive(sent[17], good)
+    pair.beta.commit()
+    (late,) = pair.beta.hand_over(IN_FLIGHT, 60 * SECOND)
+    assert late.message_id == names[17]
     pair.close()

@@ -27,16 +27,16 @@ def identity_digest(message: Message) -> str:
     """
     header = message.header
     service, split = header.service, header.split
-    timestamp, time_to_live = str(header.timestamp), header.time_to_live
+    timestamp = str(header.timestamp)
+    time_to_live = None if header.time_to_live is None else str(header.time_to_live)
     cpa_id, conversation_id, message_id = header.cpa_id, header.conversation_id, header.message_id
     text = (
         f"{_PREFIX}{_party(header.from_party)}{_party(header.to_party)}"
         f"{len(cpa_id)}:{cpa_id}{len(conversation_id)}:{conversation_id}"
-        f"{'-' if service is None else _maybe(service.value) + _maybe(service.type)}"
-        f"{_maybe(header.action)}{len(message_id)}:{message_id}"
-        f"{len(timestamp)}:{timestamp}{_maybe(header.ref_to_message_id)}"
-        f"{_maybe(None if time_to_live is None else str(time_to_live))}"
-        f"{_maybe(header.semantics and header.semantics.value)}"
+        f"{'-' if service is None else _pair(service.value, service.type)}"
+        f"{_pair(header.action, message_id)}"
+        f"{_pair(timestamp, header.ref_to_message_id)}"
+        f"{_pair(time_to_live, header.semantics and header.semantics._value_)}"
     )
     if split is None:
         text += "-"
@@ -74,9 +74,15 @@ def _maybe(value: str | None) -> str:
     return "-" if value is None else f"{len(value)}:{value}"
 
 
+def _pair(first: str | None, second: str | None) -> str:
+    """Two values, each as `_maybe` writes it."""
+    one = "-" if first is None else f"{len(first)}:{first}"
+    return f"{one}-" if second is None else f"{one}{len(second)}:{second}"
+
+
 def _party(party: Party) -> str:
     ids = party.ids
-    text = "".join([_maybe(party_id.value) + _maybe(party_id.type) for party_id in ids])
+    text = "".join([_pair(party_id.value, party_id.type) for party_id in ids])
     return f"{len(ids)};{text}{_maybe(party.role)}"
 
 

@@ -121,7 +121,11 @@ class Detail(Struct, frozen=True, gc=False):
         for name, default in _defaults(type(self)):
             value = getattr(self, name)
             if value != default:
-                said.append(f'"{name}":{_value(value[:TEXT_MAX] if name in _SENTENCES else value)}')
+                if name in _SENTENCES:
+                    value = value[:TEXT_MAX]
+                # `_encode` takes longer to begin than to write a text.
+                text = encode_basestring(value) if type(value) is str else _encode(value)
+                said.append(f'"{name}":{text}')
         return f"{{{','.join(said)}}}" if said else None
 
     @classmethod
@@ -143,11 +147,6 @@ def _defaults(cls: type[Detail]) -> tuple[tuple[str, Any], ...]:
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
     needed = (NODEFAULT,) * (len(names) - len(defaults))
     return tuple(zip(names, (*needed, *defaults), strict=True))
-
-
-def _value(value: Any) -> str:
-    """One value as `_encode` writes it, which takes longer to begin than to write a text."""
-    return encode_basestring(value) if type(value) is str else _encode(value)
 
 
 def write_terms(terms: Terms) -> str:

@@ -166,7 +166,7 @@ class Budgets:
     def refused(self, peer: Peer, seconds: float = 0.0) -> None:
         """Count a refused request of the peer, and the processor time that it took."""
         address, now = self._at(peer), self._clock()
-        address.refused.add(1.0, self._refusals(peer), now)
+        address.refused.add(1.0, self._refusals(known=self.is_known(peer)), now)
         if peer.certificate is not None:
             # An address may be that of others too, and they would answer for it.
             address.wasted.add(seconds, self.limits.processor_refused, now)
@@ -182,16 +182,16 @@ class Budgets:
         """Let a request in, at once or after a wait; OverBudget where there is no room in time."""
         address, known = self._at(peer), self.is_known(peer)
         group = self._partners if known else self._strangers
-        self._check(peer, address, known=known)
+        self._check(address, known=known)
         if _has_place(address, group):
             _take_place(address, group)
         else:
             await self._wait(address, group)
         return Visit(self, address, group)
 
-    def _check(self, peer: Peer, address: _Address, *, known: bool) -> None:
+    def _check(self, address: _Address, *, known: bool) -> None:
         now = self._clock()
-        wait = address.refused.over(self._refusals(peer), now)
+        wait = address.refused.over(self._refusals(known=known), now)
         if wait:
             raise OverBudget(429, "too many requests from here were refused", wait)
         wait = address.wasted.over(self.limits.processor_refused, now)
@@ -200,9 +200,9 @@ class Budgets:
         if not known:
             self._check_processor(address, now)
 
-    def _refusals(self, peer: Peer) -> float:
+    def _refusals(self, *, known: bool) -> float:
         """Refused requests that a peer may make; more for partners, which can share an address."""
-        return self.limits.refusals * (10.0 if self.is_known(peer) else 1.0)
+        return self.limits.refusals * (10.0 if known else 1.0)
 
     async def _wait(self, address: _Address, group: _Group) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

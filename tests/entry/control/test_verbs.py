@@ -243,8 +243,10 @@ class Doer(MoreVerbs, Performing):
 class Waiter(MoreVerbs, Blocking):
     """Has it done in a loop of its own."""
 
-    def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
-        return asyncio.run(Doer().perform(method, given))
+    def _perform_blocking(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
+        return asyncio.run(Doer().perform(method, method.bound(args, kwargs)))
 
 
 def test_a_definition_is_all_that_a_verb_needs(

@@ -17,7 +17,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
-from inspect import BoundArguments
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
@@ -77,9 +76,12 @@ class ConnectedParty(PartyFace, Awaiting):
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+    async def _perform(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
         if isinstance(method, Verb):
-            result: R = await self._verb(method, checked(method, given).arguments)
+            given = checked(method, method.bound(args, kwargs)).arguments
+            result: R = await self._verb(method, given)
             return result
         own: Any = {
             "send": self._send,
@@ -87,7 +89,7 @@ class ConnectedParty(PartyFace, Awaiting):
             "confirm": self._confirm,
             "confirm_notice": self._confirm_notice,
         }[method.name]
-        done: R = await own(*given.args, **given.kwargs)
+        done: R = await own(*args, **kwargs)
         return done
 
     async def _verb(self, verb: Verb[..., Any], given: Mapping[str, Any]) -> Any:

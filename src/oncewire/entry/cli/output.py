@@ -227,12 +227,15 @@ class Report:
     parts: tuple[str, tuple[Report, ...]] = ("", ())
     # Whether the table leaves out facts that are empty; JSON always has them.
     sparse: bool = False
+    # What people are shown in place of facts, listings and parts, within `BRIEF_WIDTH` columns;
+    # JSON has all of them.
+    brief: Listing | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""
         found: dict[str, Any] = {"ok": self.exit_code == OK}
         found |= {name: plain(value) for name, value in self.facts.items()}
-        for listing in self.listings:
+        for listing in (*self.listings, *([self.brief] if self.brief else [])):
             found[listing.name] = [
                 dict(zip(listing.columns, map(plain, row), strict=True)) for row in listing.rows
             ]
@@ -405,6 +408,10 @@ def _show_tables(report: Report) -> None:
     if report.text:
         sys.stdout.write(report.text if report.text.endswith("\n") else report.text + "\n")
     out = console()
+    if report.brief is not None:
+        out.width = min(out.width, BRIEF_WIDTH)
+        _show_listing(out, report.brief)
+        report = replace(report, facts={}, listings=(), parts=("", ()))
     facts = report.facts
     if report.sparse:
         facts = {name: value for name, value in facts.items() if not _empty(value)}
@@ -435,6 +442,9 @@ def _show_facts(out: Console, facts: Mapping[str, Any]) -> None:
         grid.add_row(name.replace("_", " "), _cell(value))
     out.print(grid)
 
+
+BRIEF_WIDTH = 80
+"""Columns of a terminal that nobody has made wider."""
 
 _NARROWEST = 6
 """Characters that a column of a table should have at least, beside ids."""

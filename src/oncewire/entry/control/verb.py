@@ -128,7 +128,9 @@ class Awaiting(ABC):
     """A face of the verbs whose calls are awaited."""
 
     @abstractmethod
-    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+    async def _perform(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
         """Do it, or have it done."""
 
 
@@ -139,15 +141,19 @@ class Performing(Awaiting):
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it, or have it done."""
 
-    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
-        return await self.perform(method, given)
+    async def _perform(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
+        return await self.perform(method, method.bound(args, kwargs))
 
 
 class Blocking(ABC):
     """A face of the verbs whose calls return when they are done."""
 
     @abstractmethod
-    def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
+    def _perform_blocking(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
         """Have it done, and wait for it."""
 
 
@@ -188,14 +194,14 @@ class Method(Generic[P, R]):
     def __get__(self, face: Awaiting, kind: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
     def __get__(self, face: object, kind: type) -> Any:
         # Real functions, so that `help` and completion find what they know.
-        function = self._blocking if issubclass(kind, Blocking) else self._awaited
+        function = self._blocking if Blocking in kind.__mro__ else self._awaited
         return function if face is None else types.MethodType(function, face)
 
 
 def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
     @functools.wraps(method.body)
     async def call(self: Awaiting, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._perform(method, method.bound(args, kwargs))
+        return await self._perform(method, args, kwargs)
 
     return call
 
@@ -203,7 +209,7 @@ def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
 def _blocking(method: Method[P, R]) -> Callable[..., R]:
     @functools.wraps(method.body)
     def call(self: Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._perform_blocking(method, method.bound(args, kwargs))
+        return self._perform_blocking(method, args, kwargs)
 
     return call
 

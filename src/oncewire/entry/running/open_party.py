@@ -23,7 +23,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from inspect import BoundArguments
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -194,11 +193,13 @@ class OpenParty(PartyFace, Awaiting):
             for message in await self.take(1, timeout=WAIT):
                 yield message
 
-    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+    async def _perform(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
         self._reached.check_open()
         if isinstance(method, Verb):
-            return await self._reached.verbs.perform(method, given)
-        return await method.body(self, *given.args, **given.kwargs)
+            return await self._reached.verbs.perform(method, method.bound(args, kwargs))
+        return await method.body(self, *args, **kwargs)
 
 
 class _Unopened:
@@ -278,10 +279,12 @@ class BlockingParty(PartyFace, Blocking):
         while True:
             yield from self.take(1, timeout=WAIT)
 
-    def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
+    def _perform_blocking(
+        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
         self._reached.check_open()
         verb: Callable[..., Coroutine[Any, Any, R]] = getattr(self._party, method.name)
-        work = verb(*given.args, **given.kwargs)
+        work = verb(*args, **kwargs)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

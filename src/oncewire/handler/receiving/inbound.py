@@ -300,7 +300,12 @@ async def take_in(
 def _told(delivery: Delivery) -> tuple[str, tuple[tuple[str, str], ...]]:
     """What stands around a body, as it can be stored: not every transport knows what its bytes
     mean, and one header must not spoil the commit of everybody's messages."""
-    headers = tuple((_text(name), _text(value)) for name, value in delivery.headers.items())
+    headers = tuple(
+        [
+            pair if pair[0].isascii() and pair[1].isascii() else (_text(pair[0]), _text(pair[1]))
+            for pair in delivery.headers.items()
+        ]
+    )
     return _text(delivery.content_type), headers
 
 

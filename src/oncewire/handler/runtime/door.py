@@ -110,23 +110,23 @@ class Relaying:
     ) -> Answer:
         """Take an arrival in, and wait for its next hop if its answer says so. `names`: MessageIds
         that it seems to name. `aside`: after all others that have arrived."""
-        spoken = asyncio.Event()
-        opened: list[Connection] = []
+        opened: list[tuple[Connection, asyncio.Event]] = []
 
         def take() -> Answer:
             answer = verb()
             if answer.relayed is not None:
                 # Within the turn: what is sent on leaves after it, so no reply is missed.
-                opened.append(self._connections.open(answer.relayed, spoken.set))
+                spoken = asyncio.Event()
+                opened.append((self._connections.open(answer.relayed, spoken.set), spoken))
             return answer
 
         try:
             answer = await self._loop.do("receive", take, names=names, aside=aside)
-            for connection in opened:
+            for connection, spoken in opened:
                 answer = await self._wait(connection, spoken)
             return answer
         finally:
-            for connection in opened:
+            for connection, _ in opened:
                 self._connections.close(connection)
 
     async def _wait(self, connection: Connection, spoken: asyncio.Event) -> Answer:

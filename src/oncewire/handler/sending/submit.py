@@ -322,7 +322,7 @@ def facts_of(
         ref_to=header.ref_to_message_id,
         kind=message.kind,
         digest=identity_digest(message),
-        size=sum(payload.size for payload in message.payloads),
+        size=sum([payload.size for payload in message.payloads]),
         split_id=split.split_id if split else None,
         split_number=split.number if split else None,
         split_total=split.total if split else None,

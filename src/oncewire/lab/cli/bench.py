@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -113,11 +115,10 @@ def bench(
         found.append(_run(each, configurations, plan))
     saved = _saved(results, found)
     reports = tuple(_report(each) for each in found)
+    brief = Listing("table", ("what", "limit", "ours", "ratio", "it_means"), _table(found))
     if len(reports) == 1:
-        return Report(
-            reports[0].facts, reports[0].listings, summary=reports[0].summary, hints=saved
-        )
-    return Report(parts=("benchmarks", reports), hints=saved)
+        return replace(reports[0], hints=saved, brief=brief)
+    return Report(parts=("benchmarks", reports), hints=saved, brief=brief)
 
 
 def _tell(stage: str) -> None:
@@ -129,8 +130,6 @@ def _tell(stage: str) -> None:
 def _configurations(
     base: Configuration, in_flight: Sequence[int], sizes: Sequence[int], *, every: bool
 ) -> list[Configuration]:
-    from dataclasses import replace
-
     from oncewire.errors import InvalidValue
     from oncewire.lab.bench.figures import IN_FLIGHT_MAX
 
@@ -194,6 +193,33 @@ def _saved(folder: Path | None, outcomes: list[Outcome]) -> tuple[str, ...]:
 
     files = save(folder, outcomes, RealWorld().now())
     return (f"look at {', '.join(here(file) for file in files)}",)
+
+
+def _table(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
+    """Every figure and every peer in a line: how many a second the limit does, how many we do."""
+    rows: list[tuple[object, ...]] = []
+    for outcome in outcomes:
+        for figure in (*outcome.figures, *([outcome.default] if outcome.default else [])):
+            limit = median(figure.limits) if figure.limits else None
+            default = "default: " if figure is outcome.default else ""
+            what = f"{outcome.name}: {default}{figure.what}"
+            means = "there is no limit beside it"
+            if figure.ratio >= 1:
+                means = "as quick as the limit"
+            elif figure.ratio > 0:
+                means = f"takes {1 / figure.ratio:.3g} times as long as the limit"
+            ratio = f"{figure.ratio:.3g}" if limit else None
+            rows.append((what, _rate(limit), _rate(figure.rate), ratio, means))
+        ours = outcome.figures[0].rate
+        for peer in outcome.peers:
+            ratio = f"{ours / peer.rate:.3g}" if peer.rate else None
+            means = "ours to that peer" if peer.rate else peer.remark
+            rows.append((f"peer: {peer.name}", _rate(peer.rate), _rate(ours), ratio, means))
+    return rows
+
+
+def _rate(rate: float | None) -> str | None:
+    return None if rate is None else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
 
 
 def _report(outcome: Outcome) -> Report:

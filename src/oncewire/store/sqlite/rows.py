@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
@@ -330,16 +329,14 @@ def read_answer(columns: Values, parcel: Values) -> StoredAnswer | None:
 NO_PARCEL: Values = (None, None, None, None)
 
 
-# A partner's messages have the same few headers again and again.
-_headers_text = lru_cache(maxsize=256)(_encode)
-_headers = lru_cache(maxsize=256)(Decoder(tuple[tuple[str, str], ...]).decode)
+_headers = Decoder(tuple[tuple[str, str], ...]).decode
 
 
 def parcel_values(parcel: StoredParcel | None) -> Values:
     """The columns of PARCEL."""
     if parcel is None:
         return NO_PARCEL
-    headers = _headers_text(parcel.headers)
+    headers = _encode(parcel.headers)
     parts = parcel.body
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parcel.content_type, headers, None, parts[0]

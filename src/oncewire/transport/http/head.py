@@ -27,8 +27,6 @@ _FIELDS = re.compile(rf"(?:{_WORD}:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NAME = re.compile(_WORD)
 
-# Bytes up to which a head is remembered.
-_REMEMBERED = 1024
 # Said twice, each of these would leave it open which one counts.
 _ONCE = (
     "content-length", "content-type", "content-encoding", "transfer-encoding", "host", "expect",
@@ -139,18 +137,7 @@ def find_end(buffer: bytearray, limits: HeadLimits) -> int:
 
 
 def read_request(head: bytes, limits: HeadLimits) -> RequestHead:
-    """A request's head without the empty line at its end. One peer's heads are mostly the same,
-    so short ones are remembered."""
-    return _request(head, limits) if len(head) > _REMEMBERED else _known_request(head, limits)
-
-
-def read_response(head: bytes, limits: HeadLimits) -> ResponseHead:
-    """A response's head without the empty line at its end. One peer's heads are mostly the same,
-    so short ones are remembered."""
-    return _response(head, limits) if len(head) > _REMEMBERED else _known_response(head, limits)
-
-
-def _request(head: bytes, limits: HeadLimits) -> RequestHead:
+    """A request's head without the empty line at its end."""
     first, headers = _read(head, limits)
     found = _REQUEST.fullmatch(first)
     if found is None:
@@ -163,7 +150,8 @@ def _request(head: bytes, limits: HeadLimits) -> RequestHead:
     return RequestHead(method, _path(target), headers, framing, _keeps_alive(headers, old=old))
 
 
-def _response(head: bytes, limits: HeadLimits) -> ResponseHead:
+def read_response(head: bytes, limits: HeadLimits) -> ResponseHead:
+    """The same for a response's head."""
     first, headers = _read(head, limits)
     found = _STATUS.fullmatch(first)
     if found is None:
@@ -173,10 +161,6 @@ def _response(head: bytes, limits: HeadLimits) -> ResponseHead:
     framing = _response_framing(headers, int(status))
     alive = _keeps_alive(headers, old=old)
     return ResponseHead(int(status), phrase or "", headers, framing, alive)
-
-
-_known_request = lru_cache(maxsize=256)(_request)
-_known_response = lru_cache(maxsize=256)(_response)
 
 
 def _read(head: bytes, limits: HeadLimits) -> tuple[str, Headers]:

@@ -203,6 +203,8 @@ class Pool:
     def __init__(self, most: int, most_each: int, idle: float) -> None:
         self._most, self._most_each, self._idle_for = most, most_each, idle
         self._idle: dict[Hashable, list[ClientConnection]] = {}
+        # How many wait, at all places together.
+        self._kept = 0
         self._busy: dict[Hashable, int] = {}
         self._all_busy = 0
         self._waiting: deque[tuple[Hashable, asyncio.Future[None]]] = deque()
@@ -244,6 +246,7 @@ class Pool:
         waiting = self._idle.get(place, [])
         while waiting:
             found = waiting.pop()
+            self._kept -= 1
             if found.is_open and not found.has_news():
                 return found
             found.abort()
@@ -251,9 +254,10 @@ class Pool:
 
     def keep(self, place: Hashable, connection: ClientConnection) -> None:
         """Put a connection back into the pool."""
-        if sum(map(len, self._idle.values())) >= self._most:
+        if self._kept >= self._most:
             connection.close()
             return
+        self._kept += 1
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.setdefault(place, []).append(connection)
@@ -269,6 +273,7 @@ class Pool:
                 if one.is_open and one.idle_since > limit:
                     self._idle.setdefault(place, []).append(one)
                 else:
+                    self._kept -= 1
                     one.close()
         if self._idle:
             self._tidying = loop.call_later(self._idle_for / 2, self._tidy, loop)
@@ -282,6 +287,7 @@ class Pool:
             for one in waiting:
                 one.close()
         self._idle.clear()
+        self._kept = 0
 
     def _has_room(self, place: Hashable) -> bool:
         return self._all_busy < self._most and self._busy.get(place, 0) < self._most_each

@@ -86,20 +86,20 @@ def check_boundary(boundary: str, payloads: tuple[Payload, ...], envelope: bytes
 
 def laid_out(
     envelope: bytes, payloads: tuple[Payload, ...], frame: Packaging, boundary: str
-) -> Iterator[bytes | Payload]:
+) -> list[bytes | Payload]:
     """The body in order; where the content of a payload belongs stands the payload itself."""
     mark = f"--{boundary}\r\n".encode()
     encoding = "Content-Transfer-Encoding: base64\r\n" if frame.base64 else ""
     root = f"Content-ID: <{frame.root_id}>\r\nContent-Type: {frame.root_type}\r\n{encoding}\r\n"
-    yield mark + root.encode()
     # The last line end is the boundary's (RFC 2046 §5.1.1).
-    yield base64_lines(envelope)[:-2] if frame.base64 else envelope
+    content = base64_lines(envelope)[:-2] if frame.base64 else envelope
+    body: list[bytes | Payload] = [mark + root.encode(), content]
     nested = frame.nest_payloads and len(payloads) > 1
     inner = boundary
     if nested:
         # Another boundary inside than outside (RFC 2046 §5.1.2), and at most 70 characters.
         inner = f"{boundary[:60]}_in"
-        yield (
+        body.append(
             f"\r\n--{boundary}\r\n"
             f'Content-Type: multipart/mixed; boundary="{inner}"\r\n\r\n'.encode()
         )
@@ -107,12 +107,13 @@ def laid_out(
         # Inside the container the first boundary opens a line of its own already.
         start = b"" if nested and number == 0 else b"\r\n"
         coded = _is_coded(payload, frame)
-        yield start + f"--{inner}\r\n".encode() + _part_headers(payload, base64=coded)
-        yield payload
+        body.append(start + f"--{inner}\r\n".encode() + _part_headers(payload, base64=coded))
+        body.append(payload)
     if nested:
-        yield f"\r\n--{inner}--".encode()
+        body.append(f"\r\n--{inner}--".encode())
     # The closing one says that nothing was cut off.
-    yield f"\r\n--{boundary}--\r\n".encode()
+    body.append(f"\r\n--{boundary}--\r\n".encode())
+    return body
 
 
 def pieces(

@@ -116,6 +116,7 @@ Place: TypeAlias = tuple[str | int, ...]
 """The way to a value of a message: names of fields, and numbers within a tuple."""
 
 _FIELDS: tuple[Place, ...] = (
+    ("header", "cpa_id"),
     ("header", "conversation_id"),
     ("header", "message_id"),
     ("header", "timestamp"),
