@@ -155,6 +155,8 @@ class AgreementProblem(OncewireError):
     def __init__(self, problem: str, *, key: str = "", remedy: str = "") -> None:
         super().__init__(problem, remedy=remedy)
         self.key = key
+        # What else is wrong with the same agreement.
+        self.others: list[AgreementProblem] = []
 
 
 class StoreProblem(OncewireError):

@@ -315,8 +315,7 @@ def _parse(text: str) -> Table:
 
 def _read(table: Table, load: Load | None, name: str) -> Agreement:
     known = [*TOP, "own", "partner", "via", "actions", *KEYS]
-    said = _policies(table, known, {*TOP, "own", "partner", "via", "actions"})
-    values = _checked(said, load, name)
+    values = _policies(table, known, {*TOP, "own", "partner", "via", "actions"}, load, name)
     own = read_side("own", section(table, "own"), load)
     if "cpa" in table:
         return _imported(table, own, values, load)
@@ -369,35 +368,45 @@ def _imported(
 # --- policies ----------------------------------------------------------------------------------
 
 
-def _policies(table: Table, known: list[str], apart: set[str], place: str = "") -> Table:
-    """The dotted keys of a table, without those that are read apart."""
-    found: Table = {}
-    for name, raw in table.items():
-        if name in apart:
+def _policies(
+    table: Table, known: list[str], apart: set[str], load: Load | None, name: str, place: str = ""
+) -> dict[str, Value]:
+    """The checked values of a table by their dotted keys, without those that are read apart. All
+    that is wrong with them is told at once."""
+    found: dict[str, Value] = {}
+    faults: list[AgreementProblem] = []
+    for top, raw in table.items():
+        if top in apart:
             continue
-        if name not in _SECTIONS:
-            raise unknown_key(place + name, known)
-        if not isinstance(raw, dict):
-            raise AgreementProblem(
-                f"{place}{name} is a section, not a value",
-                key=name,
-                remedy=f"write [{name}] and its keys below it",
-            )
-        for key, value in raw.items():
-            if f"{name}.{key}" not in KEYS:
-                raise unknown_key(
-                    f"{name}.{key}", [each_name for each_name in known if "." in each_name]
-                )
-            found[f"{name}.{key}"] = value
+        if top not in _SECTIONS:
+            faults.append(unknown_key(place + top, known))
+        elif not isinstance(raw, dict):
+            remedy = f"write [{top}] and its keys below it"
+            problem = f"{place}{top} is a section, not a value"
+            faults.append(AgreementProblem(problem, key=top, remedy=remedy))
+        else:
+            for key, value in raw.items():
+                try:
+                    found |= _checked(f"{top}.{key}", value, known, load, name)
+                except AgreementProblem as fault:
+                    faults.append(fault)
+                except InvalidValue as fault:
+                    faults.append(
+                        AgreementProblem(fault.problem, key=f"{top}.{key}", remedy=fault.remedy)
+                    )
+    if faults:
+        first, *first.others = faults
+        raise first
     return found
 
 
-def _checked(said: Table, load: Load | None, name: str) -> dict[str, Value]:
-    """The values by their kinds; files that hold certificates are read first."""
-    raw = {
-        key: contents(key, value, load) if key in _FILES else value for key, value in said.items()
-    }
-    return layer(raw, Origin.FILE, name)
+def _checked(
+    key: str, value: object, known: list[str], load: Load | None, name: str
+) -> dict[str, Value]:
+    """One value by its kind; files that hold certificates are read first."""
+    if key not in KEYS:
+        raise unknown_key(key, [each for each in known if "." in each])
+    return layer({key: contents(key, value, load) if key in _FILES else value}, Origin.FILE, name)
 
 
 # --- single actions ----------------------------------------------------------------------------
@@ -427,8 +436,7 @@ def _entries(
 def _entry(
     table: Table, own: PartyTerms, partner: PartyTerms, load: Load | None, name: str
 ) -> list[Entry]:
-    said = _policies(table, [*ENTRY, *KEYS], set(ENTRY), "actions.")
-    values = _checked(said, load, name)
+    values = _policies(table, [*ENTRY, *KEYS], set(ENTRY), load, name, "actions.")
     service = action = None
     if "service" in table:
         kind = table.get("service_type")

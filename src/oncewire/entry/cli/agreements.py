@@ -194,8 +194,10 @@ def check(
         try:
             found.append((here(path), _read(path, party)))
         except AgreementProblem as error:
-            bad = Finding(Severity.ERROR, error.key, error.problem, error.remedy)
-            findings.append((here(path), bad))
+            findings += [
+                (here(path), Finding(Severity.ERROR, fault.key, fault.problem, fault.remedy))
+                for fault in (error, *error.others)
+            ]
     by_id = {agreement.cpa_id: name for name, agreement in found}
     here_able = able(_settings_of(config))
     judged = check_all([agreement for _, agreement in found], now=now(), abilities=here_able)
