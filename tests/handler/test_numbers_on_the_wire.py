@@ -180,7 +180,8 @@ def test_the_missing_message_is_sent_again_after_the_error() -> None:
     assert refused.header.ref_to_message_id == "order-4@alpha"
     for _ in range(4):
         pair.pass_time(600 * SECOND)
-    # The missing one was sent again; the one that was too early has its honest end.
+    # The missing one was sent again, by its own timer; the one that was too early has its end.
+    assert "exhausted" not in pair.kinds("alpha")
     assert state_of(pair, "order-2@alpha") is OutgoingState.DELIVERED
     assert state_of(pair, "order-4@alpha") is OutgoingState.NOT_DELIVERED
     assert pair.take() == [f"order-{number}@alpha" for number in (1, 2, 3)]
