@@ -313,7 +313,7 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 BOUNDS = {
     "modules": 384,
     "lines": 103_300,
-    "code_lines": 73_700,
+    "code_lines": 73_800,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,

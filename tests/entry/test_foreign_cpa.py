@@ -214,6 +214,14 @@ def test_check_writes_nothing_and_tells_every_value_and_its_place(
         "agreement", "import", corpus / CPA, "--check", "--own", "urn:osb:oin:00000000000000000001",
         "-c", folder,
     )  # fmt: skip
+    assert {row["origin"] for row in done["values"]} == {"CPA"}
+    assert "--all" in done["summary"]
+    every = run_json(
+        "agreement", "import", corpus / CPA, "--check", "--own", "urn:osb:oin:00000000000000000001",
+        "-c", folder, "--all",
+    )["values"]  # fmt: skip
+    assert len(every) > len(done["values"])
+    assert {row["origin"] for row in every} == {"CPA", "profile", "default"}
     rows = {row["key"]: row for row in done["values"] if row["scope"] == "agreement"}
     assert rows["sync.mode"]["value"] == "signalsAndResponse"
     assert rows["sync.mode"]["where"].startswith("DeliveryChannel ")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
 from oncewire import errors
 from oncewire.entry.cli import output
@@ -243,3 +244,17 @@ def test_a_path_is_typed_as_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name in ("plain", "with space", "it's", "$HOME", "-c"):
         assert shlex.split(output.typed(tmp_path / name)) == [name]
+
+
+def test_no_word_breaks_inside_its_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table that would have to break words is shown line by line, and facts never wrap."""
+    fingerprint = ":".join(["AB"] * 32)
+    columns = ("key", "sentence", "fix")
+    rows = [("delivery.nonsense", "there is no such key", "did you mean delivery.on_exhausted?")]
+    for width in (30, 60, 80, 200):
+        out = Console(width=width)
+        output._show_listing(out, Listing("findings", columns, rows))
+        output._show_facts(out, {"fingerprint": fingerprint})
+        text = capsys.readouterr().out
+        assert all(word in text for word in ("delivery.nonsense", "delivery.on_exhausted?"))
+        assert fingerprint in text

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from oncewire.entry.running import logs
-from oncewire.entry.running.logs import (
+from oncewire.entry import logs
+from oncewire.entry.logs import (
     LINE_MAX,
     JsonLines,
     PlainLines,

@@ -15,8 +15,9 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from oncewire.entry.party.settings import AlertSettings
+from oncewire.entry.running import alerting as ways
+from oncewire.entry.running.alerting import Mail, Webhook
 from oncewire.entry.watching import alerts as alerting
-from oncewire.entry.watching import ways
 from oncewire.entry.watching.alerts import (
     LONGEST_PAUSE,
     SHOWN_MAX,
@@ -27,7 +28,6 @@ from oncewire.entry.watching.alerts import (
 )
 from oncewire.entry.watching.causes import plain, restarted
 from oncewire.entry.watching.snapshot import Snapshot, look
-from oncewire.entry.watching.ways import Mail, Webhook
 from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.store.records import Incident

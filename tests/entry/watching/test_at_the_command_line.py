@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
+from oncewire.entry.logs import JsonLines
 from oncewire.entry.party.partners import with_values
-from oncewire.entry.running.logs import JsonLines
 from oncewire.errors import StoreDamaged
 from tests.entry.driven import Driven
 from tests.entry.served import Served

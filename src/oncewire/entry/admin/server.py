@@ -275,7 +275,7 @@ def _until_told(server: Any) -> None:
 def _start_logging(settings: Settings) -> None:
     """The access log rotates; all else goes where the handler's log goes."""
     from oncewire.entry.files import PRIVATE_FOLDER, make_folder
-    from oncewire.entry.running.logs import JsonLines, start_logging
+    from oncewire.entry.logs import JsonLines, start_logging
 
     log = settings.log
     start_logging(log.level, log.form.value, None if log.file is None else settings.path(log.file))

@@ -44,7 +44,10 @@ def import_cpa(
         ),
     ] = "",
     check: Annotated[
-        bool, typer.Option("--check", help="Install nothing; print all that was understood.")
+        bool, typer.Option("--check", help="Install nothing; print what the CPA says.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="With --check: what follows from the profile, too.")
     ] = False,
     name: Annotated[
         str, typer.Option("--name", help="How we call the partner; without it, as the CPA does.")
@@ -61,7 +64,7 @@ def import_cpa(
 
     The CPA's certificates are believed, its addresses used, its dates kept. What it asks for and
     is not built is named, and the CPA refused if nothing could be exchanged without it. With
-    --check nothing is written, and every value is printed with the place where the CPA says it.
+    --check nothing is written, and what the CPA says is printed with the place where it does.
     """
 
     from oncewire.entry.party.importing import understand
@@ -69,7 +72,7 @@ def import_cpa(
     settings = _settings(config, needed=not check)
     found = understand(file, settings, now(), own=own, profile=profile)
     if check or settings is None:
-        return _looked_at(file, found)
+        return _looked_at(file, found, everything=everything)
     return _installed(settings, found, name=name, profile=profile, replace=replace)
 
 
@@ -105,18 +108,24 @@ def _findings(found: Understood) -> Listing:
     return Listing("findings", columns, rows, empty="Nothing to say against it.")
 
 
-def _looked_at(file: Path, found: Understood) -> Report:
+def _looked_at(file: Path, found: Understood, *, everything: bool) -> Report:
+    from oncewire.agreement.agreement import Origin
     from oncewire.agreement.keys import rows
 
     columns = ("scope", "key", "value", "origin", "where", "says")
+    followed = () if everything else (Origin.DEFAULT, Origin.PROFILE)
+    known = rows(found.agreement)
     values = [
         (row.scope, row.key, row.value, row.origin, row.where, row.says)
-        for row in rows(found.agreement)
+        for row in known
+        if row.origin not in followed
     ]
+    rest = len(known) - len(values)
     return Report(
         {"file": str(file), **_facts(found)},
-        (Listing("values", columns, values), _findings(found)),
-        summary="Nothing was written.",
+        (_findings(found), Listing("values", columns, values)),
+        summary="Nothing was written."
+        + (f" {rest} other values follow from the profile: --all shows them." if rest else ""),
     )
 
 

@@ -95,7 +95,7 @@ def _problems(settings: Settings) -> Iterator[Problem]:
     for name, wrong in check_choice(settings):
         yield output.problem_of(wrong, name)
     try:
-        from oncewire.entry.watching.ways import ways_of
+        from oncewire.entry.running.alerting import ways_of
 
         ways_of(settings)
     except OncewireError as error:

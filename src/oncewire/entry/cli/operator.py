@@ -436,7 +436,7 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
     import asyncio
 
     from oncewire.entry.control.client import OfflineStore
-    from oncewire.entry.running.logs import only_errors
+    from oncewire.entry.logs import only_errors
     from oncewire.entry.running.open_party import reach
     from oncewire.errors import OncewireError
 

@@ -433,21 +433,18 @@ def _show_tables(report: Report) -> None:
 
 
 def _show_facts(out: Console, facts: Mapping[str, Any]) -> None:
-    from rich.table import Table
+    from rich.text import Text
 
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column(overflow="fold")
+    wide = max(map(len, facts))
     for name, value in facts.items():
-        grid.add_row(name.replace("_", " "), _cell(value))
-    out.print(grid)
+        # Ids and fingerprints are copied: the terminal breaks a line where it must, and nothing
+        # is put into it.
+        shown = Text(name.replace("_", " ").ljust(wide), style="cyan")
+        out.print(shown + "  " + _cell(value), soft_wrap=True)
 
 
 BRIEF_WIDTH = 80
 """Columns of a terminal that nobody has made wider."""
-
-_NARROWEST = 6
-"""Characters that a column of a table should have at least, beside ids."""
 
 
 def _show_listing(out: Console, listing: Listing) -> None:
@@ -458,29 +455,45 @@ def _show_listing(out: Console, listing: Listing) -> None:
         if listing.empty:
             out.print(listing.empty, style="dim")
         return
-    if _too_narrow(out, listing):
+    longest = _words_of(listing)
+    if sum(longest) + 3 * len(longest) > out.width:
+        # Words would break inside their cells.
         _show_one_by_one(out, listing)
         return
     table = Table(
         box=SIMPLE_HEAD, title=_shown(listing.title) or None, title_justify="left", pad_edge=False
     )
-    for column in listing.columns:
-        # Ids are copied: no line ends within one.
-        whole = column.endswith("_id")
-        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=whole)
+    for column, width in zip(listing.columns, _widths(out, listing, longest), strict=True):
+        table.add_column(column.replace("_", " "), overflow="fold", width=width)
     for row in listing.rows:
         table.add_row(*(_cell(value) for value in row))
     out.print(table)
 
 
-def _too_narrow(out: Console, listing: Listing) -> bool:
-    """Whether ids would not stay whole beside the other columns."""
-    ids = [place for place, column in enumerate(listing.columns) if column.endswith("_id")]
-    if not ids:
-        return False
-    needed = sum(max(len(_cell(row[place])) for row in listing.rows) for place in ids)
-    others = len(listing.columns) - len(ids)
-    return needed + others * _NARROWEST + 2 * len(listing.columns) > out.width
+def _widths(out: Console, listing: Listing, longest: list[int]) -> list[int]:
+    """The width of each column: its longest word at least, and what is left shared out."""
+    cells = zip(listing.columns, zip(*listing.rows, strict=True), strict=True)
+    wanted = [max(len(str(_cell(value))) for value in (name, *values)) for name, values in cells]
+    widths, left = list(longest), out.width - sum(longest) - 3 * len(longest)
+    by_need = sorted(range(len(widths)), key=lambda place: wanted[place] - longest[place])
+    for others, place in zip(range(len(widths), 0, -1), by_need, strict=True):
+        more = min(wanted[place] - longest[place], left // others)
+        widths[place] += more
+        left -= more
+    return widths
+
+
+def _words_of(listing: Listing) -> list[int]:
+    """The length of the longest word of each column."""
+    columns = zip(listing.columns, zip(*listing.rows, strict=True), strict=True)
+    return [
+        max(
+            len(word)
+            for cell in (column.replace("_", " "), *map(_cell, cells))
+            for word in (str(cell).split() or "")
+        )
+        for column, cells in columns
+    ]
 
 
 def _show_one_by_one(out: Console, listing: Listing) -> None:

@@ -130,7 +130,7 @@ def _sent(
     import asyncio
 
     from oncewire.entry.control.client import Remote
-    from oncewire.entry.running.logs import only_errors
+    from oncewire.entry.logs import only_errors
     from oncewire.entry.running.open_party import reach, reach_running
 
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:

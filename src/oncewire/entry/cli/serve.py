@@ -62,11 +62,11 @@ def serve(
     from dataclasses import asdict
 
     from oncewire.entry.admin.server import admin_port
+    from oncewire.entry.logs import Printed, start_logging
     from oncewire.entry.party.settings import flags_of
     from oncewire.entry.running import serving
-    from oncewire.entry.running.logs import Printed, start_logging
+    from oncewire.entry.running.alerting import alerting_of
     from oncewire.entry.running.serving import serve as run
-    from oncewire.entry.watching.ways import alerting_of
     from oncewire.errors import HandlerFailed
 
     found = loaded(config, settings).settings
@@ -120,7 +120,7 @@ def _say_line(said: dict[str, Any]) -> None:
 def _let_go(form: str) -> None:
     """Whoever started us has read the ready line and listens no more: what an application prints
     from here on goes where the log goes, line by line."""
-    from oncewire.entry.running.logs import Printed
+    from oncewire.entry.logs import Printed
 
     sys.stdout.flush()
     os.dup2(2, 1)

@@ -232,7 +232,7 @@ def _done(
     import asyncio
 
     from oncewire.entry.control.client import OfflineStore
-    from oncewire.entry.running.logs import only_errors
+    from oncewire.entry.logs import only_errors
     from oncewire.entry.running.open_party import reach, reach_running
 
     async def run() -> tuple[list[Any], bool]:

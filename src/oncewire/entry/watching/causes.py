@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.entry.files import number_of, size_of
-from oncewire.entry.running.logs import clean_text
+from oncewire.entry.logs import clean_text
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 
 if TYPE_CHECKING:
