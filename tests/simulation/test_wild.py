@@ -130,6 +130,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         5103650,
         5104138,
         6101969,
+        7300820,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -153,8 +153,11 @@ def judge(world: World) -> tuple[Violation, ...]:
     history.judge()
     found += world.ledger.found
     setting = world.plan.setting
-    if setting.hubs and setting.signed and not setting.hub_keys:
-        # The ends do not believe what such a hub says, so little arrives: it has to answer.
+    # A hub before another hub cannot check the To Party's signature: where it asks for no
+    # acknowledgement of its hop either, it never hears that its copy arrived, and says so.
+    unheard = setting.hubs > 1 and dict(setting.said).get("ack.hop") == "never"
+    if setting.hubs and setting.signed and (unheard or not setting.hub_keys):
+        # The ends do not believe what a hub without keys says, so little arrives: it has to answer.
         found = [
             violation
             for violation in found
