@@ -64,7 +64,7 @@ def check(config: Config = None, settings: Set = None) -> Report:
     """
 
     found = loaded(config, settings)
-    problems = tuple(_problems(found.settings))
+    problems = tuple(problems_of(found.settings))
     count = len(problems)
     return Report(
         {"file": str(found.file), "url": found.settings.endpoint_url},
@@ -74,7 +74,8 @@ def check(config: Config = None, settings: Set = None) -> Report:
     )
 
 
-def _problems(settings: Settings) -> Iterator[Problem]:
+def problems_of(settings: Settings) -> Iterator[Problem]:
+    """What would keep a party from working."""
     from oncewire.entry.delivery.function import check_choice
     from oncewire.errors import OncewireError
 

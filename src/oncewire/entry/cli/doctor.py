@@ -265,8 +265,49 @@ def backup(
     )
 
 
+@output.answers
+def upgrade(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; say what a start would change.")
+    ] = False,
+    config: Config = None,
+) -> Report:
+    """Bring the party's store to this version of Oncewire. A handler does so when it starts.
+
+    With --check the settings and agreements are looked at too. Ends with status 1 if something
+    would keep the party from working; take a backup before the first start.
+    """
+
+    from oncewire.entry.cli.config import problems_of
+    from oncewire.entry.running.assemble import open_store, store_path
+    from oncewire.store.sqlite.connection import versions_at
+
+    settings = loaded(config).settings
+    path = store_path(settings)
+    found, newest = versions_at(path) if path.is_file() else (0, 0)
+    problems = tuple(problems_of(settings)) if check else ()
+    if found == newest:
+        summary = "The store has the version of this Oncewire." if found else "There is no store."
+    elif check:
+        summary = (
+            f"A start brings the store from version {found} to {newest}; there is no way back."
+        )
+    else:
+        open_store(settings).close()
+        summary = f"The store was brought from version {found} to {newest}."
+    if problems:
+        summary += f" {number_of(len(problems), 'problem')} to correct."
+    return Report(
+        {"store": str(path), "version": found, "newest": newest},
+        problems=problems,
+        summary=summary,
+        exit_code=output.WRONG if problems else output.OK,
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
+    app.command("upgrade")(upgrade)
     app.command("doctor")(doctor)
     app.command("ping")(ping)
     app.command("backup")(backup)

@@ -16,6 +16,7 @@ from oncewire.entry.cli.output import (
     Listing,
     Report,
     at_party,
+    complete_message,
     find_id,
     here,
     loaded,
@@ -37,7 +38,12 @@ if TYPE_CHECKING:
     from oncewire.store.records import MessageFacts
 
 
-MessageId = Annotated[str, typer.Argument(help="The MessageId, or any part of it that is unique.")]
+MessageId = Annotated[
+    str,
+    typer.Argument(
+        help="The MessageId, or any part of it that is unique.", autocompletion=complete_message
+    ),
+]
 Others = Annotated[
     list[Path] | None,
     typer.Option("--with", help="Another party's folder: its side of the story, joined."),

@@ -19,6 +19,7 @@ from oncewire.entry.cli.output import (
     Report,
     at_party,
     complete_incoming,
+    complete_message,
     complete_outgoing,
     complete_partner,
     find_id,
@@ -393,7 +394,12 @@ def _shown(message: ReceivedMessage) -> list[tuple[str, str, str, str]]:
 
 @output.answers
 def confirm(
-    message_ids: Annotated[list[str], typer.Argument(help="MessageIds, or unique parts of them.")],
+    message_ids: Annotated[
+        list[str],
+        typer.Argument(
+            help="MessageIds, or unique parts of them.", autocompletion=complete_message
+        ),
+    ],
     by: Annotated[
         str, typer.Option(help="Who says so; without it, your user name in the operating system.")
     ] = "",

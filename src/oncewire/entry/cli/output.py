@@ -691,6 +691,27 @@ def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
     return [file.stem for file in files if file.stem.startswith(incomplete)]
 
 
+COMPLETED = 50
+"""Messages, of those sent last and of those received last, that completion knows."""
+
+
+def complete_message(context: typer.Context, incomplete: str) -> list[str]:
+    """MessageIds of the latest messages for the shell's completion."""
+    from oncewire.entry.party.settings import load
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.errors import OncewireError
+
+    config = context.params.get("config")
+    try:
+        settings = load(Path(config) if config else None).settings
+        with open_readers(settings).reader() as reader:
+            sent = [each.outgoing.message_id for each in reader.outgoing_list(limit=COMPLETED)]
+            came = [each.incoming.message_id for each in reader.incoming_list(limit=COMPLETED)]
+    except OncewireError:
+        return []
+    return [each for each in dict.fromkeys((*sent, *came)) if each.startswith(incomplete)]
+
+
 def complete_outgoing(incomplete: str) -> list[str]:
     """States of messages that were sent."""
     from oncewire.protocol.states import OutgoingState

@@ -17,6 +17,7 @@ from oncewire.entry.cli.output import (
     Json,
     Listing,
     Report,
+    complete_message,
     complete_partner,
     find_channel,
     find_id,
@@ -85,7 +86,8 @@ def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[tuple[str, A
         if argument.name in command.fixed:
             continue
         if argument.name == "message_id":
-            yield "message_id", Annotated[list[str] | None, typer.Argument(help=said.help)], None
+            named_ids = typer.Argument(help=said.help, autocompletion=complete_message)
+            yield "message_id", Annotated[list[str] | None, named_ids], None
         elif argument.name == "channel" and "message_id" not in named:
             yield "channel", Annotated[str, typer.Argument(help=said.help)], inspect.Parameter.empty
         elif argument.name == "partner":

@@ -231,6 +231,15 @@ def check_origin(connection: apsw.Connection, migrations: tuple[Migration, ...])
     return application, version
 
 
+def versions_at(path: Path) -> tuple[int, int]:
+    """The version of the store that lies there, and the newest that this Oncewire knows."""
+    connection = connect_reader(path, None)
+    try:
+        return check_origin(connection, known_migrations())[1], known_migrations()[-1].version
+    finally:
+        disconnect(connection)
+
+
 # The mark of a store: which one it is and how far its journal has come, as noted outside of it.
 #
 # A database file can be emptied, lost, mixed up with another or replaced by an older copy, and
