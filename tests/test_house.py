@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 384,
-    "lines": 103_300,
-    "code_lines": 73_800,
+    "modules": 385,
+    "lines": 103_400,
+    "code_lines": 73_900,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,

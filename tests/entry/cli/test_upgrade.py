@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.completion import complete_message
 from oncewire.entry.party.partners import with_values
 from oncewire.store.sqlite.connection import versions_at
 from tests.entry.terminal import run_json, whole_command
@@ -41,5 +42,5 @@ def test_the_shell_completes_message_ids(pair: Path) -> None:
     (order := pair / "order.txt").write_text("an order")
     (sent,) = run_json("send", order)["messages"]
     context = whole_command().commands["why"].make_context("why", ["x"])
-    assert output.complete_message(context, sent["message_id"][:4]) == [sent["message_id"]]
-    assert output.complete_message(context, "nothing-like-it") == []
+    assert complete_message(context, sent["message_id"][:4]) == [sent["message_id"]]
+    assert complete_message(context, "nothing-like-it") == []

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.completion import complete_partner
 from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
     Report,
     at_party,
-    complete_partner,
     here,
     loaded,
     now,

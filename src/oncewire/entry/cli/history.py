@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.completion import complete_message
 from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
     Report,
     at_party,
-    complete_message,
     find_id,
     here,
     loaded,

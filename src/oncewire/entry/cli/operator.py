@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.completion import complete_partner
 from oncewire.entry.cli.output import (
     LOOKED_AT,
     Config,
@@ -17,7 +18,6 @@ from oncewire.entry.cli.output import (
     Listing,
     Report,
     at_party,
-    complete_partner,
     find_id,
     has_store,
     here,

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.completion import (
+    complete_incoming,
+    complete_message,
+    complete_outgoing,
+    complete_partner,
+)
 from oncewire.entry.cli.output import (
     Config,
     Csv,
@@ -18,10 +24,6 @@ from oncewire.entry.cli.output import (
     Listing,
     Report,
     at_party,
-    complete_incoming,
-    complete_message,
-    complete_outgoing,
-    complete_partner,
     find_id,
     has_store,
     here,

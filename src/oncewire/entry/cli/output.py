@@ -676,56 +676,6 @@ def at_party(settings: Settings) -> str:
     return "" if here_already else f" -c {typed(settings.folder)}"
 
 
-def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of partners for the shell's completion; silent where there is no party."""
-    from oncewire.entry.party.agreements import files_in
-    from oncewire.entry.party.settings import load
-    from oncewire.errors import OncewireError
-
-    config = context.params.get("config")
-    try:
-        settings = load(Path(config) if config else None).settings
-        files = files_in(settings.path(settings.agreements.folder))
-    except OncewireError:
-        return []
-    return [file.stem for file in files if file.stem.startswith(incomplete)]
-
-
-COMPLETED = 50
-"""Messages, of those sent last and of those received last, that completion knows."""
-
-
-def complete_message(context: typer.Context, incomplete: str) -> list[str]:
-    """MessageIds of the latest messages for the shell's completion."""
-    from oncewire.entry.party.settings import load
-    from oncewire.entry.running.assemble import open_readers
-    from oncewire.errors import OncewireError
-
-    config = context.params.get("config")
-    try:
-        settings = load(Path(config) if config else None).settings
-        with open_readers(settings).reader() as reader:
-            sent = [each.outgoing.message_id for each in reader.outgoing_list(limit=COMPLETED)]
-            came = [each.incoming.message_id for each in reader.incoming_list(limit=COMPLETED)]
-    except OncewireError:
-        return []
-    return [each for each in dict.fromkeys((*sent, *came)) if each.startswith(incomplete)]
-
-
-def complete_outgoing(incomplete: str) -> list[str]:
-    """States of messages that were sent."""
-    from oncewire.protocol.states import OutgoingState
-
-    return [state.value for state in OutgoingState if state.value.startswith(incomplete)]
-
-
-def complete_incoming(incomplete: str) -> list[str]:
-    """States of messages that arrived."""
-    from oncewire.protocol.states import IncomingState
-
-    return [state.value for state in IncomingState if state.value.startswith(incomplete)]
-
-
 def has_store(settings: Settings) -> bool:
     """Whether the party ever sent or received anything, as far as its folder knows."""
     from oncewire.entry.running.assemble import read_record

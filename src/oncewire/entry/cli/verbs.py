@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.completion import complete_message, complete_partner
 from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
     Report,
-    complete_message,
-    complete_partner,
     find_channel,
     find_id,
     loaded,
