@@ -100,12 +100,19 @@ def rows(store: MemoryStore, kind: str) -> list[Row]:
 
 
 async def test_the_operator_is_called_once_and_let_off_when_it_is_taken() -> None:
-    store, application, wire = MemoryStore("beta"), Fussy(), Wire()
+    store, wire = MemoryStore("beta"), Wire()
+    open_then: list[int] = []
+
+    class Watched(Fussy):
+        async def deliver(self, taken: GivenMessage) -> Sequence[Submission] | None:
+            open_then.append(len(incidents(store)))
+            return await super().deliver(taken)
+
+    application = Watched()
     async with handler_of(store, application, wire):
         await wire.deliver(delivery_of(order()))
-        await until(lambda: len(application.offered) >= 3)
-        assert incidents(store) == []
         await until(lambda: len(application.offered) >= 12)
+        assert open_then[:6] == [0, 0, 0, 0, 1, 1]
         (incident,) = incidents(store)
         assert incident.message_id == "order-1@alpha"
         assert "the warehouse is closed" in incident.reason
