@@ -238,6 +238,11 @@ def test_a_folder_without_a_record_takes_the_store_that_is_there(
     # A store of the version before there were ids.
     connection = apsw.Connection(str(database(pair)))
     connection.execute("ALTER TABLE node DROP COLUMN store_id")
+    for name in ("outgoing", "incoming"):
+        connection.execute(
+            f"DROP TABLE {name}_word; DROP TABLE {name}_term; DROP INDEX {name}_time; "
+            f"DROP INDEX {name}_partner; ALTER TABLE counter DROP COLUMN {name}_filed"
+        )
     connection.pragma("user_version", 12)
     connection.close()
     (pair / "globex" / RECORD).unlink()
