@@ -1,5 +1,6 @@
 """Party folders that tests may change, made once and copied: RSA keys take a second each."""
 
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,17 @@ from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served, both_served
 from tests.ports import free_port
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that ran in this process may have sent the log to a stream that is gone now."""
+    root = logging.getLogger("oncewire")
+    handlers, level, propagate = list(root.handlers), root.level, root.propagate
+    raised = logging.raiseExceptions
+    yield
+    root.handlers[:] = handlers
+    root.level, root.propagate, logging.raiseExceptions = level, propagate, raised
 
 
 @pytest.fixture(scope="session")

@@ -165,6 +165,9 @@ def start_logging(level: str = "info", form: str = "json", file: Path | None = N
                 remedy="name a file in a folder that exists and that you may write to",
             ) from None
     handler.setFormatter(PlainLines() if form == "text" else JsonLines())
+    # A line that cannot be written must not end what it tells of: the error of a closed stream
+    # would come out of the call that logs.
+    logging.raiseExceptions = False
     root = logging.getLogger("oncewire")
     for old in list(root.handlers):
         root.removeHandler(old)

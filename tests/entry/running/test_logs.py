@@ -1,7 +1,9 @@
 """Logs: one JSON line per event, with the message's id and without payloads and secrets."""
 
+import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,9 @@ from oncewire.errors import InvalidValue
 def _quiet() -> Iterator[None]:
     root = logging.getLogger("oncewire")
     before = (list(root.handlers), root.level, root.propagate)
+    raised = logging.raiseExceptions
     yield
+    logging.raiseExceptions = raised
     for handler in list(root.handlers):
         root.removeHandler(handler)
         if handler not in before[0]:
@@ -149,3 +153,12 @@ def test_a_log_file_that_has_grown_is_put_aside(
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["log", *(f"log.{number}" for number in range(1, logs.ROTATED + 1))]
     assert all(path.stat().st_size <= 1_000 for path in tmp_path.iterdir())
+
+
+def test_a_line_that_cannot_be_written_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where what is wrong with it cannot be told either."""
+    gone = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", gone)
+    start_logging("info", "json")
+    gone.close()
+    logging.getLogger("oncewire.x").warning("it happened")
