@@ -132,7 +132,7 @@ def test_every_route_wants_its_role(rest: Rest) -> None:
                 tried += 1
     assert tried >= 4 * len(VERB_FORMS)
     assert rest.call(READ, "GET", "/readyz").text == "ready\n"
-    assert "oncewire_messages" in rest.call(READ, "GET", "/metrics").text
+    assert "oncewire_up 1.0" in rest.call(READ, "GET", "/metrics").text
 
 
 @pytest.mark.parametrize(

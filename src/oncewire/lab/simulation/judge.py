@@ -103,7 +103,7 @@ class Standstills:
             for standstill in found
         ]
 
-    def due(self, row: Row, due: Instant, slack: Duration, *, over: bool) -> Instant | None:
+    def due(self, row: Row, due: Instant, slack: Duration, *, over: bool = False) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver
         and channel; None: not before an operator decides. `over`: by the node's clock the message
         has outlived its time then, which a clock in doubt does not decide.
