@@ -102,6 +102,9 @@ class Forked(Killed):
         found: list[str] = []
 
         def answered() -> bool:
+            if not self.handler.is_alive():
+                # It shared its turn with another step, whose commit was the point of its death.
+                self.begin()
             found.extend(filter(None, [self.upload(key)]))
             return bool(found)
 
