@@ -234,7 +234,7 @@ class Rules(Struct, frozen=True, gc=False):
     retry_faults: tuple[str, ...] = ("Server",)
     # reliableMessagingMethodsSupported: URIs (CPA-7).
     methods_supported: tuple[str, ...] = (EBXML_METHOD,)
-    # Where in documents the values stand by which we find their messages. It binds nobody.
+    # Where in documents the values stand by which we find their messages. Ours alone.
     index: tuple[DocumentPath, ...] = ()
 
     def supports(self, method: ReliableMessagingMethod) -> bool:

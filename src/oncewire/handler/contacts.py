@@ -108,7 +108,7 @@ class Contacts:
     def failed(
         self, peer: str, message_id: str, now: Instant, reason: str, *, certain: bool
     ) -> None:
-        """An attempt did not get through, or nobody knows whether it did."""
+        """An attempt did not get through, or it is unknown whether it did."""
         contact = self[peer]
         contact.outcomes[Outcome.REFUSED if certain else Outcome.UNKNOWN] += 1
         if not contact.silent_since:

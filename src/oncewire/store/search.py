@@ -1,8 +1,8 @@
 """Search: what a message can be looked for by, and the numbers that an index files it under.
 
 An index knows terms, not texts: a term is a short number made of a text, so that a row of the index
-is small whatever partners write. Different texts may share a term; whoever found a message by one
-compares the text itself. A MessageId has terms for pieces of five characters, one at every fourth
+is small whatever partners write. Different texts may share a term; what is found by one
+is compared by its text. A MessageId has terms for pieces of five characters, one at every fourth
 place: any eight characters of it hold one of these pieces whole.
 """
 

@@ -122,7 +122,7 @@ def write_whole(agreement: Agreement) -> str:
     of its profile, or of our defaults, says."""
     # What follows from other values somewhere cannot be said beside them.
     unsaid = {key for binding in agreement.bindings() for key in _overruled(agreement, binding)}
-    # What we search by was agreed with nobody: who says nothing of it keeps what was kept before.
+    # What we search by is not agreed with the partner, so it is written only where it was said.
     unsaid.add(BY_TARGET["rules.index"].name)
 
     def said(binding: ActionBinding) -> ActionBinding:

@@ -254,7 +254,7 @@ class AdminApp:
     def _log(self, request: Request, caller: Token, status: int, seconds: float) -> None:
         """A line of the access log: never a query, never a token."""
         if status == 429:
-            # Whoever is told to wait must not fill the log.
+            # A client that is told to wait must not fill the log.
             return
         access.info(
             "request",
@@ -296,7 +296,7 @@ class AdminApp:
 
     async def _send(self, request: Request, caller: Token) -> Response:
         """Hand documents in. An Idempotency-Key becomes the MessageId, which the store lets be used
-        once: whoever repeats a call whose answer was lost gets the answer of the first."""
+        once: a client that repeats a call whose answer was lost gets the answer of the first."""
         given, file_name = _send_query(request)
         message_id = self._keyed(request, caller, str(given.get("message_id", "")))
         to, cpa_id = str(given.pop("to", "")), str(given.pop("cpa_id", ""))

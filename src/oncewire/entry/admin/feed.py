@@ -1,6 +1,6 @@
 """The journal over HTTP: ranges of it as NDJSON or Arrow, and what is added as server-sent events.
 
-A position is a `seq`, so whoever comes back says where it was (`after`, or Last-Event-ID) and
+A position is a `seq`, so a client that comes back says where it was (`after`, or Last-Event-ID) and
 misses nothing. One task looks for new rows, however many listen.
 """
 

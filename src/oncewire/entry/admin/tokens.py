@@ -20,7 +20,7 @@ from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id
 
 MARK = "ow_"
-"""How a token begins, so that whoever finds one in a file knows what it is."""
+"""How a token begins, so that a person who finds one in a file knows what it is."""
 
 NAME_MAX = 64
 

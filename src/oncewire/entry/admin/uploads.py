@@ -1,6 +1,6 @@
 """Uploads: documents that come as the body of a request, kept on the disk while they come.
 
-A body is read as fast as it comes, and no slower than a floor: whoever trickles is told 408. What
+A body is read as fast as it comes, no slower than a floor: below it the client gets 408. What
 is small stays in memory, what is large goes to a file without a name in the party's data folder,
 so nothing is left of it when either side dies.
 """

@@ -444,7 +444,7 @@ def _show_facts(out: Console, facts: Mapping[str, Any]) -> None:
 
 
 BRIEF_WIDTH = 80
-"""Columns of a terminal that nobody has made wider."""
+"""Columns of a terminal as it opens."""
 
 
 def _show_listing(out: Console, listing: Listing) -> None:

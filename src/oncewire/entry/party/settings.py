@@ -357,7 +357,7 @@ class ApplicationSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Whom to tell when somebody should look, and of what; docs/watching.md says how."""
+    """Where alerts go, and of what; docs/watching.md says how."""
 
     url: Annotated[str, "What is called, as https://...; empty: no webhook."] = ""
     secret: Annotated[str, "What it is signed with.", HIDDEN] = ""

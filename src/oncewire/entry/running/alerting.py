@@ -1,4 +1,4 @@
-"""Ways: a webhook and mail, by which alerts reach somebody; as deliveries go, and as mail goes."""
+"""Alerting: the webhook and the mail by which alerts reach the operator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT = 20.0
 
 
 def alerting_of(settings: Settings, handler: Handler) -> Alerting | None:
-    """What tells somebody of this handler; None: the settings name nobody."""
+    """What sends the alerts of this handler; None: the settings name no way."""
     ways = ways_of(settings)
     if not ways:
         return None

@@ -1,4 +1,4 @@
-"""Alerts: somebody is told of each cause once, by webhook and by mail.
+"""Alerts: the operator is told of each cause once, by webhook and by mail.
 
 Guarantee: a cause that lasts is told once, also over restarts, and not again before it has been
 over for an hour. In an hour there are no more alerts than the settings say; what comes beyond is
@@ -40,7 +40,7 @@ LOOK_EVERY = 10.0
 """Seconds between two looks."""
 
 STOP_SECONDS = 5.0
-"""How long whoever ends a handler waits for what is being told."""
+"""How long the end of a handler waits for alerts that are being sent."""
 
 OVER_FOR: Duration = HOUR
 """How long a cause must have been over before it is told again: a partner that comes and goes is
@@ -124,7 +124,7 @@ class Alert(Struct, frozen=True):
 
 
 class Way(Protocol):
-    """How alerts reach somebody."""
+    """A way by which alerts reach the operator."""
 
     name: str
 
@@ -178,7 +178,7 @@ class Alerts:
         self._keep()
 
     def end(self) -> None:
-        """The handler is stopped by somebody's wish."""
+        """The handler is stopped on purpose."""
         self.memory.stopped = True
         self._keep()
 
@@ -200,7 +200,7 @@ class Alerts:
             elif key in memory.told and abs(now - memory.told[key]) > SEEN_EVERY:
                 memory.told[key] = now
         if only is None:
-            # What was over before anybody was told of it need not be told.
+            # A cause that ended before its alert was sent needs none.
             memory.pending = {
                 key: cause
                 for key, cause in memory.pending.items()

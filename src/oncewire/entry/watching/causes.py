@@ -1,4 +1,4 @@
-"""Causes: what somebody should be told of a running handler, each once.
+"""Causes: what the operator is told of a running handler, each once.
 
 A cause has a key that stays the same while it lasts, what is wrong, what that blocks, and the
 command that goes on from there.

@@ -134,7 +134,7 @@ class Handler:
         self._door = Door(self.loop, self._relaying, self._call_operator)
         self._probing = Probing(self.loop, self.transports, probe_every)
         self._ready = asyncio.Event()
-        # Where it runs, for whoever asks from another thread; None: it does not run.
+        # The event loop it runs in, for callers in other threads; None: it does not run.
         self.event_loop: asyncio.AbstractEventLoop | None = None
         # How often something became ready, and who waits for that.
         self.arrivals, self._awaiting = 0, asyncio.Event()

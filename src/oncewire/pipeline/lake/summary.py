@@ -1,5 +1,5 @@
 """The summary of a lake: what its published version says, in one small file of JSON beside the
-pointer, for whoever has neither Spark nor a reader of Parquet.
+pointer, for programs that have neither Spark nor a reader of Parquet.
 
 It is written after the version is published, so it may be one version behind, never ahead; it
 names the version that it is of.

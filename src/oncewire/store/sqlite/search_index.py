@@ -133,8 +133,8 @@ class SearchIndex:
         return self._filed
 
     def _file(self, side: Side, first: int, last: int) -> None:
-        """File those after the first, up to the last. What is damaged is left out: whoever commits
-        now is not to suffer from it."""
+        """File those after the first, up to the last. What is damaged is left out: it must
+        not fail the commit that files the others."""
         rows: list[Values] = []
         with suppress(StoreDamaged):
             rows = sorted(self._rows(side, "{0} > ? AND {0} <= ?", (first, last)))
