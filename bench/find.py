@@ -10,6 +10,7 @@ time that serve it alone.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import statistics
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from oncewire.lab.bench import exchange
+from oncewire.lab.bench.figures import Configuration
 from oncewire.lab.bench.store import BODY, DIGEST, FACTS, TERMS, TERMS_ID, lives
 from oncewire.message.instant import DAY, MINUTE
 from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState
@@ -167,13 +170,45 @@ def cost(repeats: int, messages: int = 6_000) -> None:
     print(json.dumps({"store alone, sent and received": line}))
 
 
+def exchange_cost(rounds: int, seconds: float = 3.0) -> None:
+    """What the index costs a whole exchange: two pairs of handlers by turns, one without it."""
+    spent: dict[str, list[float]] = {"without": [], "with": []}
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    sides = {"without": "bench._unindexed", "with": exchange.SIDE}
+    with contextlib.ExitStack() as stack:
+        pairs = {}
+        for kind, side in sides.items():
+            exchange.SIDE = side  # type: ignore[misc]
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oncewire-bench-"))
+            pairs[kind] = stack.enter_context(exchange.open_pair(Path(folder), Configuration()))
+            pairs[kind].push(seconds)
+        for turn in range(rounds):
+            for kind in sorted(pairs, reverse=bool(turn % 2)):
+                before = sum(side["processor"] for side in pairs[kind].spent().values())
+                pushed = pairs[kind].push(seconds)
+                after = sum(side["processor"] for side in pairs[kind].spent().values())
+                spent[kind].append((after - before) / pushed["messages"] * 1e6)
+                rates[kind].append(exchange.rate_of(pushed))
+    line = {
+        "us_without": round(min(spent["without"]), 1),
+        "us_with": round(min(spent["with"]), 1),
+        "rate_without": round(max(rates["without"])),
+        "rate_with": round(max(rates["with"])),
+    }
+    print(json.dumps({"exchange, both sides": line}))
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--few", type=int, default=1_000)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--folder", type=Path, help="Keep the stores here, and use those there.")
+    parser.add_argument("--exchange", type=int, metavar="ROUNDS", help="Only what it costs one.")
     options = parser.parse_args(arguments)
+    if options.exchange:
+        exchange_cost(options.exchange)
+        return 0
     with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name:
         folder = options.folder or Path(name)
         counts = (options.few, options.messages)

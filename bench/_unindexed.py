@@ -1,0 +1,27 @@
+"""A side of the exchange whose store keeps no search index: `bench.find` measures beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.find import ONLY_FOR_SEARCH
+from oncewire.lab.bench import side
+from oncewire.store.sqlite import search_index
+from oncewire.store.sqlite.store import SqliteStore
+
+_open = SqliteStore.open
+
+
+def _unindexed(path: Path, **options: Any) -> SqliteStore:
+    store = _open(path, **options)
+    for index in ONLY_FOR_SEARCH:
+        store._connection.execute(f"DROP INDEX IF EXISTS {index}")  # type: ignore[union-attr]
+    return store
+
+
+if __name__ == "__main__":
+    search_index.FILED_AT_ONCE = 2**62
+    SqliteStore.open = _unindexed  # type: ignore[method-assign]
+    side.main(sys.argv[1:])
