@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pyarrow.ipc
 import pytest
 
 import oncewire
@@ -16,8 +17,10 @@ from oncewire.entry.admin import server
 from oncewire.entry.admin.form import VERB_FORMS
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
+from oncewire.entry.party.keys import make_keys
 from oncewire.entry.party.settings import load
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
+from oncewire.handler.world import RealWorld
 from tests.entry.admin.conftest import Rest
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -196,6 +199,44 @@ def test_the_summary_of_the_lake_is_served(rest: Rest) -> None:
     assert rest.call(READ, "GET", "/ledger").json() == {"result": {"version": 3}}
     assert rest.call(READ, "GET", "/ledger/findings").json() == {"result": [{"kind": "lost"}]}
     assert rest.call(READ, "GET", "/ledger/nothing").status_code == 404
+
+
+def test_the_journal_as_arrow_has_the_rows_of_its_lines(rest: Rest) -> None:
+    _sent(rest)
+    accept = {"Accept": "application/vnd.apache.arrow.stream"}
+    for query in ("?limit=100000", "?after=3&limit=2", "?after=1000000"):
+        lines = rest.call(READ, "GET", "/journal" + query).text.splitlines()
+        given = rest.call(READ, "GET", "/journal" + query, headers=accept)
+        table = pyarrow.ipc.open_stream(given.content).read_all()
+        rows = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+        assert rows[: len(lines)] == [json.loads(line) for line in lines]
+    assert table.num_rows == 0
+    assert table.schema.field("seq").type == pyarrow.int64()
+
+
+def test_over_tls_a_client_speaks_to_the_certificate_that_it_was_given(
+    rest: Rest, tmp_path: Path
+) -> None:
+    ours, other = (make_keys(tmp_path, name, now=RealWorld().now()) for name in ("admin", "other"))
+    flags = {
+        "admin.port": free_port(), "admin.host": "0.0.0.0",
+        "admin.certificate": str(ours.certificate), "admin.key": str(ours.key),
+    }  # fmt: skip
+    settings = load(rest.settings.folder, environ={}, flags=flags).settings
+    url, token = f"https://127.0.0.1:{settings.admin.port}", rest.tokens[READ]
+
+    async def work() -> None:
+        async with server.admin_port(settings, flags):
+            async with oncewire.connect(url, token, ca=ours.certificate) as party:
+                assert await party.status()
+            for stranger in (None, other.certificate):
+                async with oncewire.connect(url, token, ca=stranger) as party:
+                    with pytest.raises(TransportProblem, match="ca=FILE"):
+                        await party.status()
+            with pytest.raises(httpx.TransportError), httpx.Client() as clear:
+                clear.get(f"http://127.0.0.1:{settings.admin.port}/livez")
+
+    rest.served.do(work())
 
 
 def test_off_this_machine_there_is_no_port_without_tls(pair: Path) -> None:

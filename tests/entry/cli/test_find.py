@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import re
+import shlex
 from contextlib import aclosing
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, NotHere, UnknownMessage
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
+from tests.parts import ROOT
 
 
 @pytest.fixture
@@ -34,6 +37,16 @@ def _index(folder: Path, paths: str = '["//order/@id"]') -> None:
 
 def _ids(*words: object) -> list[str]:
     return [one["message_id"] for one in run_json(*words)["messages"]]
+
+
+def test_the_commands_of_the_page_are_understood(pair: Path) -> None:
+    text = (ROOT / "docs" / "finding.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    (paths,) = re.findall(r"^index = (.*)$", text, re.MULTILINE)
+    _index(pair, paths)
+    for line in block.splitlines():
+        run(*shlex.split(line, comments=True)[1:])
+    run("agreement", "check")
 
 
 def test_a_message_is_found_by_all_that_is_known_of_it(pair: Path, document: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
@@ -214,6 +215,11 @@ class ConnectedParty(PartyFace, Awaiting):
             async with self._session.request(method, path, **more) as response:
                 await _check(response)
                 yield response
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise TransportProblem(
+                f"the admin port's certificate is not trusted here: {error.certificate_error}",
+                remedy="name the certificate that vouches for it: connect(url, token, ca=FILE)",
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise TransportProblem(
                 f"the admin port does not answer: {error}",
@@ -256,21 +262,29 @@ def _reopened(file: BinaryIO) -> BinaryIO:
     return os.fdopen(os.dup(file.fileno()), "rb")
 
 
-def connect(url: str, token: str) -> AbstractAsyncContextManager[ConnectedParty]:
+def connect(
+    url: str, token: str, *, ca: str | os.PathLike[str] | None = None
+) -> AbstractAsyncContextManager[ConnectedParty]:
     """The party whose admin port is at that address, for as long as the block lasts.
 
-    `token` is what `oncewire token add` showed: its roles say which verbs may be called.
+    `token` is what `oncewire token add` showed: its roles say which verbs may be called. `ca` is
+    the certificate (PEM) that vouches for the port's own, where this machine does not know it.
     """
-    return _connected(url, token)
+    return _connected(url, token, ca)
 
 
 @asynccontextmanager
-async def _connected(url: str, token: str) -> AsyncIterator[ConnectedParty]:
+async def _connected(
+    url: str, token: str, ca: str | os.PathLike[str] | None
+) -> AsyncIterator[ConnectedParty]:
     if not token.isascii() or not token.isprintable():
         raise InvalidValue(
             "the token cannot be one", remedy="give what `oncewire token add` showed"
         )
     headers = {"Authorization": f"Bearer {token}"}
     patience = aiohttp.ClientTimeout(total=None, connect=30)
-    async with aiohttp.ClientSession(url, headers=headers, timeout=patience) as session:
+    trusted = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca))
+    async with aiohttp.ClientSession(
+        url, headers=headers, timeout=patience, connector=trusted
+    ) as session:
         yield ConnectedParty(session)
