@@ -212,6 +212,32 @@ def test_the_operator_ends_a_pause() -> None:
         assert pair.verify(healed=False).clean
 
 
+def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_ended() -> None:
+    pair = Busy("window", TERMS)
+    for number in (1, 2):
+        pair.send(number)
+    pair.say_busy(1, 3_600)
+    pair.pass_time(2 * MINUTE)
+    with pair.alpha.context.store.reader() as reader:
+        stored = reader.outgoing("order-2@alpha")
+    assert stored is not None
+    assert stored.outgoing.channel is not None
+    pair.alpha.pause(stored.outgoing.channel, "wait")
+    pair.settle("alpha")
+    pair.alpha.resume(channel="to urn:test:beta")
+    pair.settle("alpha")
+    pair.posted.clear()
+    pair.reachable = True
+    # One that stood in the way is given up, which lets its channel go on.
+    with pair.alpha.context.transition() as tx:
+        channel = tx.sending_channel(stored.outgoing.channel)
+        assert channel is not None
+        tx.save_sending_channel(channel.resume())
+    pair.settle("alpha")
+    pair.pass_time(SECOND)
+    assert sorted(pair.posted) == ["order-1", "order-2"]
+
+
 def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
     pair = Busy("window", TERMS)
     pair.reachable = True

@@ -60,7 +60,12 @@ def engine(name: str, *agreements: str) -> Engine:
 
 
 def report(
-    sender: str, cpa_id: str, *, severity: Severity = Severity.ERROR, others: int = 0
+    sender: str,
+    cpa_id: str,
+    *,
+    severity: Severity = Severity.ERROR,
+    others: int = 0,
+    failure: Error | None = None,
 ) -> Parcel:
     """A party's word that the order could not be delivered, behind so many other errors."""
     header = Header(
@@ -74,7 +79,7 @@ def report(
         timestamp=START,
         ref_to_message_id=ORDER,
     )
-    failure = Error("DeliveryFailure", severity, "", f"{sender} says so")
+    failure = failure or Error("DeliveryFailure", severity, "", f"{sender} says so")
     errors = ErrorList((*[Error("OtherXml", description="odd")] * others, failure))
     message = Message(Dialect.EBMS2, MessageKind.ERROR, header, error_list=errors)
     return codec.write(message, read_toml(agreement("alpha", "beta")).form)
@@ -221,6 +226,27 @@ def test_a_hub_that_said_it_has_the_message_may_give_it_back(others: int) -> Non
     (notice,) = hear(alpha, report("hub", "alpha-beta", others=others))
     assert notice.outcome is Outcome.NOT_DELIVERED
     assert noted(alpha) == [("rejected", "report@hub")]
+
+
+@pytest.mark.requirement("HOP-9", "ERR-2")
+@pytest.mark.parametrize(
+    ("place", "outcome"),
+    [("//Body", Outcome.NOT_DELIVERED), ("//MessageHeader/CPAId", Outcome.UNKNOWN)],
+)
+def test_what_the_to_party_refuses_no_hub_has_delivered(place: str, outcome: Outcome) -> None:
+    """The hub's own report may be lost; a copy of the hub's may have met another agreement."""
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    assert hub_answers(alpha) == []
+    refusal = Error("Inconsistent", Severity.ERROR, place, "no")
+    (notice,) = hear(alpha, report("beta", "alpha-beta", failure=refusal))
+    assert notice.outcome is outcome
+    assert noted(alpha) == [("rejected", "report@beta")]
+    # What the hub says now is older than that.
+    hub_answers(alpha)
+    assert state_of(alpha)[0].value == outcome.value
+    with alpha.context.store.reader() as reader:
+        assert check_journal(reader.journal_since(0, 1_000), healed=False).clean
 
 
 @pytest.mark.requirement("HOP-9", "ACK-9")

@@ -131,6 +131,10 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         5104138,
         6101969,
         7300820,
+        8102262,
+        8105165,
+        8126061,
+        8127924,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -596,18 +596,19 @@ def _messaging_error(
 ) -> SenderStep:
     """Passed to the higher level, and the transfer goes on (ERR-2)."""
     note = _rejected(outgoing, error, error_id, by)
-    if outgoing.state is OutgoingState.DELIVERED:
-        if error.code != "DeliveryFailure":
-            return SenderStep(outgoing, channel)
-        if outgoing.proved_by is not Proof.HOP:
-            return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))
-        # A hop that took responsibility can give it back (HOP-9).
-        return _taken_back(outgoing, channel, terms, error, note)
     # A copy that the network still holds may meet another agreement than this one did. A warning
     # says that the message was transmitted, and not what became of it (ERR-9).
     certain = error.severity is Severity.ERROR and not (
-        _is_about_agreement(error) and outgoing.copies > 1
+        _is_about_agreement(error) and (outgoing.copies > 1 or outgoing.proved_by is Proof.HOP)
     )
+    if outgoing.state is OutgoingState.DELIVERED:
+        if outgoing.proved_by is Proof.HOP:
+            # A hop that took responsibility can give it back (HOP-9), and what the To Party
+            # itself refuses no hop has delivered: the hop's own report may be lost.
+            return _taken_back(outgoing, channel, terms, error, note, certain=certain)
+        if error.code != "DeliveryFailure":
+            return SenderStep(outgoing, channel)
+        return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     if outgoing.state in (to, OutgoingState.NOT_DELIVERED):
         # That it did not arrive is certain; no doubt about another copy changes that.
@@ -687,11 +688,13 @@ def _taken_back(
     terms: Terms,
     error: Error,
     note: Note,
+    *,
+    certain: bool,
 ) -> SenderStep:
-    """An intermediary acknowledged the message and could not deliver it after all."""
-    certain = error.severity is Severity.ERROR
+    """An intermediary acknowledged the message, and it was not delivered after all."""
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
-    failed = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, _error_text(error))
+    disowned = replace(outgoing, taken_back=True)
+    failed = disowned.failed(OutgoingEvent.ERROR_ARRIVED, to, _error_text(error))
     effects: tuple[Effect, ...] = (note, *failure(failed, "rejected"))
     if channel is None or not terms.numbered or outgoing.epoch != channel.epoch:
         return SenderStep(failed, channel, effects)

@@ -17,10 +17,10 @@ from oncewire.handler.submission import Submission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.message import MessageStatus, Payload, Service
-from oncewire.message.instant import HOUR, SECOND
+from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import SpoolSlice, StoredOutgoing
 from tests.handler.pair import Pair
@@ -381,6 +381,23 @@ def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_cl
     with pair.alpha.context.store.reader() as reader:
         assert part_id not in [each.message_id for each in reader.incidents()]
     assert Counter(pair.kinds("alpha")) - Counter(before) == {"resolved": 1}
+
+
+def test_a_part_that_is_given_up_gives_up_its_document_and_the_other_parts() -> None:
+    flow = '[flow]\nmode = "window"\nwindow = 8\n[sequence]\nnumbered = false\nordered = false\n'
+    pair = Pair("rm-0.78", SPLIT + flow, lose_request=lambda attempt: True)
+    submit(pair, DATA[:5_000])
+    for _ in range(30):
+        pair.pass_time(MINUTE)
+    with pair.alpha.context.store.reader() as reader:
+        (part_id,) = [each.message_id for each in reader.incidents()]
+    assert part_id is not None
+    pair.alpha.abandon(part_id)
+    pair.settle("alpha")
+    with pair.alpha.context.store.reader() as reader:
+        assert reader.incidents() == []
+    assert {kept.outgoing.state for kept in sent(pair).values()} <= FINAL_OUTGOING
+    assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
 
 
 @pytest.mark.requirement("BIG-6")

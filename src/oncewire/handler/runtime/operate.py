@@ -337,6 +337,12 @@ def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[st
         if channel is not None:
             tx.save_sending_channel(replace(channel, paused_until=0))
     _resume_all(context, tx, behind)
+    # What stands on a suspended channel, too, is due as soon as that goes on.
+    for stored in map(tx.outgoing, tx.expired(NEVER, BEHIND_MAX)):
+        if stored is None or stored.peer != peer or stored.damage:
+            continue
+        if stored.outgoing.next_attempt_at == receiver.paused_until:
+            tx.save_outgoing(replace(stored.outgoing, next_attempt_at=context.now()))
 
 
 def pause_channel(context: HandlerContext, tx: Transaction, key: str, reason: str) -> None:
@@ -380,14 +386,24 @@ def abandon_message(
     over = stored.outgoing.state in FINAL_OUTGOING and not stands
     if over and resolve_incidents(context, tx, Resolve(message_id)):
         return
-    if is_whole(stored) and not over:
-        abandon_document(context, tx, stored, by)
+    # A document is nothing without one of its parts: the others are not sent for nothing, and
+    # their ends call the operator no more.
+    whole = stored if is_whole(stored) else _whole_of(tx, stored)
+    if whole is not None and not over and whole.outgoing.state not in FINAL_OUTGOING:
+        abandon_document(context, tx, whole, by)
         return
     step = abandon(stored.outgoing, channel, terms, by)
     if stored.facts.kind is not MessageKind.NORMAL:
         # Of a signal's end only the operator is told, whose word this is (C33).
         step = replace(step, outgoing=replace(step.outgoing, notice_owed=False))
     perform(context, tx, stored, channel, step, terms)
+
+
+def _whole_of(tx: Transaction, stored: StoredOutgoing) -> StoredOutgoing | None:
+    """The document of ours that a message is a part of, if it is one."""
+    if stored.facts.split_number is None or stored.relayed_from is not None:
+        return None
+    return tx.outgoing(stored.facts.split_id or "")
 
 
 def hold_message(tx: Transaction, message_id: str, *, held: bool) -> None:

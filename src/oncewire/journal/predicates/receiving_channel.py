@@ -268,7 +268,8 @@ class ReceivingChannelFold:
         if place >= epoch.expected:
             due = epoch.expected + 1
             self._passed_over(epoch, row, place, to_party)
-            epoch.due = due
+            if any(start == due - 1 for start, _, _ in epoch.missing):
+                epoch.due = due
         elif not epoch.leaves_behind(place, to_party) and not self._was_late(epoch, row, place):
             if self._repeated(epoch, row, place):
                 epoch.due = epoch.expected + 1
