@@ -714,6 +714,26 @@ def test_a_port_in_use_is_said_and_the_store_let_go(served: Served, pair: Path) 
 
 
 @pytest.mark.process
+def test_what_an_application_prints_is_not_taken_for_the_ready_line(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is imported before anything listens, and for a message that waited for it."""
+    (tmp_path / "prints_early.py").write_text(
+        "print('read')\ndef take(message):\n    print('took', message.message_id)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    chosen = ("application.way=function", "application.function=prints_early:take")
+    settings = [word for one in chosen for word in ("--set", one)]
+    started = run_json("serve", "--detach", *settings)
+    try:
+        assert started["url"].startswith("http")
+        log = Path(started["log"]).read_text()
+        assert "read" in [json.loads(line)["event"] for line in log.splitlines()]
+    finally:
+        run("stop")
+
+
+@pytest.mark.process
 def test_in_the_background_and_stopped_again(pair: Path) -> None:
     started = run_json("serve", "--detach")
     try:

@@ -34,6 +34,7 @@ from oncewire.entry.messages.contents import nth_content, open_at
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import open_readers, store_path
+from oncewire.entry.watching.readiness import Readiness
 from oncewire.errors import InvalidValue, NotHere, OncewireError, TransportProblem
 from oncewire.message.payload import disposition
 from oncewire.pipeline.lake.summary import read_summary
@@ -165,7 +166,7 @@ class AdminApp:
             ),
             Served(
                 "GET", "/readyz", health, self._ready,
-                stream("readyz", "Whether the handler takes turns.", text),
+                stream("readyz", "Whether the handler can take messages; a doubt a line.", text),
             ),
             Served(
                 "GET", "/metrics", health, self._metrics,
@@ -450,11 +451,12 @@ class AdminApp:
     async def _ready(self, _request: Request, _caller: Token) -> Response:
         """Whether the handler can take messages now."""
         try:
-            why = await self._verbs.readiness()
+            said = await self._verbs.readiness()
         except TransportProblem as error:
-            why = [error.problem]
-        told = "\n".join(why or ["ready"])
-        return Response(f"{told}\n", 503 if why else 200, media_type="text/plain")
+            said = Readiness(False, [error.problem])
+        told = [*(said.reasons or ["ready"]), *(f"doubt: {doubt}" for doubt in said.doubts)]
+        status = 200 if said.ready else 503
+        return Response("".join(f"{line}\n" for line in told), status, media_type="text/plain")
 
     async def _metrics(self, _request: Request, _caller: Token) -> Response:
         """What is measured of the handler."""

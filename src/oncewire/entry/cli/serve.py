@@ -62,7 +62,7 @@ def serve(
     from dataclasses import asdict
 
     from oncewire.entry.admin.server import admin_port
-    from oncewire.entry.logs import Printed, start_logging
+    from oncewire.entry.logs import start_logging
     from oncewire.entry.party.settings import flags_of
     from oncewire.entry.running import serving
     from oncewire.entry.running.alerting import alerting_of
@@ -79,17 +79,24 @@ def serve(
     log = found.log
     start_logging(log.level, log.form.value, None if log.file is None else found.path(log.file))
 
+    waiting = Waiting(log.form.value) if detached else None
+
     def ready(running: LocalHandler) -> None:
+        if waiting is not None:
+            waiting.speak_to()
         if not quiet:
             _say_ready(found.party.name, running.url, json=json)
-        if detached:
-            _let_go(log.form.value)
+        if waiting is not None:
+            waiting.let_go()
 
     try:
         port = admin_port(found, flags_of(settings or ()))
         status = serving.run(run(found, ready, (alerting_of,), port))
-    except HandlerFailed as failure:
-        if isinstance(sys.stdout, Printed):
+    except Exception as failure:
+        if waiting is not None and waiting.is_there:
+            # It hears why there is no ready line.
+            waiting.speak_to()
+        elif waiting is not None and isinstance(failure, HandlerFailed):
             # Nobody listens any more, and the log has it.
             raise typer.Exit(failure.exit_code) from failure
         raise
@@ -117,17 +124,39 @@ def _say_line(said: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _let_go(form: str) -> None:
-    """Whoever started us has read the ready line and listens no more: what an application prints
-    from here on goes where the log goes, line by line."""
-    from oncewire.entry.logs import Printed
+class Waiting:
+    """The process that started a detached handler, and waits for its ready line on our standard
+    output.
 
-    sys.stdout.flush()
-    os.dup2(2, 1)
-    if form == "json":
-        sys.stdout = Printed()
-    elif isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+    An application may print before that line, and goes on afterwards, when that process listens no
+    more: what it prints goes where the log goes, line by line.
+    """
+
+    def __init__(self, form: str) -> None:
+        from oncewire.entry.logs import Printed
+
+        self.is_there = True
+        self._own, self._place = sys.stdout, os.dup(1)
+        sys.stdout.flush()
+        os.dup2(2, 1)
+        if form == "json":
+            sys.stdout = Printed()
+        elif isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
+        self._printed = sys.stdout
+
+    def speak_to(self) -> None:
+        """Say the next words to it."""
+        sys.stdout.flush()
+        sys.stdout = self._own
+        os.dup2(self._place, 1)
+
+    def let_go(self) -> None:
+        """It has what it waited for."""
+        sys.stdout.flush()
+        os.dup2(2, 1)
+        os.close(self._place)
+        sys.stdout, self.is_there = self._printed, False
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:

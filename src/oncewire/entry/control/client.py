@@ -21,6 +21,7 @@ from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
 from oncewire.entry.party.settings import Settings
+from oncewire.entry.watching.readiness import Readiness, readiness
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
@@ -285,11 +286,9 @@ class LocalHandler(Verbs):
 
         return (await asyncio.to_thread(metrics_text, self.handler)).decode()
 
-    async def unready(self) -> list[str]:
+    async def readiness(self) -> Readiness:
         """See `VerbBackend`."""
-        from oncewire.entry.watching.readiness import readiness
-
-        return (await asyncio.to_thread(readiness, self.handler)).reasons
+        return await asyncio.to_thread(readiness, self.handler)
 
 
 class OfflineStore(Verbs):
@@ -363,7 +362,7 @@ class OfflineStore(Verbs):
         """See `VerbBackend`."""
         _need_handler("figures")
 
-    async def unready(self) -> list[str]:
+    async def readiness(self) -> Readiness:
         """See `VerbBackend`."""
         _need_handler("readiness")
 

@@ -27,6 +27,7 @@ from oncewire.entry.delivery.received_message import (
 from oncewire.entry.messages.listing import MessagePage
 from oncewire.entry.messages.story import Story
 from oncewire.entry.messages.trouble import Trouble
+from oncewire.entry.watching.readiness import Readiness
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
@@ -364,6 +365,7 @@ FORMS: dict[str, ValueForm] = {
     "list[Notice]": _list_of(_NOTICE),
     "StatusResponse | None": _or_none(_RESPONSE),
     "MessagePage": _struct(MessagePage),
+    "Readiness": _struct(Readiness),
     "Story": _struct(Story),
     "list[Trouble]": _list_of(_struct(Trouble)),
     "list[Tried]": _list_of(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.trouble import Trouble
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
+    from oncewire.entry.watching.readiness import Readiness
     from oncewire.handler.actions import Notice
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine
@@ -245,8 +246,8 @@ class VerbBackend(Protocol):
     async def measured(self) -> str:
         """What is measured, as Prometheus reads it."""
 
-    async def unready(self) -> list[str]:
-        """Why the handler cannot take messages now."""
+    async def readiness(self) -> Readiness:
+        """Whether the handler can take messages now."""
 
 
 def _hand_over(
@@ -523,9 +524,9 @@ class PartyVerbs:
         return await self.here.measured()
 
     @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
-    async def readiness(self) -> list[str]:
-        """Why a running handler cannot take messages now; nothing where it can."""
-        return await self.here.unready()
+    async def readiness(self) -> Readiness:
+        """Whether a running handler can take messages now, why not, and what else is wrong."""
+        return await self.here.readiness()
 
 
 class Verbs(PartyVerbs, Performing):
