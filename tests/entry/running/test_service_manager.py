@@ -107,13 +107,19 @@ def test_systemd_accepts_the_unit_of_a_party(parties: Path, tmp_path: Path) -> N
 
 
 def test_the_unit_lets_the_handler_write_where_the_settings_say(
-    parties: Path, tmp_path: Path
+    parties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/opt/shop")
+    assert "/opt/shop" not in run("serve", "--systemd").stdout
     places = ("--set", f"application.folder={tmp_path / 'in'}", "--set", "http.port=443")
+    places += ("--set", "application.function=shop:take")
     lines = run("serve", "--systemd", *places).stdout.splitlines()
     assert f"ReadWritePaths={parties / 'acme'} {tmp_path / 'in'}" in lines
     assert "AmbientCapabilities=CAP_NET_BIND_SERVICE" in lines
     assert "Type=notify" in lines
+    assert "Environment=PYTHONPATH=/opt/shop" in lines
+    hidden = tmp_path.is_relative_to("/tmp")
+    assert f"PrivateTmp={'no' if hidden else 'yes'}" in lines
 
 
 def test_a_path_that_systemd_reads_otherwise_is_refused(parties: Path) -> None:

@@ -237,7 +237,7 @@ def incidents(
 # `oncewire notices`: failures that nobody was told of yet, and taking note of them.
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")]
-_EMPTY = "Everybody was told of every failure."
+_EMPTY = "No failure waits to be told."
 
 
 def listed(

@@ -164,7 +164,7 @@ def find(config: Path | None, asked: Asked, limit: int) -> Report:
         summary = f"The newest {number_of(len(rows), 'message')}; --limit shows more."
     hints = (f"oncewire why {quote(found[0].message_id)}{at_party(settings)}",) if found else ()
     return Report(
-        listings=(Listing("messages", columns, rows, empty="Nothing is found."),),
+        listings=(Listing("messages", columns, rows, empty=_NOTHING),),
         summary=summary,
         hints=hints if len(found) == 1 else (),
     )
@@ -224,10 +224,16 @@ def _is_narrow(asked: Asked) -> bool:
     return asked != Asked(state=asked.state, parts=asked.parts)
 
 
+_NOTHING = (
+    "Nothing is found. A MessageId is found by its beginning or by 8 characters in a row before "
+    "its @; a ConversationId, a file name or a value in a document by all of it; as it is written."
+)
+
+
 def _none(at_all: str, asked: Asked) -> str:
     """Nothing at all, or nothing of the kind that was asked for."""
     if _is_narrow(asked):
-        return "Nothing is found."
+        return _NOTHING
     states = _states_of(asked)
     return f"Nothing is {' or '.join(states)}; in all:" if states else at_all
 

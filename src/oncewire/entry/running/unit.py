@@ -6,6 +6,7 @@ started anew. The service may write where the settings say and to nothing else.
 
 from __future__ import annotations
 
+import os
 import pwd
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ Wants=network-online.target
 [Service]
 Type=notify
 User={user}
-ExecStart={python} -m oncewire serve --quiet --config {folder}
+{environment}ExecStart={python} -m oncewire serve --quiet --config {folder}
 ExecReload=/bin/kill -HUP $MAINPID
 WorkingDirectory={folder}
 Restart=always
@@ -34,7 +35,7 @@ UMask=0077
 ReadWritePaths={written}
 ProtectSystem=strict
 ProtectHome=read-only
-PrivateTmp=yes
+PrivateTmp={private_tmp}
 PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
@@ -67,7 +68,8 @@ def unit_of(settings: Settings) -> str:
         written.append(settings.log.file.parent)
     paths = [folder, *(settings.path(path).resolve() for path in written)]
     outside = [path for path in paths[1:] if not path.is_relative_to(folder)]
-    for path in (sys.executable, *map(str, paths)):
+    modules = os.environ.get("PYTHONPATH", "") if settings.application.function else ""
+    for path in (sys.executable, modules, *map(str, paths)):
         if any(character in path for character in ' "\\%\n'):
             raise InvalidValue(
                 f"systemd would not read the path {path!r} as it is",
@@ -77,6 +79,10 @@ def unit_of(settings: Settings) -> str:
     return _UNIT.format(
         party=settings.party.name,
         user=pwd.getpwuid(Path(folder).stat().st_uid).pw_name,
+        # A function of the application is found as here.
+        environment=f"Environment=PYTHONPATH={modules}\n" if modules else "",
+        # Files below /tmp would be hidden from it.
+        private_tmp="no" if any(path.is_relative_to("/tmp") for path in paths) else "yes",  # noqa: S108
         python=sys.executable,
         folder=folder,
         written=" ".join(map(str, dict.fromkeys([folder, *outside]))),

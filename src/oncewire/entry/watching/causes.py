@@ -123,14 +123,13 @@ def restarted(boot: str, at: Instant, *, stopped: bool) -> Cause:
 def _of_incident(incident: Incident) -> Cause:
     about = f"message {incident.message_id}" if incident.message_id else ""
     about = about or (f"channel {incident.channel}" if incident.channel else "the handler")
-    why = f"oncewire why {quote(incident.message_id)}" if incident.message_id else ""
     return Cause(
         f"incident {incident.id}",
         CauseKind.INCIDENT,
         incident.reason,
         incident.opened_at,
         f"{about} cannot go on by itself",
-        why or "oncewire incidents",
+        "oncewire incidents",
     )
 
 
