@@ -109,13 +109,14 @@ def compose(said: Layer, transports: tuple[str, ...] = ()) -> Whole:
         raise AgreementProblem(
             error.problem, key=_blamed(error.problem), remedy=error.remedy
         ) from None
+    # Every key in its order, with the field's default where no layer speaks.
     return Whole(
         terms=terms,
         rules=Rules(**parts["rules"]),
         form=Form(**parts["form"]),
         security=Security(**parts["security"]),
         business=Business(**parts["business"]),
-        values=_complete(values),
+        values=tuple(values.get(name) or default for name, default in _unsaid().items()),
     )
 
 
@@ -143,11 +144,6 @@ def bind(
         endpoints=endpoints,
         values=whole.values,
     )
-
-
-def _complete(values: Layer) -> tuple[Value, ...]:
-    """Every key in its order, with the field's default where no layer speaks."""
-    return tuple(values.get(name) or default for name, default in _unsaid().items())
 
 
 @cache

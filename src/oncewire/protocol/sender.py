@@ -605,8 +605,9 @@ def _messaging_error(
         return _taken_back(outgoing, channel, terms, error, note)
     # A copy that the network still holds may meet another agreement than this one did. A warning
     # says that the message was transmitted, and not what became of it (ERR-9).
+    # Whether a receiver has no agreement for the message now; no copy of it is remembered.
     certain = error.severity is Severity.ERROR and not (
-        _is_about_agreement(error) and outgoing.copies > 1
+        (error.location.rpartition("/")[2] in ("CPAId", "TPAId")) and outgoing.copies > 1
     )
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     if outgoing.state in (to, OutgoingState.NOT_DELIVERED):
@@ -674,11 +675,6 @@ def is_id_taken(refusal: str) -> bool:
     What became of that other one is no word about the message that was refused.
     """
     return _ID_TAKEN.match(refusal) is not None
-
-
-def _is_about_agreement(error: Error) -> bool:
-    """Whether a receiver has no agreement for the message now; no copy of it is remembered."""
-    return error.location.rpartition("/")[2] in ("CPAId", "TPAId")
 
 
 def _taken_back(

@@ -194,18 +194,14 @@ def _fragments(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]
 
 def agreement_dangers(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:
     """What the agreement as a whole risks. Without `now` no dates are judged."""
-    yield from _features(agreement)
+    for key, sentence in agreement.not_offered:
+        yield Danger(Severity.DANGER, key, sentence, "agree on something that both sides have")
     yield from _period(agreement, now)
     yield from _parties(agreement)
     yield from _unread(agreement)
     yield from known_certificates(agreement, now)
     yield from recognition(agreement)
     yield from via_dangers(agreement)
-
-
-def _features(agreement: Agreement) -> Iterator[Danger]:
-    for key, sentence in agreement.not_offered:
-        yield Danger(Severity.DANGER, key, sentence, "agree on something that both sides have")
 
 
 def _period(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:

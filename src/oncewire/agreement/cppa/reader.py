@@ -136,7 +136,14 @@ def _reliable(channel: Channel) -> dict[str, object]:
                 TRANSPORT_METHOD if uri == "Transport" else uri for uri in stated[name].split()
             ]
     if "deliverySemantics" in stated:
-        found["delivery.reliable"] = _semantics(stated["deliverySemantics"])
+        word = stated["deliverySemantics"]
+        if word not in _SEMANTICS:
+            raise AgreementProblem(
+                f"deliverySemantics {word[:64]!r} is not known",
+                key="delivery.reliable",
+                remedy="OnceAndOnlyOnce or BestEffort",
+            )
+        found["delivery.reliable"] = _SEMANTICS[word]
     acked = channel.characteristics.get("ackRequested", "perMessage")
     if channel.is_2_0 and acked == "perMessage":
         # The header decides; what we ask for ourselves follows from the binding.
@@ -146,16 +153,6 @@ def _reliable(channel: Channel) -> dict[str, object]:
     if _guaranteed(exchange) and found.get("delivery.reliable", acked != "never"):
         found["sequence.ordered"] = True
     return found
-
-
-def _semantics(word: str) -> bool:
-    if word not in _SEMANTICS:
-        raise AgreementProblem(
-            f"deliverySemantics {word[:64]!r} is not known",
-            key="delivery.reliable",
-            remedy="OnceAndOnlyOnce or BestEffort",
-        )
-    return _SEMANTICS[word]
 
 
 def _guaranteed(exchange: Exchange) -> bool:

@@ -136,7 +136,11 @@ def _sent(
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:
         door = reach(settings) if timeout is None else reach_running(settings)
         async with door as verbs:
-            with output.bytes_progress("handing in", _size(submissions), quiet=quiet) as heard:
+            with output.bytes_progress(
+                "handing in",
+                sum(payload.size for submission in submissions for payload in submission.payloads),
+                quiet=quiet,
+            ) as heard:
                 accepted = [await verbs.send(_counted(one, heard)) for one in submissions]
             with output.progress("sending", len(submissions), quiet=quiet) as advance:
                 rows = await _outcomes(verbs, accepted, timeout, advance)
@@ -145,10 +149,6 @@ def _sent(
     with only_errors():
         rows, at_rest = asyncio.run(run())
     return _sent_report(settings, rows, waited=timeout is not None, at_rest=at_rest)
-
-
-def _size(submissions: list[Submission]) -> int:
-    return sum(payload.size for submission in submissions for payload in submission.payloads)
 
 
 def _counted(submission: Submission, heard: output.Advance) -> Submission:

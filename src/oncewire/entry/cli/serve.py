@@ -83,7 +83,17 @@ def serve(
         if not quiet:
             _say_ready(found.party.name, running.url, json=json)
         if detached:
-            _let_go(log.form.value)
+            # Whoever started us has read the ready line and listens no more: what an application
+            # prints from here on goes where the log goes, line by line.
+            form = log.form.value
+            from oncewire.entry.logs import Printed
+
+            sys.stdout.flush()
+            os.dup2(2, 1)
+            if form == "json":
+                sys.stdout = Printed()
+            elif isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(line_buffering=True)
 
     try:
         port = admin_port(found, flags_of(settings or ()))
@@ -115,19 +125,6 @@ def _say_line(said: dict[str, Any]) -> None:
     """Words of a process that runs on, or did: its log may go the same way, a line each."""
     sys.stdout.write(jsonlib.dumps(said, ensure_ascii=False) + "\n")
     sys.stdout.flush()
-
-
-def _let_go(form: str) -> None:
-    """Whoever started us has read the ready line and listens no more: what an application prints
-    from here on goes where the log goes, line by line."""
-    from oncewire.entry.logs import Printed
-
-    sys.stdout.flush()
-    os.dup2(2, 1)
-    if form == "json":
-        sys.stdout = Printed()
-    elif isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:

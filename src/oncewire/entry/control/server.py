@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
 from oncewire.entry.control.language import ControlFrame
-from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.store.spool_contract import Spool
@@ -80,7 +79,10 @@ class ControlServer:
                 return
             verb = TABLE.get(str(frame.values.get("verb")))
             answering = self.answer(frame)
-            waits = verb is not None and _may_wait(verb)
+            # Whether it may take as long as its caller says; any other ends by itself soon.
+            waits = verb is not None and any(
+                argument.name == "timeout" for argument in verb.arguments
+            )
             try:
                 answer = await (_while_there(writer, answering) if waits else answering)
             finally:
@@ -104,11 +106,6 @@ class ControlServer:
         except Exception as error:
             logger.exception("a command failed", extra={"verb": name})
             return control.error_frame(OncewireError(f"a fault in the handler itself: {error}"))
-
-
-def _may_wait(verb: Verb[..., Any]) -> bool:
-    """Whether it may take as long as its caller says; any other ends by itself soon."""
-    return any(argument.name == "timeout" for argument in verb.arguments)
 
 
 async def _while_there(writer: asyncio.StreamWriter, work: Coroutine[Any, Any, T]) -> T:

@@ -199,7 +199,10 @@ def _list_of(form: ValueForm) -> ValueForm:
 
 
 def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
-    parts += [_part_of(payload) for payload in submission.payloads]
+    parts += [
+        (payload if isinstance(payload, DistantPayload) else content(payload))
+        for payload in submission.payloads
+    ]
     return {
         "cpa_id": submission.cpa_id,
         "service": submission.service.value,
@@ -216,10 +219,6 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
         "best_effort": submission.best_effort,
         "by": submission.by,
     }
-
-
-def _part_of(payload: Payload) -> Part:
-    return payload if isinstance(payload, DistantPayload) else content(payload)
 
 
 _SUBMISSION = {*Submission.__struct_fields__} | {"service_type"}

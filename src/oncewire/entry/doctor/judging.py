@@ -13,7 +13,7 @@ from oncewire.journal.predicates.context import Context, Violation, ViolationKin
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Row
 from oncewire.message.header import is_trial
-from oncewire.message.instant import DAY, Duration, Instant
+from oncewire.message.instant import DAY, Instant
 from oncewire.protocol.states import IncomingState
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
     context = Context.gather(everything, healed=ended)
     before = until = None
     if everything and not ended:
-        longest = _longest(context)
+        # After so long every timer of a message has run out, on every node: a sender stops at
+        # persistDuration, and then a hub may begin with its own.
+        longest = 2 * max((terms.persist_duration for terms in context.terms.values()), default=DAY)
         before = _reached(everything, now) - longest
         until = _newest(everything) + longest
     report = check_journal(everything, healed=ended, healed_before=before)
@@ -155,12 +157,6 @@ def _waits(reader: Reader, violation: Violation) -> bool:
         return False
     kept = reader.incoming(violation.message_id)
     return any(stored.incoming.state in _IN_INBOX for stored in kept)
-
-
-def _longest(context: Context) -> Duration:
-    """After so long every timer of a message has run out, on every node: a sender stops at
-    persistDuration, and then a hub may begin with its own."""
-    return 2 * max((terms.persist_duration for terms in context.terms.values()), default=DAY)
 
 
 def _reached(rows: list[Row], now: Instant) -> Instant:

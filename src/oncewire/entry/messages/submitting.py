@@ -123,7 +123,9 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         )
     if cpa_id:
         found = [
-            paper for paper in kept if cpa_id in (paper.agreement.cpa_id, *_other_names(paper))
+            paper
+            for paper in kept
+            if cpa_id in (paper.agreement.cpa_id, *paper.agreement.also_known_as)
         ]
     elif to:
         # A name of ours is one agreement's; a PartyId may be that of several.
@@ -142,10 +144,6 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         "several agreements are possible" if to or cpa_id else "it is not said to whom",
         remedy=f"name one of them, by its partner or its CPAId: {known}",
     )
-
-
-def _other_names(kept: Kept) -> tuple[str, ...]:
-    return kept.agreement.also_known_as
 
 
 def _is_called(kept: Kept, name: str) -> bool:

@@ -177,7 +177,11 @@ class AgreementFolder:
                 zip(map(str, read.files), read.seen, strict=True)
             )
         folder = [(str(self._folder), looked)]
-        self._found = (found, folder, files) if _is_settled(looked) else None
+        # Whether a folder that looks like this changed long enough ago: what comes into it within
+        # the same tick of the file system's clock leaves no other mark.
+        self._found = (
+            (found, folder, files) if (abs(time.time_ns() - looked[2]) > SETTLED_NS) else None
+        )
         return found
 
     def _look(self) -> Readable:
@@ -261,12 +265,6 @@ def _stamp(name: str) -> Stamp:
     except OSError:
         return 0, 0, 0, 0
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _is_settled(folder: Stamp) -> bool:
-    """Whether a folder that looks like this changed long enough ago: what comes into it within
-    the same tick of the file system's clock leaves no other mark."""
-    return abs(time.time_ns() - folder[2]) > SETTLED_NS
 
 
 def _set_twins_apart(found: Readable) -> None:

@@ -124,7 +124,13 @@ def plan_partner(
     cpa_id = options.cpa_id or usual_cpa_id(own, card)
     _refuse_claims(settings, card, cpa_id, agreement)
     certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
-    believed = _believed(settings, card)
+    # The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
+    # was revoked here does not come back in the company of another.
+    from oncewire.agreement.certificates import read_certificates, to_pem
+
+    gone = revoked_of(settings, card.name)
+    ders = dict.fromkeys(read_certificates(card.certificate))
+    believed = "".join(to_pem(der) for der in ders if der not in gone)
     if not replace and certificate.is_file() and certificate.read_bytes() != believed.encode():
         # Nobody of that name is a partner, and yet an agreement may name the file: a hub's, say.
         raise NotAllowed(
@@ -168,16 +174,6 @@ def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> N
 def usual_cpa_id(own: Card, partner: Card) -> str:
     """The CPAId that either side finds without asking the other."""
     return "-".join(sorted((own.name, partner.name)))
-
-
-def _believed(settings: Settings, card: Card) -> str:
-    """The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
-    was revoked here does not come back in the company of another."""
-    from oncewire.agreement.certificates import read_certificates, to_pem
-
-    gone = revoked_of(settings, card.name)
-    ders = dict.fromkeys(read_certificates(card.certificate))
-    return "".join(to_pem(der) for der in ders if der not in gone)
 
 
 def check_card(settings: Settings, card: Card, now: Instant) -> None:

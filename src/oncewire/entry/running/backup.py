@@ -24,8 +24,6 @@ from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant, parse_instant
 
 if TYPE_CHECKING:
-    import apsw
-
     from oncewire.entry.party.settings import Settings
     from oncewire.store.records import StoreMark
 
@@ -67,7 +65,12 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
         put_record(half, mark)
         _write_manifest(settings, half, now, mark.journal)
         found = check_backup(half)
-        _sync(half)
+        for path in half.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        for path in (half, *(each_path for each_path in half.rglob("*") if each_path.is_dir())):
+            sync_folder(path)
         if target.exists():
             target.rmdir()
         half.replace(target)
@@ -126,7 +129,8 @@ def check_backup(folder: Path) -> Backup:
         if verdict != "ok":
             raise _broken(f"{database} is damaged: {verdict}")
         kept = sum(SqliteReader(connection, database).counts().values())
-        journal = _journal_rows(connection)
+        (rows,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
+        journal = int(str(rows))
         for name in _spooled(connection):
             # Named by its digest: what has changed before it was copied is told, too.
             if listed.get(f"data/spool/{name}") != name:
@@ -196,11 +200,6 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
         ) from error
 
 
-def _journal_rows(connection: apsw.Connection) -> int:
-    (rows,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
-    return int(str(rows))
-
-
 def _spooled(connection: object) -> set[str]:
     from oncewire.store.sqlite.reader import LAYOUTS
     from oncewire.store.sqlite.rows import spool_names
@@ -265,15 +264,6 @@ def _digest(path: Path) -> str:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-    for path in (folder, *(each_path for each_path in folder.rglob("*") if each_path.is_dir())):
-        sync_folder(path)
 
 
 # Restored: whether a party's folder is a backup that was put in its place, and since when.

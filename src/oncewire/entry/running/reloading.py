@@ -99,19 +99,16 @@ class Reloading:
         """
         try:
             keys = keys_of(self._settings)
-            self._renew_transports(kept)
+            for transport in self._handler.transports.values():
+                if isinstance(transport, HttpTransport):
+                    transport.renew(
+                        server_settings(self._settings, kept), client_settings(self._settings, kept)
+                    )
         except (OncewireError, OSError, ValueError) as problem:
             return {FILES: problem}
         self._handler.engine.context.keys = keys
         logger.info("keys and certificates were read anew")
         return {}
-
-    def _renew_transports(self, kept: list[Kept]) -> None:
-        for transport in self._handler.transports.values():
-            if isinstance(transport, HttpTransport):
-                transport.renew(
-                    server_settings(self._settings, kept), client_settings(self._settings, kept)
-                )
 
     def _has_changed(self) -> bool:
         return self._look() != self._seen or self._agreements.has_changed()

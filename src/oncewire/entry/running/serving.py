@@ -210,7 +210,11 @@ async def serving(
         handler.supervisor.keep(OwnCertificate(settings, handler.engine.context.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
-        _say_if_restored(settings)
+        # Nothing else tells whoever runs it that partners know more than is kept here.
+        restored = find_restored(settings)
+        if restored is not None:
+            said = {"backup": restored.taken, "remedy": "`oncewire doctor` says what to do"}
+            logger.warning("the party was restored from a backup", extra=said)
         for one in company:
             one.start()
             begun.append(one)
@@ -222,14 +226,6 @@ async def serving(
         await handler.stop()
         if isinstance(application, Webhook):
             await application.close()
-
-
-def _say_if_restored(settings: Settings) -> None:
-    """Nothing else tells whoever runs it that partners know more than is kept here."""
-    restored = find_restored(settings)
-    if restored is not None:
-        said = {"backup": restored.taken, "remedy": "`oncewire doctor` says what to do"}
-        logger.warning("the party was restored from a backup", extra=said)
 
 
 def _tell_of_refused_partners(handler: Handler) -> None:
@@ -298,7 +294,17 @@ async def serve(
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)
-        failure = await _until_over(stop, running.handler.supervisor)
+        # Wait until somebody stops us, or until the handler has failed; then why.
+        supervisor = running.handler.supervisor
+        telling = asyncio.ensure_future(keep_told(supervisor))
+        stopped, failed = (
+            asyncio.ensure_future(stop.wait()),
+            asyncio.ensure_future(supervisor.failed()),
+        )
+        await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+        for task in (telling, stopped, failed):
+            task.cancel()
+        failure = failed.result() if failed.done() and not failed.cancelled() else None
         logger.info("stopping", extra={"party": settings.party.name})
         tell("STOPPING=1")
         if failure is not None:
@@ -312,16 +318,6 @@ async def serve(
         raise failure
     logger.info("stopped", extra={"party": settings.party.name})
     return status
-
-
-async def _until_over(stop: asyncio.Event, supervisor: Supervisor) -> HandlerFailed | None:
-    """Wait until somebody stops us, or until the handler has failed; then why."""
-    telling = asyncio.ensure_future(keep_told(supervisor))
-    stopped, failed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(supervisor.failed())
-    await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
-    for task in (telling, stopped, failed):
-        task.cancel()
-    return failed.result() if failed.done() and not failed.cancelled() else None
 
 
 def record_failure(settings: Settings, failure: HandlerFailed) -> None:

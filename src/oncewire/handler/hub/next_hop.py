@@ -158,7 +158,13 @@ def tell_from_party(
     context: HandlerContext, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
 ) -> str:
     """Store the notice of a failure on its way to the From Party; returns its MessageId."""
-    back = _way_back(context, tx, failed)
+    # Today's way to the From Party; where there is none any more, the agreement that the message
+    # came under: what was taken under it is answered for under it.
+    header = failed.header
+    back = context.agreements.toward(header.from_party)
+    for stored in () if back is not None else tx.incoming_by_id(header.message_id):
+        if stored.facts.from_party == str(header.from_party):
+            back = back or context.agreement_kept(tx, stored.agreement_id)
     if back is None:
         raise AgreementProblem(
             f"no agreement leads back to {failed.header.from_party}",
@@ -177,17 +183,6 @@ def tell_from_party(
     route = replace(route, terms=terms)
     store_outgoing(context, tx, notice, route)
     return notice.header.message_id
-
-
-def _way_back(context: HandlerContext, tx: Transaction, failed: Message) -> Agreement | None:
-    """Today's way to the From Party; where there is none any more, the agreement that the
-    message came under: what was taken under it is answered for under it."""
-    header = failed.header
-    back = context.agreements.toward(header.from_party)
-    for stored in () if back is not None else tx.incoming_by_id(header.message_id):
-        if stored.facts.from_party == str(header.from_party):
-            back = back or context.agreement_kept(tx, stored.agreement_id)
-    return back
 
 
 # Stranded: what a hub acknowledged and cannot send on, because the way on is gone.

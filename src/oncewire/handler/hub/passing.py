@@ -339,7 +339,15 @@ def pass_on(
         _post(context, tx, message, route, parcel, source)
         return NOTHING
     sender = str(sender_of(before.agreement, message.header.from_party))
-    return _keep_open(context, message, sender, route, parcel, before.terms)
+    # Send it on, and keep its connection until the next handler has spoken.
+    outer = before.terms
+    message_id = message.header.message_id
+    way = _way(route, EndpointType.ALL_PURPOSE)
+    if way is None:
+        return NOTHING
+    timeout = onward_patience(outer, route.terms)
+    context.state.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
+    return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
 
 
 def pass_back(
@@ -631,24 +639,6 @@ def answered_here(
     if source.transport != REPLY or reference is None:
         return None
     return waiting_for(context, tx, reference)
-
-
-def _keep_open(
-    context: HandlerContext,
-    message: Message,
-    sender: str,
-    route: Route,
-    parcel: StoredParcel,
-    outer: Terms,
-) -> Answer:
-    """Send it on, and keep its connection until the next handler has spoken."""
-    message_id = message.header.message_id
-    way = _way(route, EndpointType.ALL_PURPOSE)
-    if way is None:
-        return NOTHING
-    timeout = onward_patience(outer, route.terms)
-    context.state.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
-    return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
 
 
 def _way(route: Route, kind: EndpointType) -> tuple[str, str] | None:

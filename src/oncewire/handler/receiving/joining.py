@@ -634,7 +634,11 @@ def _give_up(
     _hand_over(context, tx, [part for part in theirs if part.answered])
     for listed in parts:
         if listed.incoming.state is IncomingState.HELD:
-            _settle_number(context, tx, listed)
+            # Nobody waits any more for the turn of a part, nor for what follows it.
+            key = listed.incoming.channel
+            channel = None if key is None else tx.receiving_channel(key)
+            if channel is not None:
+                follow(context, tx, *close_number(listed.incoming, channel))
         is_last = listed.incoming.message_id == document.last_part and request is not None
         to = IncomingState.REFUSED if is_last else IncomingState.CLOSED
         _end(tx, context, listed, IncomingEvent.NOT_JOINED, to)
@@ -647,14 +651,6 @@ def _give_up(
     logger.warning(
         "a document is given up", extra={"message_id": document.split_id, "problem": problem}
     )
-
-
-def _settle_number(context: HandlerContext, tx: Transaction, listed: StoredIncoming) -> None:
-    """Nobody waits any more for the turn of a part, nor for what follows it."""
-    key = listed.incoming.channel
-    channel = None if key is None else tx.receiving_channel(key)
-    if channel is not None:
-        follow(context, tx, *close_number(listed.incoming, channel))
 
 
 def _answer(

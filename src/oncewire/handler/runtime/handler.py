@@ -445,7 +445,13 @@ class Handler:
         async with self._answering:
             self._kill.reach("answer before send")
             try:
-                outcome = await self._carry_answer(post)
+                # One way after the other, until one takes it: a signal that comes twice is one
+                # signal.
+                outcome = AttemptOutcome(OutcomeKind.REFUSED)
+                for transport, address in post.ways:
+                    outcome = await self._carrier.carry(transport, address, post.parcel, 30.0)
+                    if outcome.kind is OutcomeKind.SENT:
+                        break
             except StoreDamaged as problem:
                 await self._call_operator(problem, post.message_id)
                 return
@@ -463,15 +469,6 @@ class Handler:
         await self._try(
             "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
         )
-
-    async def _carry_answer(self, post: PostAnswer) -> AttemptOutcome:
-        """One way after the other, until one takes it: a signal that comes twice is one signal."""
-        outcome = AttemptOutcome(OutcomeKind.REFUSED)
-        for transport, address in post.ways:
-            outcome = await self._carrier.carry(transport, address, post.parcel, 30.0)
-            if outcome.kind is OutcomeKind.SENT:
-                break
-        return outcome
 
     async def _try(self, step: str, verb: Callable[[], object], names: Sequence[str] = ()) -> None:
         """Run a verb whose failure only means that a timer will bring the matter up again."""

@@ -192,7 +192,12 @@ class HandOver(Offers):
     async def run(self) -> None:
         """Offer what is ready, as long as there are places for it, until `stop`."""
         while not self._stopping.is_set():
-            places = await self._all_free()
+            # Occupy every place that is free, one at least; returns how many.
+            await self._places.acquire()
+            places = 1
+            while not self._places.locked():
+                await self._places.acquire()
+                places += 1
             self._ready.clear()
             taken = await self._taken(places)
             for given in taken:
@@ -207,15 +212,6 @@ class HandOver(Offers):
         self._stopping.set()
         self._ready.set()
         await super().stop()
-
-    async def _all_free(self) -> int:
-        """Occupy every place that is free, one at least; returns how many."""
-        await self._places.acquire()
-        places = 1
-        while not self._places.locked():
-            await self._places.acquire()
-            places += 1
-        return places
 
     async def _taken(self, places: int) -> list[GivenMessage]:
         try:

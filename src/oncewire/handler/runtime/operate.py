@@ -157,15 +157,6 @@ def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
     return stored
 
 
-def _check_not_received(tx: Transaction, message_id: str) -> None:
-    """An incident of a message that arrived is the application's to resolve."""
-    if tx.outgoing(message_id) is None and tx.incoming_by_id(message_id):
-        raise NotAllowed(
-            f"message {message_id} was received here, not sent",
-            remedy="mend the application: it is offered the message until it takes it",
-        )
-
-
 def _check_given_up(message_id: str, arrived: Sequence[StoredIncoming], *, done_with: bool) -> None:
     """What arrived here is given up only while the application has it before it."""
     if not arrived:
@@ -192,7 +183,12 @@ def find_channel(tx: Transaction, key: str) -> SendingChannel:
 
 def resume_message(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """The trouble with this message is over: send it again with a fresh counter (RTY-13)."""
-    _check_not_received(tx, message_id)
+    # An incident of a message that arrived is the application's to resolve.
+    if tx.outgoing(message_id) is None and tx.incoming_by_id(message_id):
+        raise NotAllowed(
+            f"message {message_id} was received here, not sent",
+            remedy="mend the application: it is offered the message until it takes it",
+        )
     stored = find_outgoing(tx, message_id)
     channel = load_channel(tx, stored.outgoing)
     check_resumable(tx, stored, channel)
@@ -207,7 +203,10 @@ def resume_message(context: HandlerContext, tx: Transaction, message_id: str) ->
             context.state.admissions[stored.outgoing.channel] = None
         return
     if is_whole(stored):
-        _resume_parts(context, tx, stored)
+        # Of a document what is under way are its parts: each of them is sent again.
+        for part in parts_sent(tx, tx.document("", stored.outgoing.message_id)):
+            if part.outgoing.state not in FINAL_OUTGOING:
+                resume_message(context, tx, part.outgoing.message_id)
         return
     _check_number(tx, stored.outgoing)
     _lift_pause(context, tx, stored.peer, {message_id})
@@ -229,13 +228,6 @@ def _check_number(tx: Transaction, outgoing: Outgoing) -> None:
                 remedy="send its content as a new message; `oncewire abandon "
                 f"{quote(outgoing.message_id)}` closes its incident",
             )
-
-
-def _resume_parts(context: HandlerContext, tx: Transaction, whole: StoredOutgoing) -> None:
-    """Of a document what is under way are its parts: each of them is sent again."""
-    for part in parts_sent(tx, tx.document("", whole.outgoing.message_id)):
-        if part.outgoing.state not in FINAL_OUTGOING:
-            resume_message(context, tx, part.outgoing.message_id)
 
 
 def resume_channel(context: HandlerContext, tx: Transaction, key: str) -> None:
@@ -473,7 +465,12 @@ def _is_over(context: HandlerContext, tx: Transaction, key: str) -> bool:
         return _can_answer(context, key.removeprefix(ANSWER_CHANNEL))
     if key.startswith(WAY):
         transport, _, peer = key.removeprefix(WAY).partition(" to ")
-        agreed = _is_agreed(context, peer, transport)
+        # Whether messages to a partner may go by a transport.
+        agreed = any(
+            transport in agreement.sending.terms.transports
+            for agreement in context.agreements
+            if peer_label(agreement) == peer
+        )
         if not agreed:
             context.state.left.discard((peer, transport))
         return not agreed
@@ -487,13 +484,4 @@ def _can_answer(context: HandlerContext, peer: str) -> bool:
         for agreement in context.agreements
         if peer_label(agreement) == peer
         for kind in _SIGNALS
-    )
-
-
-def _is_agreed(context: HandlerContext, peer: str, transport: str) -> bool:
-    """Whether messages to a partner may go by a transport."""
-    return any(
-        transport in agreement.sending.terms.transports
-        for agreement in context.agreements
-        if peer_label(agreement) == peer
     )

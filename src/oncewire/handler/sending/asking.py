@@ -17,7 +17,7 @@ from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredAnswer, StoredOutgoing
+from oncewire.store.records import StoredAnswer
 from oncewire.wire import answers, codec
 
 
@@ -81,7 +81,13 @@ def ask_for_unknown(
     backup was restored; False: it is known. Whatever the partner answers settles nothing."""
     stored = tx.outgoing(message_id)
     if stored is not None:
-        _check_went_to(stored, agreement)
+        # Refuse to ask another partner than the one a message went to.
+        if not is_receiver(agreement, stored):
+            raise InvalidValue(
+                f"message {stored.outgoing.message_id} went to {stored.facts.to_party}, "
+                f"not to {agreement.partner.party.ids[0]}",
+                remedy="ask without naming a partner: its receiver is known",
+            )
         return False
     _check_address(context, agreement, MessageKind.STATUS_REQUEST)
     route = signal_route(agreement, MessageKind.STATUS_REQUEST)
@@ -91,16 +97,6 @@ def ask_for_unknown(
     post_signal(context, agreement, answer)
     context.state.asked.add((agreement.cpa_id, message_id))
     return True
-
-
-def _check_went_to(stored: StoredOutgoing, agreement: Agreement) -> None:
-    """Refuse to ask another partner than the one a message went to."""
-    if not is_receiver(agreement, stored):
-        raise InvalidValue(
-            f"message {stored.outgoing.message_id} went to {stored.facts.to_party}, "
-            f"not to {agreement.partner.party.ids[0]}",
-            remedy="ask without naming a partner: its receiver is known",
-        )
 
 
 def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> Message:

@@ -30,7 +30,7 @@ from oncewire.handler.sending.parts import enter_next, may_go_on
 from oncewire.handler.sending.seal import build_numbered
 from oncewire.handler.state import IN_FLIGHT_MAX, NEVER
 from oncewire.message.envelope import MessageKind
-from oncewire.message.instant import MINUTE, Duration, Instant
+from oncewire.message.instant import MINUTE, Duration
 from oncewire.message.signals import Error, Severity
 from oncewire.protocol.effects import Raise, Resolve, Transmit
 from oncewire.protocol.sender import (
@@ -373,7 +373,15 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
     terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     now = context.now()
-    _note_contact(context, stored.peer, ended, now)
+    # Whether the partner answers, as far as an attempt tells.
+    peer = stored.peer
+    contacts = context.state.contacts
+    if ended.sent:
+        contacts.sent(peer, ended.message_id, now)
+    elif ended.retry_after is not None:
+        contacts.later(peer, ended.message_id, now)
+    else:
+        contacts.failed(peer, ended.message_id, now, ended.reason, certain=ended.certain)
     if ended.sent:
         last_word = _is_unacknowledged(context, tx, stored)
         step = transmission_ended(stored.outgoing, channel, terms, is_last_word=last_word)
@@ -396,17 +404,6 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
             reason=ended.reason,
         )
     perform(context, tx, stored, channel, step, terms)
-
-
-def _note_contact(context: HandlerContext, peer: str, ended: Transmission, now: Instant) -> None:
-    """Whether the partner answers, as far as an attempt tells."""
-    contacts = context.state.contacts
-    if ended.sent:
-        contacts.sent(peer, ended.message_id, now)
-    elif ended.retry_after is not None:
-        contacts.later(peer, ended.message_id, now)
-    else:
-        contacts.failed(peer, ended.message_id, now, ended.reason, certain=ended.certain)
 
 
 HURRIED_AT_ONCE = 64

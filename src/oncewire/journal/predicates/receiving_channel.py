@@ -113,7 +113,9 @@ class _Epoch:
             return number - self.first, None
         place = self.expected + (number - self.first - self.expected) % self.size
         earlier = place - self.size
-        if place - self.expected > self.size // 2 or self._is_missing(earlier):
+        if place - self.expected > self.size // 2 or any(
+            start <= earlier < start + count for start, count, _ in self.missing
+        ):
             place = earlier
         self.reached = max(self.reached, place + 1)
         return place, None
@@ -147,9 +149,6 @@ class _Epoch:
         while self.expected in self.skipped:
             self.skipped.discard(self.expected)
             self.expected += 1
-
-    def _is_missing(self, place: int) -> bool:
-        return any(start <= place < start + count for start, count, _ in self.missing)
 
     def take_missing(self, place: int) -> Row | None:
         """Take a place out of those passed over; returns the row that passed it."""

@@ -69,7 +69,11 @@ class Subject:
                 self.submitted = self.submitted or rows[0]
                 self.submitted_digests.update(row.digest for row in rows if row.digest is not None)
         self._nodes: set[str] | None = None
-        self.healed = (context.healed or self._is_healed()) if healed is None else healed
+        self.healed = (
+            (context.healed or self.context.is_healed(self.since.at, self.nodes, self.terms))
+            if healed is None
+            else healed
+        )
 
     @property
     def since(self) -> Row:
@@ -106,9 +110,6 @@ class Subject:
                 if row is not None and row.terms_id in self.context.terms:
                     return self.context.terms[row.terms_id]
         return None
-
-    def _is_healed(self) -> bool:
-        return self.context.is_healed(self.since.at, self.nodes, self.terms)
 
     def is_closed(self) -> bool:
         """Whether every timer has run out since the last thing that happened to it."""

@@ -225,7 +225,15 @@ def generate(
         violations.write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
     with lake.writing() as empty:
         tell(f"writing a year of {messages:,} messages in {len(plan.streams):,} streams")
-        drafts = _drafts(spark, lake, plan)
+        # Every row of the year, on disk, in no order.
+        count = units(plan)
+        # Units differ in size, so there are more tasks than cores, and not one for each unit.
+        tasks = max(1, min(count, max(cores_of(spark) * 4, count // 40)))
+        frame = spark.range(0, count, 1, tasks).mapInArrow(
+            _write(plan.messages, plan.seed, plan.days), DRAFTS
+        )
+        frame.write.mode("overwrite").parquet(str(lake.root / WORK))
+        drafts = lake.read_folders(spark, DRAFTS, [str(lake.root / WORK)])
         tell("giving positions")
         version = lake.publish(_journals(spark, lake, empty, drafts))
         shutil.rmtree(lake.root / WORK, ignore_errors=True)
@@ -236,18 +244,6 @@ def generate(
     return Generated(
         messages, version.rows("journal"), len(version.nodes), len(plan.violations), written
     )
-
-
-def _drafts(spark: SparkSession, lake: Lake, plan: Plan) -> DataFrame:
-    """Every row of the year, on disk, in no order."""
-    count = units(plan)
-    # Units differ in size, so there are more tasks than cores, and not one for each unit.
-    tasks = max(1, min(count, max(cores_of(spark) * 4, count // 40)))
-    frame = spark.range(0, count, 1, tasks).mapInArrow(
-        _write(plan.messages, plan.seed, plan.days), DRAFTS
-    )
-    frame.write.mode("overwrite").parquet(str(lake.root / WORK))
-    return lake.read_folders(spark, DRAFTS, [str(lake.root / WORK)])
 
 
 def _write(

@@ -171,7 +171,9 @@ class Application:
             # What it wants to answer is not accepted, so it goes without an answer.
             ending = machine.turn("confirm", lambda: engine.confirm(taken.sender, taken.message_id))
         if ending is Ending.DONE:
-            self._answer_later(taken)
+            order = self._orders.get(taken.message_id)
+            if order is not None and order.reply in (Reply.LATER, Reply.BOTH):
+                self._submit_later(LATER, self._response(taken, order, "later"))
             if self._called:
                 # The next one of its channel may follow.
                 self.look_soon()
@@ -240,11 +242,6 @@ class Application:
         if order is None or order.reply not in (Reply.WITH, Reply.BOTH):
             return ()
         return (self._response(taken, order, "reply"),)
-
-    def _answer_later(self, taken: GivenMessage) -> None:
-        order = self._orders.get(taken.message_id)
-        if order is not None and order.reply in (Reply.LATER, Reply.BOTH):
-            self._submit_later(LATER, self._response(taken, order, "later"))
 
     def _response(self, taken: GivenMessage, order: Order, name: str) -> Submission:
         document = f"{name} to order {order.number}".encode()

@@ -102,7 +102,8 @@ class Links:
         mishap = None if self.healed else self._mishaps.get((sender, receiver, nth))
         if self._is_cut(sender, receiver, transport, silent=True):
             return
-        delay = LATENCY + self._jitter(sender, receiver, nth)
+        # Up to once more the usual time, and the same whatever else is in the plan.
+        delay = LATENCY + (zlib.crc32(f"{self._seed} {sender} {receiver} {nth}".encode()) % LATENCY)
         if mishap is None or (mishap.harm is Harm.BUSY and turned is None):
             self.clock.after(delay, lambda: arrive(body))
             return
@@ -121,10 +122,6 @@ class Links:
         self.clock.after(delay, lambda: arrive(body))
         if mishap.harm is Harm.REPEAT:
             self.clock.after(delay + mishap.by, lambda: arrive(body))
-
-    def _jitter(self, sender: str, receiver: str, nth: int) -> Duration:
-        """Up to once more the usual time, and the same whatever else is in the plan."""
-        return zlib.crc32(f"{self._seed} {sender} {receiver} {nth}".encode()) % LATENCY
 
 
 ANSWER_TIMEOUT: Duration = 30 * SECOND

@@ -380,16 +380,12 @@ def _envelope_transforms(
     if len(steps) == 3:
         if steps[1] != XPATH:
             raise SecurityFailure(f"the envelope's transforms are not the standard's: {steps}")
-        exclusion = _read_xpath(transforms[1])
+        # A second expression would narrow the first one.
+        children = list(transforms[1])
+        if len(children) != 1 or children[0].tag != f"{{{DS}}}XPath" or len(children[0]):
+            raise SecurityFailure("the XPath transform holds more than one expression")
+        exclusion = read_xpath(children[0].text or "", children[0].nsmap)
     return (exclusion, *read_canonicalization(transforms[-1]))
-
-
-def _read_xpath(transform: etree._Element) -> Exclusion:
-    # A second expression would narrow the first one.
-    children = list(transform)
-    if len(children) != 1 or children[0].tag != f"{{{DS}}}XPath" or len(children[0]):
-        raise SecurityFailure("the XPath transform holds more than one expression")
-    return read_xpath(children[0].text or "", children[0].nsmap)
 
 
 def read_canonicalization(element: etree._Element) -> tuple[str, tuple[str, ...]]:
