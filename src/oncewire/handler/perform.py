@@ -109,18 +109,9 @@ def perform_effects(
         elif isinstance(effect, Resolve):
             resolve_incidents(context, tx, effect)
         elif isinstance(effect, Pause):
-            # Keep the pause that a receiver asked for under the receiver's own name (RTY-8).
-            key = receiver_key(stored.peer)
-            receiver = tx.sending_channel(key) or SendingChannel(key)
-            tx.save_sending_channel(receiver.pause(effect.until))
-            if effect.problem:
-                open_incident(context, tx, Raise(effect.problem, channel=key))
+            _pause_receiver(context, tx, stored.peer, effect)
         elif isinstance(effect, Leave):
-            # Nothing got across: the operator hears of it once, and it is probed from now on.
-            peer = stored.peer
-            context.state.left.add((peer, effect.transport))
-            reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
-            open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
+            _leave(context, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
             context.state.status_questions.append(effect.message_id)
         elif isinstance(effect, Notify):
@@ -203,6 +194,22 @@ def way_to(
     closed = frozenset(terms.transports).difference(addresses)
     left = frozenset(name for name in terms.transports if (stored.peer, name) in context.state.left)
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
+
+
+def _leave(context: HandlerContext, tx: Transaction, peer: str, effect: Leave) -> None:
+    """Nothing got across: the operator hears of it once, and it is probed from now on."""
+    context.state.left.add((peer, effect.transport))
+    reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
+    open_incident(context, tx, Raise(reason, channel=way_key(peer, effect.transport)))
+
+
+def _pause_receiver(context: HandlerContext, tx: Transaction, peer: str, effect: Pause) -> None:
+    """Keep the pause that a receiver asked for under the receiver's own name (RTY-8)."""
+    key = receiver_key(peer)
+    receiver = tx.sending_channel(key) or SendingChannel(key)
+    tx.save_sending_channel(receiver.pause(effect.until))
+    if effect.problem:
+        open_incident(context, tx, Raise(effect.problem, channel=key))
 
 
 def way_key(peer: str, transport: str) -> str:
