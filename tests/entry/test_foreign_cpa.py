@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 from lxml import etree
 
-from oncewire.agreement import party_ids
+from oncewire.agreement.cppa.reader import party_ids
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.folder import make_party
@@ -26,7 +26,8 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.settings import load
 from oncewire.errors import ValueNotRecognized
 from oncewire.handler.world import RealWorld
-from oncewire.message import MessageKind, Service
+from oncewire.message.envelope import MessageKind
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, format_instant
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

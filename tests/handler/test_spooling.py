@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, ValueNotRecognized
 from oncewire.handler.actions import Source

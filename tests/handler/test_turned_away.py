@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.handler import Handler

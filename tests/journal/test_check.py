@@ -21,7 +21,7 @@ from oncewire.journal.predicates.document import DocumentFold
 from oncewire.journal.predicates.message import judge_message, judge_traces
 from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
-from oncewire.message.header import SyncReplyMode
+from oncewire.message.envelope import SyncReplyMode
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind

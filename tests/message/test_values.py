@@ -15,7 +15,8 @@ from oncewire.errors import (
     TimeToLiveExpired,
     TransientError,
 )
-from oncewire.message import (
+from oncewire.message.envelope import (
+    SEQUENCE_NUMBER_MAX,
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
@@ -26,19 +27,18 @@ from oncewire.message import (
     ErrorList,
     MessageKind,
     MessageStatus,
-    Payload,
-    Reference,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceNumber,
+    SequenceStatus,
     Severity,
     Split,
     StatusRequest,
     StatusResponse,
 )
 from oncewire.message.form import Form, Security
-from oncewire.message.header import SEQUENCE_NUMBER_MAX, SequenceStatus
 from oncewire.message.ids import PartyId
+from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import Outgoing, OutgoingState

@@ -180,7 +180,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "compress a document in the event loop",
-        "oncewire.handler.sending.handing_in:_compressed",
+        "oncewire.handler.sending.submit:_compressed",
         "contents = await asyncio.to_thread(write_contents, context, payloads, route)",
         "contents = write_contents(context, payloads, route)",
         tests=(f"{_BESIDE}::test_what_a_command_or_a_program_sends_is_compressed_beside_the_loop",),

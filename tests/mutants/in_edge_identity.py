@@ -13,7 +13,7 @@ _MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
 _SECURE = "oncewire.handler.authentication"
-_VERIFIED = "oncewire.wire.verified"
+_VERIFIED = "oncewire.wire.codec"
 _ACCEPTED = "oncewire.handler.delivering.view"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
@@ -282,7 +282,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is counted has no bound",
-        "oncewire.handler.state:Tally.count",
+        "oncewire.handler.context:Tally.count",
         "name = ''",
         "pass",
         tests=("tests/handler/test_tally.py::test_there_is_a_bound",),

@@ -166,7 +166,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only the first pause is checked",
-        f"{f'{_PREDICATES}.retry'}:_judge_ends",
+        f"{f'{_PREDICATES}.sender'}:_judge_ends",
         "marks: list[tuple[int, Row | None, Instant]] = [*((row.seq, row, 0) for row in sends), *((row.seq, None, ALWAYS) for row in _ends(trace, terms)), *((row.seq, None, 0) for row in trace.kinds.get(RESUMED, ())), *((row.seq, None, max(1, notes.Transient.read(row.detail).until)) for row in trace.kinds.get(TRANSIENT, ()))]",
         "marks: list[tuple[int, Row | None, Instant]] = [*((row.seq, row, 0) for row in sends), *((row.seq, None, ALWAYS) for row in _ends(trace, terms)), *((row.seq, None, 0) for row in trace.kinds.get(RESUMED, ())), *((row.seq, None, max(1, notes.Transient.read(row.detail).until)) for row in trace.kinds.get(TRANSIENT, ())[:1])]",
         tests=_JOURNAL,
@@ -198,7 +198,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a resume at any time excuses a send after the end",
-        f"{f'{_PREDICATES}.retry'}:_judge_ends",
+        f"{f'{_PREDICATES}.sender'}:_judge_ends",
         "if quiet_until == ALWAYS:\n"
         "    subject.found('S11', ViolationKind.LATE_SEND, trace.node, 'It was sent again after it had been acknowledged or had failed.')\n"
         "    return\n"
@@ -215,7 +215,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only the last deadline counts",
-        f"{f'{_PREDICATES}.retry'}:_judge_deadlines",
+        f"{f'{_PREDICATES}.sender'}:_judge_deadlines",
         "sends[-1]",
         "sends[0]",
         tests=_JOURNAL,

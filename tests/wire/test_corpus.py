@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequested,
     Actor,
     DeliverySemantics,

@@ -4,31 +4,27 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue, OtherXml, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequested,
     Actor,
-    Compression,
     DeliverySemantics,
     Dialect,
     Error,
     ErrorList,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
-    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
     Severity,
 )
 from oncewire.message.form import Extension, Form
+from oncewire.message.ids import Party, PartyId
+from oncewire.message.payload import Compression, Payload, Reference
 from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.inspection import capture, compare, describe
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.xml.source import exact_bytes, spans
-from oncewire.wire.xml.tree import parse
+from oncewire.wire.xml.source import exact_bytes, parse, spans
 from tests.wire import samples
 from tests.wire.drafts.test_drafts import REQUEST
 from tests.wire.drafts.test_drafts import refused as draft_refused

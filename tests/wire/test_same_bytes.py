@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, Inconsistent, OncewireError, SoapFault
-from oncewire.message import Actor, Dialect, Payload
+from oncewire.message.envelope import Actor, Dialect
+from oncewire.message.payload import Payload
 from oncewire.wire import answers, codec, soap, splice
 from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import CaptureKind, open_capture

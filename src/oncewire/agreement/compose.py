@@ -23,12 +23,11 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.certificates import fingerprint
 from oncewire.agreement.keys import BY_TARGET, KEYS, default_of
 from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message.envelope import AckRequest, Actor, ReliableMessagingMethod
 from oncewire.message.form import Form, Security
-from oncewire.message.header import AckRequest, ReliableMessagingMethod
 from oncewire.message.ids import Service
 from oncewire.message.instant import Instant
 from oncewire.message.kinds import did_you_mean
-from oncewire.message.signals import Actor
 from oncewire.protocol.terms import FlowMode, OnExhausted, Terms
 
 # Composes the parts of a binding from layers of values: defaults, profile, CPA, file.

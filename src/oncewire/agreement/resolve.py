@@ -14,21 +14,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import (
+    CPA_ID,
     ActionBinding,
     Agreement,
+    Agreements,
     Direction,
     EndpointType,
+    Found,
     address_of,
+    place_under,
 )
-from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
 from oncewire.agreement.rules import Remembered, signal_terms, weigh
 from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import TRIAL_SERVICE, Error, Message, MessageKind
 from oncewire.message.form import Form, Security
-from oncewire.message.header import TRIAL_SERVICE
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
-from oncewire.message.signals import Error
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
 

@@ -16,15 +16,17 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
 from oncewire.agreement.compose import ORDERED_WINDOW
 from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import (
+from oncewire.message.envelope import (
     AckRequest,
+    Actor,
     DeliverySemantics,
+    Error,
+    Message,
+    MessageKind,
     ReliableMessagingMethod,
     RoutingHeader,
     SyncReplyMode,
 )
-from oncewire.message.signals import Actor, Error
 from oncewire.protocol.receiver import check_receipt
 from oncewire.protocol.synchronous import SyncPlan, plan_reply
 from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms

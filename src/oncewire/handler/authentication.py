@@ -20,8 +20,7 @@ from functools import lru_cache
 from cryptography import x509
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.agreements import Withdrawn
+from oncewire.agreement.agreement import Agreement, Direction, Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
@@ -29,15 +28,13 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import Opening, closed_for_others
 from oncewire.handler.route import peer_label
 from oncewire.handler.spool_reading import check_file
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Acknowledgment, Header, Message, MessageKind, SignedDigest
 from oncewire.message.form import Security
-from oncewire.message.header import Header
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
-from oncewire.message.signals import Acknowledgment, SignedDigest
 from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
-from oncewire.wire.codec import Signer
+from oncewire.wire.codec import Signer, read_verified
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.security import references, signature, signing, wrapping
 from oncewire.wire.security.algorithms import (
@@ -61,7 +58,6 @@ from oncewire.wire.security.certificates import (
 from oncewire.wire.security.references import PartDigests, SignedReference, signature_parts
 from oncewire.wire.security.signature import acknowledged_digests
 from oncewire.wire.splice import envelope_in
-from oncewire.wire.verified import read_verified
 
 _WITH_SHA1 = AlgorithmPolicy(
     signatures=frozenset(SIGNATURE_URIS),

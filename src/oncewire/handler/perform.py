@@ -11,22 +11,24 @@ from oncewire.handler.actions import Post, Settled
 from oncewire.handler.content_digest import check_kept
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import addresses_for
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import Header
+from oncewire.message.envelope import Header, MessageKind
 from oncewire.message.instant import SECOND, Instant
-from oncewire.protocol.effects import (
+from oncewire.protocol.notes import (
     Admit,
     AskStatus,
+    Detail,
     Effect,
+    Incident,
     Leave,
     Note,
     Notify,
     Pause,
     Raise,
     Resolve,
+    Resolved,
+    Submitted,
     Transmit,
 )
-from oncewire.protocol.notes import Detail, Incident, Resolved, Submitted
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing

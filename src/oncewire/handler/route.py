@@ -23,9 +23,8 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.agreement.rules import Remembered
 from oncewire.handler.context import HandlerContext
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import AckRequest, Message, RoutingHeader, SequenceNumber
 from oncewire.message.form import Form, Security
-from oncewire.message.header import AckRequest, RoutingHeader, SequenceNumber
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import FlowMode, Scope, Terms

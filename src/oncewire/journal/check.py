@@ -38,7 +38,7 @@ from oncewire.journal.trace import (
     SUBMITTED,
     gather,
 )
-from oncewire.message.header import is_trial
+from oncewire.message.envelope import is_trial
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 

@@ -41,7 +41,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import SequenceNumber, SequenceStatus
+from oncewire.message.envelope import SequenceNumber, SequenceStatus
 from oncewire.message.instant import Instant
 from oncewire.protocol.sequence import DuplicationWindow, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms

@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
+from oncewire.message.envelope import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
-from oncewire.message.signals import Error, ErrorClass, Severity
 from oncewire.protocol import notes
-from oncewire.protocol.effects import (
+from oncewire.protocol.notes import (
     AskStatus,
     Effect,
     Leave,

@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from oncewire.agreement import (
+from oncewire.agreement.agreement import (
     Agreement,
     Direction,
     EndpointType,
     Origin,
     Requested,
     address_of,
-    outbound,
-    party_ids,
-    read_cpa,
-    read_views,
 )
 from oncewire.agreement.certificates import facts, fingerprint
+from oncewire.agreement.cppa.reader import party_ids, read_cpa, read_views
+from oncewire.agreement.resolve import outbound
 from oncewire.errors import AgreementProblem
-from oncewire.message import Actor, MessageKind, Party, PartyId, Service, SyncReplyMode
+from oncewire.message.envelope import Actor, MessageKind, SyncReplyMode
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_duration, parse_instant
 from oncewire.protocol.terms import FlowMode, OnExhausted, Scope
 from oncewire.wire.security.certificates import der_of

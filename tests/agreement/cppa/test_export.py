@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from lxml import etree
 from msgspec import structs
 
-from oncewire.agreement import PROFILES, Agreement, Direction, read_cpa, read_toml, read_views
-from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE
+from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE, Agreement, Direction
 from oncewire.agreement.certificates import to_pem
+from oncewire.agreement.compose import PROFILES
+from oncewire.agreement.cppa.reader import read_cpa, read_views
 from oncewire.agreement.cppa.writer import write_cpa
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.agreement.toml.writer import write_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message.instant import SECOND, parse_duration

@@ -7,19 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oncewire.agreement import (
-    PROFILES,
-    Agreement,
-    Severity,
-    check,
-    new,
-    read_toml,
-    read_views,
-    write_toml,
-    write_whole,
-)
-from oncewire.agreement.agreement import Origin
+from oncewire.agreement.agreement import Agreement, Origin
+from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.compose import PROFILES
+from oncewire.agreement.cppa.reader import read_views
 from oncewire.agreement.keys import KEYS
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml.writer import new, write_toml, write_whole
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message import kinds
 from tests.agreement import samples

@@ -8,8 +8,8 @@ import pytest
 
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Source
-from oncewire.message import Party
 from oncewire.message.form import Form
+from oncewire.message.ids import Party
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import SOAP_ACTION, Desk, Reply

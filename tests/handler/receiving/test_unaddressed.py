@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.protocol.notes import Kind

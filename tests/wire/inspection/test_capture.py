@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import Inconsistent, SoapFault
-from oncewire.message import Dialect, MessageKind
+from oncewire.message.envelope import Dialect, MessageKind
 from oncewire.message.form import Form
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.codec import Parcel, ReadFault

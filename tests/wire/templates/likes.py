@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
     Actor,

@@ -14,7 +14,7 @@ from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import Verified
 from oncewire.wire.security.signing import SigningChoice
-from oncewire.wire.templates.signature import LATEST, SignatureTemplates
+from oncewire.wire.templates.envelope import LATEST, SignatureTemplates
 from oncewire.wire.templates.slotted import (
     DOCUMENT_MAX,
     Template,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.check.dangers import agreement_dangers, binding_dangers, hub_dangers
 from oncewire.agreement.check.exposure import Abilities, beyond_abilities
 from oncewire.agreement.check.finding import CheckReport, Danger, Finding, Severity, claim_dangers

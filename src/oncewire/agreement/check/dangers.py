@@ -22,11 +22,10 @@ from oncewire.agreement.check.exposure import (
     unprotected_ways,
 )
 from oncewire.agreement.check.finding import Danger, Severity
+from oncewire.message.envelope import AckRequest, Actor, SyncReplyMode
 from oncewire.message.form import Extension, PartsForm
-from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Duration, Instant, format_duration, format_instant
-from oncewire.message.signals import Actor
 from oncewire.protocol.terms import (
     AckBundling,
     FlowMode,

@@ -26,7 +26,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.messages.outlook import is_of_clock
-from oncewire.entry.party.names import names_of
+from oncewire.entry.party.agreements import names_of
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def incidents(
     Ends with status 1 while something is open.
     """
 
-    from oncewire.entry.messages.trouble import advice, troubles
+    from oncewire.entry.messages.outlook import advice, troubles
     from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings

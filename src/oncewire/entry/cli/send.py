@@ -20,13 +20,13 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.files import number_of
 from oncewire.entry.messages.outlook import outlook, tries
-from oncewire.entry.party.names import names_of
+from oncewire.entry.party.agreements import names_of
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
     from oncewire.entry.messages.submitting import SendOptions
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.submission import Accepted, Submission
+    from oncewire.handler.actions import Accepted, Submission
 
 
 def register(app: typer.Typer) -> None:

@@ -71,7 +71,7 @@ def serve(
 
     found = loaded(config, settings).settings
     if systemd:
-        from oncewire.entry.running.unit import unit_of
+        from oncewire.entry.running.background import unit_of
 
         return Report(text=unit_of(found))
     if detach:

@@ -18,16 +18,15 @@ from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
-from oncewire.entry.party.agreements import AgreementFolder
-from oncewire.entry.party.names import Names
+from oncewire.entry.party.agreements import AgreementFolder, Names
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
+from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import LEASE, Handler
 from oncewire.handler.runtime.operate import find_outgoing
-from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.submission import Accepted, Submission
+from oncewire.handler.sending.submit import handed_in
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration, Instant
 from oncewire.store.contract import Reader, Store

@@ -25,16 +25,15 @@ from oncewire.entry.delivery.received_message import (
     notice_from,
 )
 from oncewire.entry.messages.listing import MessagePage
-from oncewire.entry.messages.story import Story
-from oncewire.entry.messages.trouble import Trouble
+from oncewire.entry.messages.outlook import Story, Trouble
 from oncewire.errors import InvalidValue, NotHere
+from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
-from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import StatusResponse
 from oncewire.message.ids import Service, check_text
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition
-from oncewire.message.signals import StatusResponse
 
 # Arguments: what a verb may be given, checked in one place for every way to ask it.
 #

@@ -34,19 +34,17 @@ if TYPE_CHECKING:
     from oncewire.entry.control.language import AnswerRoom
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.entry.messages.listing import MessagePage
-    from oncewire.entry.messages.story import Story
-    from oncewire.entry.messages.trouble import Trouble
-    from oncewire.entry.party.names import Names
+    from oncewire.entry.messages.outlook import Story, Trouble
+    from oncewire.entry.party.agreements import Names
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.actions import Notice
+    from oncewire.handler.actions import Accepted, Notice, Submission
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine
     from oncewire.handler.runtime.handler import Handler
     from oncewire.handler.runtime.trying import Tried
-    from oncewire.handler.submission import Accepted, Submission
     from oncewire.journal.outcome import Outcome
+    from oncewire.message.envelope import StatusResponse
     from oncewire.message.instant import Duration
-    from oncewire.message.signals import StatusResponse
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -139,8 +137,8 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
             "No answer came in time, so nothing new is known. Ask again, or with more --timeout.",
             good=False,
         )
+    from oncewire.message.envelope import MessageStatus
     from oncewire.message.instant import format_instant
-    from oncewire.message.signals import MessageStatus
     from oncewire.protocol.sender import is_id_taken
 
     words = {
@@ -491,7 +489,7 @@ class PartyVerbs:
     @verb(Need.STORE, Permission.LOOK, Within("why"))
     async def why(self, message_id: str) -> Story:
         """Why a message is where it is, in one sentence, and every step that it took."""
-        from oncewire.entry.messages.story import story_of
+        from oncewire.entry.messages.outlook import story_of
 
         settings = self.here.settings
         return await self.here.look(
@@ -504,7 +502,7 @@ class PartyVerbs:
 
         `oncewire incidents` names the command that ends each.
         """
-        from oncewire.entry.messages.trouble import troubles
+        from oncewire.entry.messages.outlook import troubles
 
         return await self.here.look(
             lambda reader, names, _: troubles(

@@ -12,7 +12,7 @@ from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Row
-from oncewire.message.header import is_trial
+from oncewire.message.envelope import is_trial
 from oncewire.message.instant import DAY, Instant
 from oncewire.protocol.states import IncomingState
 

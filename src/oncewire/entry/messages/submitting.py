@@ -16,9 +16,9 @@ from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
+from oncewire.handler.actions import Submission
 from oncewire.handler.sending.submit import check_sizes, route_to_send
-from oncewire.handler.submission import Submission
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
     Actor,
@@ -27,16 +27,13 @@ from oncewire.message import (
     Header,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
     RoutingHeader,
     SequenceNumber,
-    Service,
 )
 from oncewire.message.form import Form
-from oncewire.message.ids import is_uri
+from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Duration, Instant, parse_duration
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 

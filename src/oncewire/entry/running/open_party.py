@@ -39,8 +39,7 @@ from oncewire.entry.running import assemble
 from oncewire.entry.running.assemble import running_or
 from oncewire.entry.running.serving import prepare, serving
 from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.handler.actions import Notice
-from oncewire.handler.submission import Accepted, Submission
+from oncewire.handler.actions import Accepted, Notice, Submission
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

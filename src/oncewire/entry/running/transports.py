@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from oncewire.agreement.agreements import withdrawn_in
+from oncewire.agreement.agreement import withdrawn_in
 from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.files import read_text
 from oncewire.entry.party.agreements import Kept

@@ -18,21 +18,18 @@ from oncewire.errors import (
     StoreGone,
     UnknownMessage,
 )
-from oncewire.handler.actions import Decided, Notice
+from oncewire.handler.actions import Decided, Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
 from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
 from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.spool_reading import NotProved
-from oncewire.handler.submission import Submission
 from oncewire.journal.identity import identity_digest
-from oncewire.message.header import Header
+from oncewire.message.envelope import Error, Header
 from oncewire.message.instant import Duration, Instant
 from oncewire.message.payload import DistantPayload, Payload, Reference
-from oncewire.message.signals import Error
 from oncewire.protocol.documents import DocumentState
-from oncewire.protocol.effects import Raise, Resolve
-from oncewire.protocol.notes import Confirmed, HandedOver
+from oncewire.protocol.notes import Confirmed, HandedOver, Raise, Resolve
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming

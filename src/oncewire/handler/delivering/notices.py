@@ -17,12 +17,9 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.journal.outcome import Outcome
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import is_trial
-from oncewire.message.signals import Severity
-from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.message.envelope import MessageKind, Severity, is_trial
 from oncewire.protocol.hops import owes_failure_notice
-from oncewire.protocol.notes import Notified
+from oncewire.protocol.notes import Note, Notified, Raise, Resolve
 from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing

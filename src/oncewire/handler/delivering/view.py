@@ -33,9 +33,20 @@ from oncewire.handler.encryption import Opening, body_slice, slices_of
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Dialect, Message, MessageKind
+from oncewire.message.envelope import (
+    AckRequest,
+    DeliverySemantics,
+    Dialect,
+    Error,
+    ErrorList,
+    Header,
+    Message,
+    MessageKind,
+    Severity,
+    Split,
+    SyncReplyMode,
+)
 from oncewire.message.form import Security
-from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.payload import (
     Compression,
@@ -46,14 +57,13 @@ from oncewire.message.payload import (
     as_file,
     distant,
 )
-from oncewire.message.signals import Error, ErrorList, Severity
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
+from oncewire.wire.codec import read_verified
 from oncewire.wire.mime.multipart import decoded, decoder, is_identity
 from oncewire.wire.parcel import PartPlace, Received
 from oncewire.wire.security import signature
-from oncewire.wire.verified import read_verified
 
 _FORMAT = 1
 _DIGEST = hashlib.sha256().digest_size

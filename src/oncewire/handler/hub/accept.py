@@ -19,10 +19,8 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.next_hop import send_onward
 from oncewire.handler.hub.passing import Upstream, answered_here, pass_again, take_back
 from oncewire.handler.sending.answer import NOTHING, Answer, Awaited, post_or_reply
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest, RoutingHeader
+from oncewire.message.envelope import AckRequest, Actor, Message, MessageKind, RoutingHeader
 from oncewire.message.ids import Party
-from oncewire.message.signals import Actor
 from oncewire.protocol.hops import awaits_onward, hop_duty
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import SyncPlan, relay_patience

@@ -36,12 +36,18 @@ from oncewire.handler.sending.seal import (
     unpack_draft,
 )
 from oncewire.handler.sending.submit import store_outgoing
-from oncewire.message.envelope import Message
-from oncewire.message.header import SyncReplyMode
-from oncewire.message.signals import Actor
-from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.message.envelope import Actor, Message, SyncReplyMode
 from oncewire.protocol.hops import owes_failure_notice
-from oncewire.protocol.notes import Abandoned, Failed, Forwarded, Notified, Skipped
+from oncewire.protocol.notes import (
+    Abandoned,
+    Failed,
+    Forwarded,
+    Note,
+    Notified,
+    Raise,
+    Resolve,
+    Skipped,
+)
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, Outgoing, OutgoingState

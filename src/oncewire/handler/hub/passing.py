@@ -43,13 +43,19 @@ from oncewire.handler.sending.answer import (
 from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import facts_of, facts_under
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.message.envelope import (
+    ANSWERS,
+    AckRequest,
+    Actor,
+    Error,
+    Message,
+    MessageKind,
+    Severity,
+    SyncReplyMode,
+)
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import Actor, Error, Severity
-from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, answer_previous, awaits_onward, hop_duty
-from oncewire.protocol.notes import PassedOn
+from oncewire.protocol.notes import Note, PassedOn
 from oncewire.protocol.receiver import ack_owed
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, Outgoing, OutgoingState
@@ -66,7 +72,7 @@ from oncewire.protocol.synchronous import (
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
-from oncewire.wire.mime.writer import bundle
+from oncewire.wire.mime.multipart import bundle
 from oncewire.wire.parcel import Parcel, Received
 
 

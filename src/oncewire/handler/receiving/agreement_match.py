@@ -31,9 +31,16 @@ from oncewire.handler.receiving.accepted_terms import AcceptedTerms, answered
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sending.answer import agreement_of
 from oncewire.handler.spool_reading import RefusedByTerms
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import (
+    TRIAL_MARK,
+    TRIAL_SERVICE,
+    Header,
+    Message,
+    MessageKind,
+    is_named_rightly,
+    is_trial,
+)
 from oncewire.message.form import Base64Check, Form, UnknownRef, Validation
-from oncewire.message.header import TRIAL_MARK, TRIAL_SERVICE, Header, is_named_rightly, is_trial
 from oncewire.protocol.receiver import AckOwed
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction

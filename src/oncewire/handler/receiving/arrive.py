@@ -59,14 +59,12 @@ from oncewire.handler.sending.respond import (
     was_given,
 )
 from oncewire.handler.sending.submit import facts_under
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
 from oncewire.message.form import PartsForm
-from oncewire.message.header import SequenceNumber, Split, is_trial
 from oncewire.message.instant import Instant
-from oncewire.message.signals import Error
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.protocol.notes import Note
 from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,

@@ -21,8 +21,7 @@ from oncewire.handler.sending.answer import (
     answer_error,
 )
 from oncewire.handler.sending.respond import Request, ack_waits, is_awaited
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Refused
+from oncewire.protocol.notes import Note, Refused
 from oncewire.protocol.receiver import close_number
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.synchronous import (

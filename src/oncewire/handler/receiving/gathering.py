@@ -23,9 +23,8 @@ from oncewire.handler.actions import Join
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_received
 from oncewire.handler.sending.splitting import Bounds
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Header, Message, Split, is_trial
 from oncewire.message.form import Form
-from oncewire.message.header import Header, Split, is_trial
 from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.message.instant import Instant
 from oncewire.message.payload import attachment_in, message_named

@@ -40,13 +40,12 @@ from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.sending.respond import Request
 from oncewire.handler.sending.splitting import FRAGMENT_ENCODING, Bounds
 from oncewire.journal.identity import document_digest, identity_digest
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Error, Message
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload, Reference, Stretch, attachment_in, message_named
-from oncewire.message.signals import Error
 from oncewire.protocol import notes
 from oncewire.protocol.documents import DocumentState, SplitDocument
-from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Note
 from oncewire.protocol.receiver import close_number, hold_deadline
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.protocol.terms import Terms

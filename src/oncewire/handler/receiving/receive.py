@@ -72,11 +72,9 @@ from oncewire.handler.sending.answer import (
 )
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.spool_reading import Reading, RefusedByTerms
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.signals import Actor
-from oncewire.protocol.effects import Note
+from oncewire.message.envelope import ANSWERS, Actor, Message, MessageKind
 from oncewire.protocol.hops import HopDuty, hop_duty
-from oncewire.protocol.notes import Refused
+from oncewire.protocol.notes import Note, Refused
 from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming, StoredParcel
 from oncewire.wire import codec

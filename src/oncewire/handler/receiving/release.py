@@ -24,8 +24,7 @@ from oncewire.handler.receiving.gathering import gathered
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import agreement_for
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.protocol.effects import Effect, Note, Raise, Resolve
-from oncewire.protocol.notes import Abandoned, Resumed
+from oncewire.protocol.notes import Abandoned, Effect, Note, Raise, Resolve, Resumed
 from oncewire.protocol.receiver import close_number, give_up_gap, hold_deadline
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel

@@ -28,18 +28,21 @@ from oncewire.handler.sending.answer import (
 from oncewire.handler.sending.outgoing_document import index_heard_of
 from oncewire.handler.sending.seal import seal
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import PROBE_MARK, AckRequest, is_trial
-from oncewire.message.signals import (
+from oncewire.message.envelope import (
+    PROBE_MARK,
     Acknowledgment,
+    AckRequest,
     Actor,
     Error,
     ErrorClass,
+    Message,
+    MessageKind,
     MessageStatus,
     Severity,
+    is_trial,
 )
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Note
 from oncewire.protocol.sender import (
     ack_arrived,
     error_arrived,

@@ -21,6 +21,7 @@ from oncewire.errors import (
     StoreProblem,
 )
 from oncewire.handler.actions import (
+    Accepted,
     Action,
     Join,
     Notice,
@@ -30,6 +31,7 @@ from oncewire.handler.actions import (
     PostReply,
     Relay,
     Source,
+    Submission,
 )
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver, notices
@@ -81,11 +83,9 @@ from oncewire.handler.sending.transmit import (
     set_aside,
 )
 from oncewire.handler.spool_reading import Reading
-from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.notes import Started, Stopped
+from oncewire.protocol.notes import Note, Raise, Resolve, Started, Stopped
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel

@@ -15,7 +15,7 @@ from oncewire.handler.hub.next_hop import report_failure
 from oncewire.handler.perform import open_incident
 from oncewire.handler.receiving import release
 from oncewire.handler.sending.outgoing_document import is_part
-from oncewire.protocol.effects import Raise
+from oncewire.protocol.notes import Raise
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 

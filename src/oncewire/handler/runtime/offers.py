@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from oncewire.errors import OncewireError, StoreProblem
-from oncewire.handler.actions import Decided, Notice, Refused
+from oncewire.handler.actions import Decided, Notice, Refused, Submission
+from oncewire.handler.context import is_told
 from oncewire.handler.delivering.deliver import Application, GivenMessage
 from oncewire.handler.runtime.commit_loop import CommitLoop
-from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.state import is_told
-from oncewire.handler.submission import Submission
+from oncewire.handler.sending.submit import handed_in
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
 

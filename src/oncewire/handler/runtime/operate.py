@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
 from oncewire.errors import NotAllowed, NotHere, StoreDamaged, UnknownMessage
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import NEVER, HandlerContext
 from oncewire.handler.perform import (
     HANDLER,
     WAY,
@@ -34,12 +34,10 @@ from oncewire.handler.route import peer_label
 from oncewire.handler.sending.answer import ANSWER_CHANNEL, signal_ways
 from oncewire.handler.sending.outgoing_document import has_parts, is_whole
 from oncewire.handler.sending.parts import abandon_document, parts_sent
-from oncewire.handler.state import NEVER
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.notes import EpochEnded, Resumed, Suspended
+from oncewire.protocol.notes import EpochEnded, Note, Raise, Resolve, Resumed, Suspended
 from oncewire.protocol.sender import abandon, check_resendable, resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Outgoing, OutgoingState, Phase

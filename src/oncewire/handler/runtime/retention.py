@@ -18,12 +18,10 @@ from __future__ import annotations
 import logging
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import NEVER, HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
-from oncewire.handler.state import NEVER
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet
+from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet, Note, Raise, Resolve
 from oncewire.store.contract import Transaction
 
 logger = logging.getLogger("oncewire.handler")

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oncewire.errors import InvalidValue, OncewireError
+from oncewire.handler.actions import Submission
+from oncewire.handler.context import Trial
 from oncewire.handler.sending.submit import agreement_called, send_copy
-from oncewire.handler.state import Trial
-from oncewire.handler.submission import Submission
-from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import awaits_response

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import Struct, structs
 
-from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
-from oncewire.agreement.agreements import CPA_ID
+from oncewire.agreement.agreement import CPA_ID, Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.rules import replies_unasked
 from oncewire.errors import (
     EbxmlError,
@@ -20,19 +19,23 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.authentication import is_authentic, receipt_references
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import HandlerContext, is_told
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
 from oncewire.handler.sending.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
-from oncewire.handler.state import is_told
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
+from oncewire.message.envelope import (
+    ANSWERS,
+    AckRequest,
+    Actor,
+    Error,
+    ErrorList,
+    Message,
+    MessageKind,
+)
 from oncewire.message.form import Form
-from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration
-from oncewire.message.signals import Actor, Error, ErrorList
-from oncewire.protocol.effects import Note, Raise
-from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Refused, WarningSent
+from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Note, Raise, Refused, WarningSent
 from oncewire.protocol.receiver import AckOwed
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.store.contract import Transaction

@@ -13,8 +13,7 @@ from oncewire.handler.sending.answer import envelope_for, post_signal, signal_ro
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.parts import document_of, parts_sent
 from oncewire.handler.sending.seal import seal, unpack_draft
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import Header
+from oncewire.message.envelope import Header, Message, MessageKind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer

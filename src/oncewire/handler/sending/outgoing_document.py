@@ -26,16 +26,14 @@ from oncewire.protocol.documents import (
     part_id,
     part_size,
 )
-from oncewire.protocol.effects import Effect, Note
-from oncewire.protocol.notes import Acknowledged
+from oncewire.protocol.notes import Acknowledged, Effect, Note
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec
-from oncewire.wire.mime.multipart import reference_to
-from oncewire.wire.mime.writer import TRANSFER
+from oncewire.wire.mime.multipart import TRANSFER, reference_to
 
 CONTENT_TYPE = "application/x-oncewire-document"
 """Of a row whose bytes are no message."""

@@ -19,7 +19,7 @@ from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.agreement.rules import takes_best_effort, weigh
 from oncewire.errors import EbxmlError
-from oncewire.handler.actions import Post, PostReply
+from oncewire.handler.actions import Accepted, Post, PostReply, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import read_stored
 from oncewire.handler.perform import open_incident
@@ -37,11 +37,8 @@ from oncewire.handler.sending.answer import (
 )
 from oncewire.handler.sending.seal import sealed, whole_parcel
 from oncewire.handler.sending.submit import agreement_called, submit
-from oncewire.handler.submission import Accepted, Submission
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import SyncReplyMode
-from oncewire.message.signals import Acknowledgment, Error
-from oncewire.protocol.effects import Raise
+from oncewire.message.envelope import Acknowledgment, Error, Message, MessageKind, SyncReplyMode
+from oncewire.protocol.notes import Raise
 from oncewire.protocol.receiver import AckOwed, ack_owed, ride_patience
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import (

@@ -40,9 +40,8 @@ from oncewire.handler.route import (
     stamps_at_entry,
     with_number,
 )
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import AckRequest, Message, SequenceNumber
 from oncewire.message.form import Form
-from oncewire.message.header import AckRequest, SequenceNumber
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms

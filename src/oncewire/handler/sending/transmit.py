@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, HandlerContext
 from oncewire.handler.encryption import read_head
 from oncewire.handler.perform import (
     WAY,
@@ -28,11 +28,9 @@ from oncewire.handler.route import addresses_for, peer_label, route_under, stamp
 from oncewire.handler.sending.outgoing_document import is_whole
 from oncewire.handler.sending.parts import enter_next, may_go_on
 from oncewire.handler.sending.seal import build_numbered
-from oncewire.handler.state import IN_FLIGHT_MAX, NEVER
-from oncewire.message.envelope import MessageKind
+from oncewire.message.envelope import Error, MessageKind, Severity
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.message.signals import Error, Severity
-from oncewire.protocol.effects import Raise, Resolve, Transmit
+from oncewire.protocol.notes import Raise, Resolve, Transmit
 from oncewire.protocol.sender import (
     ANSWERS_AGAIN,
     attempt_due,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from oncewire.journal.outcome import given_up_by
-from oncewire.journal.predicates.context import ViolationKind
-from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.context import Subject, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,

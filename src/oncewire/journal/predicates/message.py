@@ -7,16 +7,16 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.predicates import delivery, receiver, retry, sender
+from oncewire.journal.predicates import delivery, receiver, sender
 from oncewire.journal.predicates.context import (
     EVIDENT,
     Context,
+    Subject,
     TermsMissing,
     Violation,
     ViolationKind,
     unreadable,
 )
-from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     CONFIRMED,
@@ -112,7 +112,7 @@ PREDICATES = (
     sender.judge_honesty,
     sender.judge_told,
     receiver.judge_content,
-    retry.judge,
+    sender.judge,
     delivery.judge_hop,
     receiver.judge_authenticity,
     delivery.judge_calm,

@@ -7,8 +7,7 @@ there is one confirmation, and one hand-over, for each arrival.
 from __future__ import annotations
 
 from oncewire.journal.outcome import elapsed
-from oncewire.journal.predicates.context import ViolationKind
-from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.context import Subject, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ACK_SENT,

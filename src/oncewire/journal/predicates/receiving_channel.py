@@ -15,7 +15,7 @@ from __future__ import annotations
 from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
-from oncewire.message.header import is_trial
+from oncewire.message.envelope import is_trial
 from oncewire.protocol import notes
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms

@@ -26,8 +26,8 @@ from oncewire.lab.sample_year.world import (
     draw_way,
     trouble_of,
 )
+from oncewire.message.envelope import Error, Severity
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol import notes
 from oncewire.protocol.documents import (
     DocumentState,
@@ -36,7 +36,7 @@ from oncewire.protocol.documents import (
     part_id,
     parts_arrived,
 )
-from oncewire.protocol.effects import Note, Notify
+from oncewire.protocol.notes import Note, Notify
 from oncewire.protocol.sender import SenderStep, enter_window
 from oncewire.protocol.states import Outgoing, OutgoingState, Proof
 

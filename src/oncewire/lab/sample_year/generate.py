@@ -28,11 +28,18 @@ from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.exchange import write_stream
 from oncewire.lab.sample_year.plan import YEAR, YEAR_START, Plan, make_plan
 from oncewire.lab.sample_year.world import KEYS, Draft, RowWriter
-from oncewire.message import Dialect, Header, Message, MessageKind, Party, Payload, Service
+from oncewire.message.envelope import (
+    AckRequested,
+    DeliverySemantics,
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+)
 from oncewire.message.form import Form
-from oncewire.message.header import DeliverySemantics
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY
-from oncewire.message.signals import AckRequested
+from oncewire.message.payload import Payload
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
 from oncewire.pipeline.lake.version import Entry, NodeState, Version, safe_name, write_node_file
@@ -40,7 +47,7 @@ from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, Silver, quiet
 from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Note
 from oncewire.wire import codec
 
 if TYPE_CHECKING:

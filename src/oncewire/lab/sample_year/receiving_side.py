@@ -7,11 +7,10 @@ from collections.abc import Callable
 from oncewire.errors import TransientError, ValueNotRecognized
 from oncewire.lab.sample_year.sending_side import Journey, ack_of
 from oncewire.lab.sample_year.world import REFUSED, TRANSIENT, Letter, Stream, World, other_digest
+from oncewire.message.envelope import Error
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.message.signals import Error
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Effect, Note
-from oncewire.protocol.notes import Detail
+from oncewire.protocol.notes import Detail, Effect, Note
 from oncewire.protocol.receiver import (
     Arrival,
     Duplicate,

@@ -13,11 +13,10 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from oncewire.lab.sample_year.world import PLAIN, Handler, Letter, Trouble, World
-from oncewire.message.header import AckRequest, SequenceNumber
+from oncewire.message.envelope import AckRequest, Error, SequenceNumber, Severity
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Admit, Effect, Note, Notify, Pause, Raise, Resolve, Transmit
+from oncewire.protocol.notes import Admit, Effect, Note, Notify, Pause, Raise, Resolve, Transmit
 from oncewire.protocol.sender import (
     OPEN,
     SenderStep,

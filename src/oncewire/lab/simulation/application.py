@@ -11,14 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.offers import REFUSALS_MAX
-from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.papers import SERVICE, cpa_id_of
 from oncewire.lab.simulation.plan import BUYER, Ending, Mood, Order, Reply, Whim
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:

@@ -26,9 +26,7 @@ from oncewire.lab.simulation.plan import (
     Tale,
     Turn,
 )
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import DeliverySemantics
-from oncewire.message.signals import Error, Severity
+from oncewire.message.envelope import DeliverySemantics, Error, MessageKind, Severity
 from oncewire.protocol.terms import Scope
 from oncewire.wire import codec
 from oncewire.wire.answers import Envelope, error_message_for

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.errors import OncewireError, StoreFull, StoreProblem
 from oncewire.handler.actions import (
     Action,

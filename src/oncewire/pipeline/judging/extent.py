@@ -339,7 +339,7 @@ def _order(way: Way) -> tuple[str, ...]:
 
 
 OUTSIDE = (
-    "oncewire.message.header",
+    "oncewire.message.envelope",
     "oncewire.message.instant",
     "oncewire.protocol.notes",
     "oncewire.protocol.sequence",

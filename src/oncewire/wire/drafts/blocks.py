@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
-from oncewire.message import (
+from oncewire.message.envelope import (
+    CODE_CONTEXT,
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
@@ -22,9 +23,6 @@ from oncewire.message import (
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    PartyId,
-    Reference,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceNumber,
@@ -36,15 +34,20 @@ from oncewire.message import (
     StatusResponse,
     SyncReplyMode,
 )
-from oncewire.message.signals import CODE_CONTEXT
+from oncewire.message.ids import Party, PartyId
+from oncewire.message.payload import Reference
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import attribute, identifier, optional_attribute, read_moment, text
-from oncewire.wire.xml.tree import (
+from oncewire.wire.xml.source import (
     WHITESPACE,
     Element,
+    attribute,
     children,
     foreign_text,
+    identifier,
     local_name,
+    optional_attribute,
+    read_moment,
+    text,
     whole_number,
 )
 

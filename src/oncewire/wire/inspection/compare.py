@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     ANSWERS,
     AckRequest,
     Actor,

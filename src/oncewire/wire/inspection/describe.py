@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     Actor,
     Error,
     Header,
     Message,
-    Party,
-    Reference,
     RoutingHeader,
     SequenceNumber,
 )
 from oncewire.message.form import Validation
+from oncewire.message.ids import Party
 from oncewire.message.instant import Instant, format_instant
+from oncewire.message.payload import Reference
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits

@@ -17,7 +17,7 @@ from cryptography import x509
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.message import SignedDigest
+from oncewire.message.envelope import SignedDigest
 from oncewire.wire.security import algorithms, certificates, references, wrapping
 from oncewire.wire.security import references as nodeset
 from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy
