@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements, Direction
-from oncewire.agreement.cppa.reader import read_cpa, read_views
-from oncewire.agreement.resolve import channel_of, outbound, resolve, resolve_under, service_called
+from oncewire.agreement.cppa.reader import read_cpa
+from oncewire.agreement.resolve import channel_of, resolve, resolve_under, service_called
 from oncewire.errors import (
     AgreementProblem,
     EbxmlError,
@@ -29,6 +29,7 @@ from oncewire.message.envelope import (
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, MINUTE
 from tests.agreement import samples
+from tests.agreement.readings import outbound, read_views
 from tests.agreement.samples import ALPHA, BETA, HUB, NOW
 
 SERVICE, ACTION = Service("osb:afleveren:1.1$1.0", "urn:osb:services"), "afleveren"

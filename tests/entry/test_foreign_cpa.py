@@ -18,7 +18,6 @@ from uuid import uuid4
 import pytest
 from lxml import etree
 
-from oncewire.agreement.cppa.reader import party_ids
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.folder import make_party
@@ -34,6 +33,7 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import ReadFault
 from tests.agreement.cppa.cpa_rules import alike, all_of, problems, said
 from tests.agreement.cppa.test_corpus_cpas import STATED
+from tests.agreement.readings import party_ids
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.corpus_cases import ARRIVING, DIGIPOORT

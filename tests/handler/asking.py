@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncewire.handler.actions import Post, PostAnswer, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.row import Row
 from oncewire.message.envelope import Message

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Notice, Post, PostAnswer, Source, StatusTold, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options

@@ -18,8 +18,8 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation

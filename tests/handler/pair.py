@@ -22,10 +22,10 @@ from oncewire.handler.actions import (
     Submission,
 )
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.message.ids import Service

@@ -19,9 +19,9 @@ from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND, Duration

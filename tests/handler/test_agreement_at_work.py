@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.wire.parcel import Parcel

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import Post, PostAnswer
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import (
     Acknowledgment,

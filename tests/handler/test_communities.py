@@ -14,8 +14,8 @@ from aiohttp import web
 from msgspec import structs
 
 from oncewire.handler.actions import Join, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.upkeep import join_at_once
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Message, MessageKind
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload

@@ -20,7 +20,7 @@ from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.form import Security
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload

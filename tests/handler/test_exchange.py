@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
 from oncewire.handler.actions import Source, Submission
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, SECOND
 from oncewire.message.payload import Payload

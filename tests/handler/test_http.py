@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,

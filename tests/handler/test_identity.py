@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.handler.actions import Post
 from oncewire.handler.context import Keys
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.journal.row import Row
 from oncewire.message.envelope import Dialect, Message
 from oncewire.message.form import Form

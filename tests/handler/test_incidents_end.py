@@ -46,7 +46,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/receiving/release.py _close": (PERSON, "resume makes the stream anew"),
     "handler/sending/respond.py respond": (PERSON, "abandon takes note: the response is not sent"),
     "handler/sending/answer.py call_operator": (SELF, "the agreement names an address"),
-    "handler/delivering/deliver.py withhold": (SELF, "the application confirms it"),
+    "handler/perform.py withhold": (SELF, "the application confirms it"),
     "handler/delivering/notices.py withhold": (PERSON, "abandon takes note: nobody is told"),
     "handler/delivering/notices.py refuse": (SELF, "the application takes the notice"),
     "handler/runtime/engine.py refused": (SELF, "the application confirms it"),

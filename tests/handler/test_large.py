@@ -18,7 +18,7 @@ from oncewire.handler.actions import Submission
 from oncewire.handler.receiving import inbound
 from oncewire.handler.receiving.inbound import BATCH, Intake, take_in
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.form import Form
 from oncewire.message.ids import Party, Service
 from oncewire.message.payload import Payload

@@ -22,9 +22,9 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.message.ids import Service

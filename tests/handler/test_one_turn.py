@@ -10,8 +10,8 @@ import pytest
 
 from oncewire.errors import StoreProblem
 from oncewire.handler.actions import Post, PostAnswer, Settled, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND

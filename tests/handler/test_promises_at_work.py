@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.actions import Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.lab.simulation.options import Options
 from oncewire.message.envelope import DeliverySemantics, Error, Message, MessageKind
 from oncewire.message.ids import Service

@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.errors import InvalidValue, NotHere, TransportProblem, UnknownMessage
 from oncewire.handler.actions import Ponged, PostAnswer
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import MessageKind, MessageStatus
 from oncewire.message.instant import DAY
 from oncewire.protocol.states import OutgoingState

@@ -14,7 +14,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.authentication import proves_receipt, references_sent
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.lab.simulation.options import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState

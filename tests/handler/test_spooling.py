@@ -16,10 +16,10 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, ValueNotRecognized
 from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import inbound as inbound_module
 from oncewire.handler.receiving.inbound import Expected, Intake, take_in
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.world import RealWorld
 from oncewire.store.spool import SpoolFile
 from oncewire.store.sqlite.store import SqliteStore
@@ -319,7 +319,7 @@ async def test_what_is_under_way_keeps_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that nobody keeps, or the last attempt of a message that was swept meanwhile."""
-    monkeypatch.setattr("oncewire.handler.sending.seal.SPOOL_ABOVE", 0)
+    monkeypatch.setattr("oncewire.handler.spool_reading.SPOOL_ABOVE", 0)
     path, wire = tmp_path / "b.db", Wire()
     node = node_of(path, "")
     async with Handler(node, {"http": wire}) as handler:

@@ -21,10 +21,9 @@ from msgspec import structs
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.actions import Submission
 from oncewire.handler.content_digest import check_kept, with_pieces_digest
-from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
 from oncewire.handler.receiving.inbound import PASSED_BYTES_MAX, _max_size
 from oncewire.handler.runtime.handler import Handler, check_files
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.submit import HandedIn
 from oncewire.message.form import Security
 from oncewire.message.ids import Service

@@ -11,8 +11,8 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome

@@ -20,9 +20,10 @@ from oncewire.errors import Inconsistent
 from oncewire.handler import authentication
 from oncewire.handler.actions import Post, PostAnswer, Source, replied
 from oncewire.handler.context import HandlerContext, Keys
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import signals
-from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
 from oncewire.message.envelope import Actor, Dialect, Error, Message, MessageStatus

@@ -15,7 +15,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload

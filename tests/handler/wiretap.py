@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import Error, Message, RoutingHeader
 from oncewire.message.form import Form
 from oncewire.wire import answers, codec

@@ -7,7 +7,6 @@ import pickle
 import pytest
 from msgspec.structs import replace
 
-from oncewire import message as message_package
 from oncewire.errors import (
     EBXML_ERRORS,
     EbxmlError,
@@ -44,11 +43,6 @@ from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.protocol.terms import Terms
 from tests.protocol.samples import NOW, header, hop, message
-
-
-def test_the_package_offers_what_it_names() -> None:
-    assert all(hasattr(message_package, name) for name in message_package.__all__)
-
 
 # --- header -------------------------------------------------------------------------------
 

@@ -187,7 +187,7 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a partner gets a document as another one agreed to have it compressed",
-        "oncewire.handler.sending.splitting:compressed_key",
+        "oncewire.handler.sending.outgoing_document:compressed_key",
         "(ids, route.terms.max_size, _encoding(route), route.form.parts)",
         "(ids, route.terms.max_size, route.form.parts)",
         tests=(f"{_BESIDE}::test_what_was_compressed_for_one_partner_is_not_taken_for_another",),

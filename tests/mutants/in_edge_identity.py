@@ -32,7 +32,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- who it is from ---
     Mutant(
         "the sender is the id that stands first",
-        "oncewire.handler.sending.submit:facts_under",
+        "oncewire.handler.facts:facts_under",
         "sender_name(agreement, message.header.from_party)",
         "str(message.header.from_party)",
         requirement="DUP-1",
@@ -43,7 +43,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the receiver is the id that stands first",
-        "oncewire.handler.sending.submit:facts_under",
+        "oncewire.handler.facts:facts_under",
         "receiver_name(receiver, message.header.to_party)",
         "str(message.header.to_party)",
         tests=(f"{_IDENTITY}::test_the_receiver_is_we_by_the_agreements_name",),

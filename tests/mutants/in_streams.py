@@ -80,7 +80,7 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the files of what waits for its number are nobody's",
-        "oncewire.handler.sending.submit:store_outgoing",
+        "oncewire.handler.sending.seal:store_outgoing",
         "tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)",
         "tx.add_outgoing(stored, parcel=None, draft=draft, words=words)",
         tests=(f"{_STREAMS}::test_what_waits_for_its_number_waits_as_a_file",),

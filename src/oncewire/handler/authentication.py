@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from msgspec.structs import replace
@@ -24,7 +25,6 @@ from oncewire.agreement.agreement import Agreement, Direction, Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import Opening, closed_for_others
 from oncewire.handler.route import peer_label
 from oncewire.handler.spool_reading import check_file
@@ -58,6 +58,9 @@ from oncewire.wire.security.certificates import (
 from oncewire.wire.security.references import PartDigests, SignedReference, signature_parts
 from oncewire.wire.security.signature import acknowledged_digests
 from oncewire.wire.splice import envelope_in
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
 
 _WITH_SHA1 = AlgorithmPolicy(
     signatures=frozenset(SIGNATURE_URIS),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from oncewire.errors import StoreDamaged
+from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.content_digest import check_kept
 from oncewire.handler.context import HandlerContext
@@ -35,6 +37,11 @@ from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
+
+logger = logging.getLogger("oncewire.handler")
 
 _TO = "to "
 
@@ -365,3 +372,19 @@ def journal_received(
         digest=digest,
         size=stored.facts.size,
     )
+
+
+def withhold(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: Exception
+) -> None:
+    """Call the operator, once: other content than was accepted is given to nobody (S15)."""
+    message_id = stored.incoming.message_id
+    with context.store.reader() as reader:
+        called = any(incident.message_id == message_id for incident in reader.incidents())
+    if not called:
+        logger.error("a message cannot be handed over", extra={"message_id": message_id})
+        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself"
+        if not isinstance(problem, InvalidValue):
+            # What is whole and only too large is not given up: others can take it.
+            reason += f"; or give it up: `oncewire abandon {message_id}`"
+        open_incident(context, tx, Raise(reason, message_id), stored.incoming)

@@ -21,6 +21,10 @@ from oncewire.store.spool_contract import Spool
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
 
+SPOOL_ABOVE = 1024 * 1024
+"""Bodies up to this size live in their row; larger ones in a file of the spool."""
+
+
 LONG_PIECE = 1024 * 1024
 """Bytes that are fetched at once where all of a file is read."""
 

@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
@@ -44,7 +44,9 @@ from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security.references import bare_content_id
 from oncewire.wire.security.signature import Covered
 from oncewire.wire.soap import action_of
-from oncewire.wire.templates.envelope import EnvelopeTemplates
+
+if TYPE_CHECKING:
+    from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
 """Takes the envelope and the payloads it refers to; gives the signed envelope."""

@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -33,7 +33,9 @@ from oncewire.wire.mime.multipart import (
 from oncewire.wire.parcel import Parcel, PartPlace, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.security.references import digest_names
-from oncewire.wire.templates.envelope import EnvelopeTemplates
+
+if TYPE_CHECKING:
+    from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # --- a multipart: bytes in, parts out ------------------------------------------------------------
 #

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from oncewire.agreement.agreement import TRANSPORTS, Agreement
 from oncewire.agreement.certificates import to_pem
-from oncewire.agreement.check.checks import check, check_all, check_cpa, check_toml
+from oncewire.agreement.check.checks import check, check_all
 from oncewire.agreement.check.exposure import Abilities, refuse_unable
 from oncewire.agreement.check.finding import Finding, Severity
 from oncewire.agreement.compose import PROFILES
@@ -22,6 +22,7 @@ from oncewire.errors import AgreementProblem
 from oncewire.message.ids import Party
 from oncewire.message.instant import DAY, SECOND
 from tests.agreement import samples
+from tests.agreement.readings import check_cpa, check_toml
 from tests.agreement.samples import NOW
 
 

@@ -16,14 +16,14 @@ from oncewire.agreement.agreement import (
     address_of,
 )
 from oncewire.agreement.certificates import facts, fingerprint
-from oncewire.agreement.cppa.reader import party_ids, read_cpa, read_views
-from oncewire.agreement.resolve import outbound
+from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
 from oncewire.message.envelope import Actor, MessageKind, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_duration, parse_instant
 from oncewire.protocol.terms import FlowMode, OnExhausted, Scope
 from oncewire.wire.security.certificates import der_of
+from tests.agreement.readings import outbound, party_ids, read_views
 from tests.wire.security.keys import alpha
 
 RSA_SHA1 = "http://www.w3.org/2000/09/xmldsig#rsa-sha1"

@@ -11,7 +11,6 @@ from oncewire.agreement.agreement import Agreement, Origin
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
 from oncewire.agreement.compose import PROFILES
-from oncewire.agreement.cppa.reader import read_views
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.agreement.toml.writer import new, write_toml, write_whole
@@ -19,6 +18,7 @@ from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message import kinds
 from tests.agreement import samples
 from tests.agreement.cppa.test_corpus_cpas import STATED
+from tests.agreement.readings import read_views
 from tests.examples import examples
 
 

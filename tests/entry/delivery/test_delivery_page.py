@@ -22,8 +22,8 @@ from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import KEYS, ApplicationWay
 from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Notice, Submission
+from oncewire.handler.delivering.deliver import LEASE
 from oncewire.handler.runtime import offers
-from oncewire.handler.runtime.handler import LEASE
 from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Severity
 from oncewire.message.ids import Service

@@ -13,9 +13,8 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.encryption import body_slice
+from oncewire.handler.encryption import body_slice, whole_parcel
 from oncewire.handler.receiving import arrive
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import Message
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND

@@ -17,7 +17,7 @@ from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (
     AckRequest,
     DeliverySemantics,

@@ -11,8 +11,8 @@ import pytest
 from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal

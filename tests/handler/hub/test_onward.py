@@ -9,8 +9,8 @@ from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post, PostAnswer, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.lab.simulation.options import Options
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload

@@ -8,10 +8,10 @@ import pytest
 
 from oncewire.errors import SoapFault, StoreFull
 from oncewire.handler.actions import Action, Post, PostOn, Relay, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.door import Connections
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import MessageKind, Severity
 from oncewire.message.ids import Service

@@ -22,8 +22,8 @@ from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant

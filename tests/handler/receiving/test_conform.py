@@ -13,7 +13,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Submission
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import Dialect, MessageKind, MessageStatus, Severity
 from oncewire.message.form import Form, UnknownCpa
 from oncewire.message.ids import Party, PartyId, Service

@@ -10,7 +10,7 @@ from msgspec import structs
 from oncewire.agreement.agreement import Agreements
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import PostAnswer
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import MessageKind
 from oncewire.message.ids import Party

@@ -13,10 +13,11 @@ from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice, Source, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.door import _Connection
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
-from oncewire.handler.sending.seal import stored_parcel, whole_parcel
+from oncewire.handler.sending.seal import stored_parcel
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import ErrorList, Message, MessageKind
 from oncewire.message.form import Form

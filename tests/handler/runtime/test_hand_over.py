@@ -13,9 +13,9 @@ from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import Application, GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.message.ids import Service

@@ -11,10 +11,10 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem, UnknownMessage
 from oncewire.handler.actions import PostAnswer, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import retention
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import seal
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.envelope import (
     Dialect,
     Header,

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import Agreements
 from oncewire.errors import AgreementProblem, HandlerFailed
 from oncewire.handler.actions import Action, Post, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import failures
 from oncewire.handler.runtime.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, CommitLoop
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options
 from oncewire.message.ids import Service

@@ -34,7 +34,7 @@ from oncewire.agreement.cppa.document import (
 )
 from oncewire.agreement.cppa.remainder import SIDES, read_remainder
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant, parse_instant
 
 # What a CPA's channels and actions say, in the keys of an agreement, as CPPA 2.0 has them.
@@ -378,14 +378,6 @@ def read_cpa(
         raise AgreementProblem(error.problem, key="CPA", remedy=error.remedy) from None
 
 
-def read_views(xml: bytes | str, *, profile: str | None = None) -> tuple[Agreement, Agreement]:
-    """Both views of one CPA: as its first party sees it, and as its second does."""
-    return (
-        read_cpa(xml, own=0, profile=profile),
-        read_cpa(xml, own=1, profile=profile),
-    )
-
-
 def _sides(document: CpaDocument, own: str | int) -> tuple[CpaParty, CpaParty]:
     parties = document.parties
     if len(parties) != 2:
@@ -680,8 +672,3 @@ def _said(
         where = f"action binding {action.binding_id or action.action or action.service}"
         layers.append(layer(action_values(action), Origin.CPA, where))
     return merge(*layers)
-
-
-def party_ids(xml: bytes | str) -> tuple[tuple[str, tuple[PartyId, ...]], ...]:
-    """Name and ids of each party of a CPA, so that a caller can ask which one is ours."""
-    return tuple((party.label, party.ids) for party in read_document(xml).parties)

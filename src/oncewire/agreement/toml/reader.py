@@ -24,7 +24,6 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.certificates import fingerprint, read_certificates, read_fingerprint
 from oncewire.agreement.compose import Draft, Entry, build, layer
-from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.keys import KEYS, unknown_key
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message import kinds
@@ -352,6 +351,8 @@ def _imported(
                 key=key,
                 remedy=f"remove {key}, or remove cpa and write the whole agreement here",
             )
+    from oncewire.agreement.cppa.reader import read_cpa
+
     profile = table.get("profile")
     return read_cpa(
         load_file(word("cpa", table["cpa"]), load, "cpa"),

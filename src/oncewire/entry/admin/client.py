@@ -41,7 +41,7 @@ from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.view import PartContent
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.instant import format_duration
 
 if TYPE_CHECKING:

@@ -57,8 +57,7 @@ def status(config: Config = None, json: Json = False) -> Report:
 
     import asyncio
 
-    from oncewire.entry.running.assemble import find_replaced, open_readers
-    from oncewire.entry.running.backup import find_restored
+    from oncewire.entry.running.assemble import find_replaced, find_restored, open_readers
 
     settings = loaded(config).settings
     facts: dict[str, Any] = {"party": settings.party.name, "running": False}

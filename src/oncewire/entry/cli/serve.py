@@ -128,8 +128,8 @@ def _say_line(said: dict[str, Any]) -> None:
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:
+    from oncewire.entry.running.assemble import find_restored
     from oncewire.entry.running.background import log_file, start
-    from oncewire.entry.running.backup import find_restored
 
     ready = jsonlib.loads(start(settings, given))
     hints = [f"oncewire stop {typed(settings.folder)}"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from inspect import BoundArguments
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
@@ -22,14 +22,16 @@ from oncewire.entry.party.agreements import AgreementFolder, Names
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
-from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.delivering.deliver import LEASE, GivenMessage
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.handler import LEASE, Handler
 from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.submit import handed_in
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration, Instant
 from oncewire.store.contract import Reader, Store
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.handler import Handler
 
 R = TypeVar("R")
 

@@ -25,8 +25,8 @@ from oncewire import errors
 from oncewire.entry.delivery.received_message import message_of
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import SpooledContent
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.payload import Content, DistantPayload
 from oncewire.wire.limits import DEFAULT_LIMITS
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.payload import Content, DistantPayload, Payload, as_file, disposition
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload

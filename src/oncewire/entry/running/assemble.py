@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +26,7 @@ from oncewire.handler.context import HandlerContext, Keys, KillPoints
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
+from oncewire.message.instant import Instant, format_instant, parse_instant
 from oncewire.store.records import StoreMark
 from oncewire.store.sqlite.connection import check_mark
 from oncewire.store.sqlite.reader import SqliteReaders
@@ -295,3 +297,49 @@ def is_owned(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+MANIFEST = "backup.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Which backup a party was restored from."""
+
+    # When that backup was taken; empty if its manifest does not say so.
+    taken: str
+    # When something first happened here after that: the handler started; None if nothing did.
+    since: Instant | None
+
+    def __str__(self) -> str:
+        if not self.taken:
+            return "from a backup that does not say when it was taken"
+        since = "" if self.since is None else f", in use since {format_instant(self.since)}"
+        return f"from the backup of {self.taken}{since}"
+
+
+def find_restored(settings: Settings) -> Restored | None:
+    """Which backup this party is; None if it is none, or somebody took note and removed that."""
+    path = settings.folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        taken, rows = str(said["taken"]), said.get("journal")
+        parse_instant(taken)
+    except (OSError, InvalidValue, ValueError, KeyError, TypeError):
+        return Restored("", None)
+    # Backups of earlier versions do not say how long the journal was.
+    return Restored(taken, _first_after(settings, rows) if isinstance(rows, int) else None)
+
+
+def _first_after(settings: Settings, seq: int) -> Instant | None:
+    try:
+        readers = open_readers(settings)
+        with readers.reader() as reader:
+            rows = reader.journal_since(seq, 1)
+        readers.close()
+    except (NotHere, StoreProblem):
+        # Whoever opens it says what is wrong with it.
+        return None
+    return rows[0].at if rows else None

@@ -34,8 +34,14 @@ from oncewire.entry.party.agreements import (
     Stamp,
     stamp_of,
 )
-from oncewire.entry.running.assemble import in_force, keys_of, make_engine, make_handler, running_or
-from oncewire.entry.running.backup import find_restored
+from oncewire.entry.running.assemble import (
+    find_restored,
+    in_force,
+    keys_of,
+    make_engine,
+    make_handler,
+    running_or,
+)
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import HandlerFailed, NotAllowed, OncewireError, StoreDamaged, TransportProblem
 from oncewire.handler.perform import HANDLER

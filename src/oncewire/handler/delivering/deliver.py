@@ -21,15 +21,14 @@ from oncewire.errors import (
 from oncewire.handler.actions import Decided, Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
-from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
-from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.spool_reading import NotProved
+from oncewire.handler.perform import journal_received, resolve_incidents, withhold
+from oncewire.handler.spool_reading import SPOOL_ABOVE, NotProved
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Error, Header
-from oncewire.message.instant import Duration, Instant
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.message.payload import DistantPayload, Payload, Reference
 from oncewire.protocol.documents import DocumentState
-from oncewire.protocol.notes import Confirmed, HandedOver, Raise, Resolve
+from oncewire.protocol.notes import Confirmed, HandedOver, Resolve
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
@@ -304,22 +303,6 @@ def _is_ordered(context: HandlerContext, tx: Transaction, stored: StoredIncoming
         return True
 
 
-def withhold(
-    context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: Exception
-) -> None:
-    """Call the operator, once: other content than was accepted is given to nobody (S15)."""
-    message_id = stored.incoming.message_id
-    with context.store.reader() as reader:
-        called = any(incident.message_id == message_id for incident in reader.incidents())
-    if not called:
-        logger.error("a message cannot be handed over", extra={"message_id": message_id})
-        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself"
-        if not isinstance(problem, InvalidValue):
-            # What is whole and only too large is not given up: others can take it.
-            reason += f"; or give it up: `oncewire abandon {message_id}`"
-        open_incident(context, tx, Raise(reason, message_id), stored.incoming)
-
-
 def _key(stored: StoredIncoming) -> tuple[str, str]:
     return stored.incoming.sender, stored.incoming.message_id
 
@@ -373,3 +356,6 @@ def recover_hand_overs(context: HandlerContext, tx: Transaction, limit: int = 10
                 tx.save_incoming(stored.incoming.lost())
             except (StoreDamaged, NotAllowed) as problem:
                 withhold(context, tx, stored, problem)
+
+
+LEASE: Duration = 60 * SECOND

@@ -29,9 +29,9 @@ from oncewire.errors import (
     StoreProblem,
 )
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.encryption import Opening, body_slice, slices_of
+from oncewire.handler.encryption import Opening, body_slice, slices_of, whole_parcel
 from oncewire.handler.route import agreement_for
-from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
     AckRequest,

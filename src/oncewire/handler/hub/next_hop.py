@@ -22,10 +22,9 @@ from oncewire.errors import (
     UnknownMessage,
 )
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.encryption import read_head, read_stored
-from oncewire.handler.perform import begin, open_incident, resolve_incidents
+from oncewire.handler.perform import begin, open_incident, resolve_incidents, withhold
 from oncewire.handler.route import route_under
 from oncewire.handler.sending.answer import envelope_for
 from oncewire.handler.sending.seal import (
@@ -33,9 +32,9 @@ from oncewire.handler.sending.seal import (
     relayed,
     relayed_draft,
     sequence_of,
+    store_outgoing,
     unpack_draft,
 )
-from oncewire.handler.sending.submit import store_outgoing
 from oncewire.message.envelope import Actor, Message, SyncReplyMode
 from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.notes import (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -21,7 +22,8 @@ from oncewire.errors import InvalidValue, ValueNotRecognized
 from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
 from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.encryption import read_stored
+from oncewire.handler.encryption import read_stored, whole_parcel
+from oncewire.handler.facts import facts_of, facts_under
 from oncewire.handler.perform import begin
 from oncewire.handler.route import (
     Route,
@@ -40,9 +42,7 @@ from oncewire.handler.sending.answer import (
     answer_error,
     write_answer,
 )
-from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
-from oncewire.handler.sending.submit import facts_of, facts_under
-from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel
 from oncewire.message.envelope import (
     ANSWERS,
     AckRequest,
@@ -74,6 +74,9 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.mime.multipart import bundle
 from oncewire.wire.parcel import Parcel, Received
+
+if TYPE_CHECKING:
+    from oncewire.handler.sending.transmit import Transmission
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, sender_of
-from oncewire.handler.context import HandlerContext
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.ids import Party
 from oncewire.message.instant import Instant
@@ -22,6 +22,9 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming
 from oncewire.wire.refusal import PartialHeader
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from oncewire.handler.authentication import is_verified
 from oncewire.handler.content_digest import with_whole_answer
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
+from oncewire.handler.facts import facts_under, words_of
 from oncewire.handler.hub.accept import HubArrival
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.accepted_terms import known_as, removed_as
@@ -39,7 +40,6 @@ from oncewire.handler.receiving.gathering import (
 from oncewire.handler.receiving.release import follow, release, release_old
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import peer_label
-from oncewire.handler.searchable import words_of
 from oncewire.handler.sending.answer import (
     NOTHING,
     Answer,
@@ -58,7 +58,6 @@ from oncewire.handler.sending.respond import (
     responses_given,
     was_given,
 )
-from oncewire.handler.sending.submit import facts_under
 from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
 from oncewire.message.form import PartsForm
 from oncewire.message.instant import Instant

@@ -11,7 +11,8 @@ import heapq
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import FOR_EVER, withhold
+from oncewire.handler.delivering.deliver import FOR_EVER
+from oncewire.handler.perform import withhold
 from oncewire.handler.receiving.gathering import awaits_join
 from oncewire.handler.receiving.release import follow
 from oncewire.handler.sending.answer import (

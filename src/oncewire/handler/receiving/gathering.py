@@ -22,7 +22,7 @@ from oncewire.errors import (
 from oncewire.handler.actions import Join
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_received
-from oncewire.handler.sending.splitting import Bounds
+from oncewire.handler.route import Bounds
 from oncewire.message.envelope import Header, Message, Split, is_trial
 from oncewire.message.form import Form
 from oncewire.message.ids import ID_LENGTH_MAX

@@ -20,8 +20,7 @@ from oncewire.errors import EbxmlError, MimeProblem, OncewireError, SoapFault
 from oncewire.handler.content_digest import is_intact, stated_digest
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, SpooledParcel
-from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.spool_reading import Reading, RefusedByTerms, TooLong
+from oncewire.handler.spool_reading import SPOOL_ABOVE, Reading, RefusedByTerms, TooLong
 from oncewire.message.envelope import Message
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction

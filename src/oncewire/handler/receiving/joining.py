@@ -24,6 +24,7 @@ from oncewire.handler.actions import PostReply, Ready
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
 from oncewire.handler.encryption import slices_of
+from oncewire.handler.facts import words_of
 from oncewire.handler.receiving.gathering import (
     attachment_of,
     check_split_id,
@@ -34,11 +35,10 @@ from oncewire.handler.receiving.gathering import (
     settle_claims,
 )
 from oncewire.handler.receiving.release import follow
-from oncewire.handler.searchable import words_of
+from oncewire.handler.route import FRAGMENT_ENCODING, Bounds
 from oncewire.handler.sending.answer import answer_error, post_signal
 from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.sending.respond import Request
-from oncewire.handler.sending.splitting import FRAGMENT_ENCODING, Bounds
 from oncewire.journal.identity import document_digest, identity_digest
 from oncewire.message.envelope import Error, Message
 from oncewire.message.instant import SECOND

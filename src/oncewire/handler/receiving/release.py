@@ -16,10 +16,9 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import Decided, Ready
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.view import accepted
 from oncewire.handler.hub.next_hop import go_on, resume_stranded_hops
-from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents
+from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents, withhold
 from oncewire.handler.receiving.gathering import gathered
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import agreement_for

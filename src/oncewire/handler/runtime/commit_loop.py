@@ -15,13 +15,15 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oncewire.errors import HandlerFailed, OncewireError, StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.context import KillPoints
-from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND, Duration
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.engine import Engine
 
 logger = logging.getLogger("oncewire.handler")
 

@@ -8,13 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import thread_time
+from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError, StoreProblem, TransportProblem
 from oncewire.handler.actions import Action, Post, PostOn, Relay, Source
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving.inbound import Expected, Inbound, TooLarge, hear, take_in
-from oncewire.handler.runtime.commit_loop import CommitLoop
 from oncewire.handler.sending.answer import NOTHING, Answer, Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.spool_reading import TooLong
 from oncewire.message.instant import SECOND
@@ -22,6 +22,9 @@ from oncewire.store.records import StoredParcel
 from oncewire.transport.contract import Allowance, AttemptOutcome, Delivery, OutcomeKind, Reply
 from oncewire.wire.codec import named_in
 from oncewire.wire.parcel import Received
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.commit_loop import CommitLoop
 
 # Connections: requests that wait at a hub for what the next hop says (SYNC-11).
 #

@@ -1,4 +1,4 @@
-"""Handler: start, stop and the verbs an application uses, over the transports that carry parcels."""
+"""Handler: start, stop and the verbs of an application, over the transports that carry parcels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.content_digest import is_of_pieces, stated_digest, with_body_digest
 from oncewire.handler.context import IN_FLIGHT_MAX, HandlerContext, KillPoints
-from oncewire.handler.delivering.deliver import Application, GivenMessage
+from oncewire.handler.delivering.deliver import LEASE, Application, GivenMessage
 from oncewire.handler.encryption import pieces_of
 from oncewire.handler.perform import STORE
 from oncewire.handler.receiving.inbound import hear
@@ -233,8 +233,6 @@ ANSWERS_MAX = 256
 
 RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
-
-LEASE: Duration = 60 * SECOND
 
 
 _STAYS = frozenset({OutgoingState.DELIVERED, OutgoingState.SENT})

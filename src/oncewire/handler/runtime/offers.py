@@ -11,16 +11,18 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from oncewire.errors import OncewireError, StoreProblem
 from oncewire.handler.actions import Decided, Notice, Refused, Submission
 from oncewire.handler.context import is_told
 from oncewire.handler.delivering.deliver import Application, GivenMessage
-from oncewire.handler.runtime.commit_loop import CommitLoop
 from oncewire.handler.sending.submit import handed_in
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.commit_loop import CommitLoop
 
 logger = logging.getLogger("oncewire.handler")
 

@@ -20,9 +20,10 @@ from oncewire.errors import (
 from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.authentication import is_authentic, receipt_references
 from oncewire.handler.context import HandlerContext, is_told
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
-from oncewire.handler.sending.seal import seal, stored_parcel, whole_parcel
+from oncewire.handler.sending.seal import seal, stored_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.message.envelope import (
     ANSWERS,

@@ -21,7 +21,7 @@ from oncewire.agreement.rules import takes_best_effort, weigh
 from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Accepted, Post, PostReply, Submission
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.encryption import read_stored
+from oncewire.handler.encryption import read_stored, whole_parcel
 from oncewire.handler.perform import open_incident
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sending.answer import (
@@ -35,7 +35,7 @@ from oncewire.handler.sending.answer import (
     signal_route,
     write_answer,
 )
-from oncewire.handler.sending.seal import sealed, whole_parcel
+from oncewire.handler.sending.seal import sealed
 from oncewire.handler.sending.submit import agreement_called, submit
 from oncewire.message.envelope import Acknowledgment, Error, Message, MessageKind, SyncReplyMode
 from oncewire.protocol.notes import Raise

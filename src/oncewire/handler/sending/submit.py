@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement, Requested, receiver_name, sender_name
+from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send, endpoint_type
 from oncewire.agreement.rules import Remembered, sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.actions import Accepted, PostAnswer, Submission
 from oncewire.handler.context import BODY_MAX, NOWHERE, HandlerContext, KillPoints
-from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
-from oncewire.handler.perform import begin, journal_submitted
-from oncewire.handler.route import Route, addresses_for, route_under, with_number
-from oncewire.handler.searchable import words_of
-from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
-from oncewire.handler.sending.seal import SPOOL_ABOVE, draft_of, seal, unpack_draft, whole_parcel
-from oncewire.handler.sending.splitting import (
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
+from oncewire.handler.facts import facts_of
+from oncewire.handler.route import Route, addresses_for, route_under
+from oncewire.handler.sending.outgoing_document import (
+    OutgoingDocument,
     check_splittable,
     compressed_key,
+    is_whole,
     needs_parts,
     put_into_spool,
     store_document,
     write_contents,
 )
-from oncewire.handler.spool_reading import LONG_PIECE
+from oncewire.handler.sending.seal import store_outgoing, unpack_draft
+from oncewire.handler.spool_reading import LONG_PIECE, SPOOL_ABOVE
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
     TRIAL_SERVICE,
@@ -44,18 +44,15 @@ from oncewire.message.envelope import (
     Header,
     Message,
     MessageKind,
-    SequenceNumber,
     SyncReplyMode,
     is_trial,
 )
 from oncewire.message.instant import SECOND, Duration, Instant, format_instant
 from oncewire.message.payload import DistantPayload, Payload, Reference
-from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import OnExhausted
 from oncewire.store.contract import Transaction
-from oncewire.store.records import MessageFacts, StoredOutgoing
+from oncewire.store.records import StoredOutgoing
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
@@ -315,87 +312,6 @@ def _compose(
         payloads=submission.payloads,
     )
     return codec.as_stated(message)
-
-
-def facts_of(
-    message: Message, sender: str | None = None, receiver: str | None = None
-) -> MessageFacts:
-    """What listings and queries show of a message; `sender`, `receiver`: what the agreement calls
-    its parties, if not as the header does."""
-    header, split = message.header, message.header.split
-    return MessageFacts(
-        cpa_id=header.cpa_id,
-        conversation_id=header.conversation_id,
-        from_party=str(header.from_party) if sender is None else sender,
-        to_party=str(header.to_party) if receiver is None else receiver,
-        service="" if header.service is None else str(header.service),
-        action=header.action or "",
-        timestamp=header.timestamp,
-        ref_to=header.ref_to_message_id,
-        kind=message.kind,
-        digest=identity_digest(message),
-        size=sum([payload.size for payload in message.payloads]),
-        split_id=split.split_id if split else None,
-        split_number=split.number if split else None,
-        split_total=split.total if split else None,
-    )
-
-
-def facts_under(
-    message: Message, agreement: Agreement, ahead: Agreement | None = None
-) -> MessageFacts:
-    """What listings show of a message that came in, its parties by the names the agreement has.
-
-    `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
-    """
-    receiver = agreement.own if ahead is None else ahead.partner
-    return facts_of(
-        message,
-        sender_name(agreement, message.header.from_party),
-        receiver_name(receiver, message.header.to_party),
-    )
-
-
-def store_outgoing(
-    context: HandlerContext,
-    tx: Transaction,
-    message: Message,
-    route: Route,
-    addresses: Mapping[str, str] | None = None,
-) -> None:
-    """Store a composed message and, if its stream has a place, begin its first attempt.
-
-    `addresses`: where it goes by each transport, if that is known.
-    """
-    now, terms, header = context.now(), route.terms, message.header
-    key = route.channel_of(header.conversation_id)
-    outgoing = Outgoing(
-        header.message_id, context.keep_terms(tx, terms), now, key, expires_at=header.time_to_live
-    )
-    stored = StoredOutgoing(
-        outgoing,
-        facts_of(message),
-        route.peer,
-        hop=len(message.routing),
-        agreement_id=context.keep_agreement(tx, route.agreement),
-    )
-    journal_submitted(context, tx, stored, header, best_effort=not terms.reliable)
-    words = words_of(message.payloads, route.binding.rules.index)
-    channel = None
-    if key is not None:
-        channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
-        if channel.places(terms) < 1 or tx.waiting(key, 1):
-            draft, files = draft_of(message, route.form)
-            tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)
-            # What waits before it may be a document, which it need not wait for.
-            context.state.admissions[key] = None
-            return
-    entered = enter_window(outgoing, channel, terms, now)
-    if entered.outgoing.number is not None:
-        number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
-        message = with_number(message, number, terms)
-    parcel = seal(context, message, route)
-    begin(context, tx, stored, channel, entered, terms, parcel, addresses, words)
 
 
 def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None:

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn, Source
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.door import Connection, Connections
 from oncewire.handler.runtime.handler import RETRY_AFTER
 from oncewire.handler.sending.answer import Answer, Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.lab.simulation.clock import START, Clock
 from oncewire.lab.simulation.plan import Cut, Ending, Event, Harm, Ledger, Mishap

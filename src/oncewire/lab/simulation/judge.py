@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.agreement.resolve import resolve
 from oncewire.errors import OncewireError
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.predicates.sender import untold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -36,7 +36,6 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.payload import Reference
-from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.source import (
     WHITESPACE,
     Element,
@@ -50,6 +49,9 @@ from oncewire.wire.xml.source import (
     text,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from oncewire.wire.refusal import Findings
 
 # The words of the drafts of 2000 and 2001, and the aliases readers accept
 # (docs/decisions.md#drafts-on-the-wire).

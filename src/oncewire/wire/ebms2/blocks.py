@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import TYPE_CHECKING
 
 from lxml import etree
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Compression, Reference, Stretch
-from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.source import (
     WHITESPACE,
     Element,
@@ -29,6 +29,9 @@ from oncewire.wire.xml.source import (
     read_moment,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from oncewire.wire.refusal import Findings
 
 # The names ebMS 2.0 puts on the wire, by its schema 2.0c, and those of our extensions
 # (docs/decisions.md#extensions).

@@ -13,15 +13,17 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.parcel import Received
 from oncewire.wire.security import algorithms
+
+if TYPE_CHECKING:
+    from oncewire.wire.parcel import Received
 
 # Which octets a signature covers: the node-set of the ebMS 2.0 transform, computed directly.
 #

@@ -10,6 +10,7 @@ import base64
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
@@ -20,7 +21,9 @@ from oncewire.errors import SecurityFailure
 from oncewire.wire.security import algorithms, certificates, references, wrapping
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.references import DS, Exclusion, PartDigests, SignedReference
-from oncewire.wire.security.wrapping import ShapedDocument
+
+if TYPE_CHECKING:
+    from oncewire.wire.security.wrapping import ShapedDocument
 
 _XML = "{http://www.w3.org/XML/1998/namespace}"
 
