@@ -84,6 +84,7 @@ from oncewire.errors import TransportProblem as TransportProblem
 from oncewire.errors import UnknownError as UnknownError
 from oncewire.errors import UnknownMessage as UnknownMessage
 from oncewire.errors import ValueNotRecognized as ValueNotRecognized
+from oncewire.errors import __version__ as __version__
 
 if TYPE_CHECKING:
     from oncewire.entry.admin.client import ConnectedParty as ConnectedParty
@@ -111,8 +112,6 @@ if TYPE_CHECKING:
     from oncewire.message.envelope import StatusResponse as StatusResponse
     from oncewire.message.ids import Service as Service
     from oncewire.message.payload import Payload as Payload
-
-__version__ = "0.1.0"
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {

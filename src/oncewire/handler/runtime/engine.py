@@ -12,13 +12,13 @@ import heapq
 import logging
 from collections.abc import Iterator, Sequence
 
-from oncewire import __version__
 from oncewire.errors import (
     AgreementProblem,
     EbxmlError,
     InvalidValue,
     OncewireError,
     StoreProblem,
+    __version__,
 )
 from oncewire.handler.actions import (
     Accepted,

@@ -23,7 +23,7 @@ from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
-    from oncewire.lab.simulation.machine import Machine
+    from oncewire.lab.simulation.connection import Node
 
 THINKS: Duration = 30 * MILLISECOND
 LATER: Duration = 3 * SECOND
@@ -57,7 +57,7 @@ def submission_of(order: Order, document: bytes) -> Submission:
 class Application:
     """One party's software, which may be in any mood."""
 
-    def __init__(self, machine: Machine, whims: Mapping[int, Whim]) -> None:
+    def __init__(self, machine: Node, whims: Mapping[int, Whim]) -> None:
         self._machine, self._whims = machine, whims
         self._orders = {order.message_id: order for order in machine.around.plan.orders}
         self._refusals: dict[str, int] = {}

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn, Source
 from oncewire.handler.encryption import whole_parcel
@@ -21,7 +21,18 @@ from oncewire.handler.runtime.handler import RETRY_AFTER
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.lab.simulation.clock import START, Clock
-from oncewire.lab.simulation.plan import Cut, Ending, Event, Harm, Ledger, Mishap
+from oncewire.lab.simulation.plan import (
+    Cut,
+    Ending,
+    Event,
+    Harm,
+    Ledger,
+    Mishap,
+    Mood,
+    Plan,
+    Setting,
+    Whim,
+)
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.protocol.notes import Kind
 from oncewire.store.records import StoredParcel
@@ -30,7 +41,7 @@ from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
-    from oncewire.lab.simulation.machine import Machine
+    from oncewire.journal.row import Row
 
 
 LATENCY: Duration = 20 * MILLISECOND
@@ -132,10 +143,57 @@ Over = Callable[[Reply | None, str, bool], None]
 """What came back; or why nothing did, and whether it certainly did not get across."""
 
 
+class Nodes(Protocol):
+    """The other machines of a world, and its plan."""
+
+    plan: Plan
+
+    def machine(self, name: str) -> Node:
+        """The node of that name."""
+
+
+class Node(Protocol):
+    """One machine, as its door and its application know it."""
+
+    name: str
+    up: bool
+    clock: Clock
+    links: Links
+    ledger: Ledger
+    setting: Setting
+    latest: list[Row]
+
+    @property
+    def around(self) -> Nodes:
+        """The world that it is in."""
+
+    @property
+    def engine(self) -> Engine:
+        """The process that runs now."""
+
+    @property
+    def door(self) -> Door:
+        """Where it is reached."""
+
+    def turn(
+        self,
+        step: str,
+        verb: Callable[[], object],
+        expected: tuple[type[Exception], ...] = (),
+    ) -> Ending:
+        """Run a verb and make it durable."""
+
+    def turn_of(self, engine: Engine, step: str, verb: Callable[[], object]) -> Ending:
+        """A turn of the process that began something."""
+
+    def mood_of(self, whim: Whim | None) -> Mood | None:
+        """An application's mood."""
+
+
 class Door:
     """What leaves and enters one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Node) -> None:
         self._machine = machine
         # Connections that wait for the response to their request, by sender and MessageId.
         self.waiting: dict[tuple[str, str], list[Callable[[], None]]] = {}

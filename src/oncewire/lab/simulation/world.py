@@ -68,11 +68,11 @@ class World:
         self.clock = Clock()
         self.ledger = Ledger()
         self.links = Links(self.clock, plan.seed, plan.events)
+        self.probes: list[Order] = []
         self._machines: dict[str, Machine] = {}
         for name in plan.setting.nodes:
             self._machines[name] = Machine(name, self)
         self._operators = [interventions.Operator(machine) for machine in self.machines]
-        self.probes: list[Order] = []
 
     def machine(self, name: str) -> Machine:
         """The node of that name."""
