@@ -319,7 +319,7 @@ async def test_what_is_under_way_keeps_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that nobody keeps, or the last attempt of a message that was swept meanwhile."""
-    monkeypatch.setattr("oncewire.handler.spool_reading.SPOOL_ABOVE", 0)
+    monkeypatch.setattr("oncewire.handler.sending.seal.SPOOL_ABOVE", 0)
     path, wire = tmp_path / "b.db", Wire()
     node = node_of(path, "")
     async with Handler(node, {"http": wire}) as handler:
