@@ -270,8 +270,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "nobody wakes to write down what was refused",
         "oncewire.handler.runtime.retention:next_wake",
-        "if context.state.refusals.due_at is not None:\n    looks = min(looks, context.state.refusals.due_at)",
-        "pass",
+        "(context.state.refusals.due_at, context.state.contacts.due_at)",
+        "(context.state.contacts.due_at,)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(

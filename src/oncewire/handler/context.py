@@ -60,7 +60,8 @@ class Refusals:
 
     def __init__(self) -> None:
         self._counted: dict[tuple[str, str], Refusal] = {}
-        self._due_at: Instant | None = None
+        # When the counts are to be written; None: there are none.
+        self.due_at: Instant | None = None
         # How many there were since this process began.
         self.total = 0
         # Until when the rows of the journal are spoken for.
@@ -70,11 +71,6 @@ class Refusals:
     def counted(self) -> tuple[Refusal, ...]:
         """What is not written yet."""
         return tuple(self._counted.values())
-
-    @property
-    def due_at(self) -> Instant | None:
-        """When the counts are to be written; None: there are none."""
-        return self._due_at
 
     def count(
         self, code: str, address: str, problem: str, message_id: str | None, now: Instant
@@ -89,8 +85,8 @@ class Refusals:
         self._counted[key] = Refusal(
             *key, count + 1, first, now, problem[:_TEXT_MAX], message_id and message_id[:_TEXT_MAX]
         )
-        if self._due_at is None:
-            self._due_at = now + WRITE_EVERY
+        if self.due_at is None:
+            self.due_at = now + WRITE_EVERY
 
     def may_journal(self, now: Instant) -> bool:
         """Whether one more of them may have a row of the journal."""
@@ -103,16 +99,16 @@ class Refusals:
     def write(self, tx: Transaction, now: Instant) -> None:
         """Put the counts into the table, and begin anew."""
         # Should the store refuse them, they are tried again, and not at once.
-        self._due_at = now + WRITE_EVERY
+        self.due_at = now + WRITE_EVERY
         tx.count_refusals(tuple(self._counted.values()))
         self._counted.clear()
-        self._due_at = None
+        self.due_at = None
 
     def shift(self, by: Duration) -> None:
         """The clock was set."""
         self._journaled_until += by
-        if self._due_at is not None:
-            self._due_at += by
+        if self.due_at is not None:
+            self.due_at += by
         self._counted = {
             key: replace(refusal, first_at=refusal.first_at + by, last_at=refusal.last_at + by)
             for key, refusal in self._counted.items()
@@ -461,14 +457,15 @@ class HandlerContext:
         return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
 
     @contextmanager
-    def transition(self) -> Iterator[Transaction]:
-        """A transition of the store that happens at one instant.
+    def transition(self, by: str | None = None) -> Iterator[Transaction]:
+        """A transition of the store that happens at one instant; its rows say who asked for it
+        (`by`), where that is known.
 
         Its timers and its journal rows must tell the same time: a row that is stamped later
         than the timer it explains was set makes the next attempt look too early.
         """
         state = self.state
-        state.moment = state.timeline.read(self.world)
+        state.moment, state.by = state.timeline.read(self.world), by
         kept, questions = len(state.actions), len(state.status_questions)
         try:
             with self.store.transition() as tx:
@@ -481,7 +478,7 @@ class HandlerContext:
             del state.actions[kept:], state.status_questions[questions:]
             raise
         finally:
-            state.moment = None
+            state.moment = state.by = None
 
     def isolated_step(self, step: Callable[[Transaction], None]) -> Exception | None:
         """Run a step in a transition of its own. Its trouble, unless it is the store's, is
@@ -559,7 +556,7 @@ class HandlerContext:
                 mono,
                 self.boot,
                 self.name,
-                note.kind.value,
+                note.what.KIND.value,
                 note.message_id,
                 note.ref_to,
                 terms_id,
@@ -572,17 +569,16 @@ class HandlerContext:
                 note.transport,
                 digest,
                 size,
-                self._signed(note.what).write(),
+                (note.what if self.state.by is None else self._signed(note.what)).write(),
             )
             for note in notes
         )
 
     def _signed(self, what: Detail) -> Detail:
         """What happened, with the name of the one by whose word it did."""
-        by = self.state.by
-        if by is None or not isinstance(what, ACTS) or what.by is not None:
+        if not isinstance(what, ACTS) or what.by is not None:
             return what
-        return replace(what, by=by)
+        return replace(what, by=self.state.by)
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""

@@ -172,8 +172,9 @@ class Timeline:
     @property
     def restless(self) -> bool:
         """Whether there is something to write down: a doubt, the end of one, a correction."""
-        if self.in_doubt or self.told:
-            return self.in_doubt != self.told
+        doubt, told = self.in_doubt, self._state.told
+        if doubt or told:
+            return doubt != told
         return abs(self.ahead) > CLOCK_SET or self._state.earliest
 
     def doubt(self) -> None:

@@ -225,7 +225,7 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def never_repeated(self) -> bool:
         """Whether its sender has given it up when its connection ends: a synchronous request that
         is not resent (C28, SYNC-18)."""
-        return self.synchronous and self.sync_retries is SyncRetries.NONE
+        return self.sync_retries is SyncRetries.NONE and self.synchronous
 
     @property
     def resends(self) -> int:

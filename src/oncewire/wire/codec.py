@@ -339,9 +339,9 @@ def referring(message: Message) -> Message:
         # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
         ids = tuple(payload.content_id for payload in message.payloads)
         named = {
-            part_of(reference.content_id, ids)
+            part_of(content_id, ids)
             for reference in message.manifest
-            if reference.content_id
+            if (content_id := reference.content_id)
         }
         missing = [payload for payload in message.payloads if payload.content_id not in named]
     if not missing:

@@ -186,7 +186,7 @@ def tell_from_party(
     if not notice.reliable:
         terms = notice_terms(terms)
     route = replace(route, terms=terms)
-    store_outgoing(context, tx, notice, route)
+    store_outgoing(context, tx, notice, route, route.channel_of(notice.header.conversation_id))
     return notice.header.message_id
 
 

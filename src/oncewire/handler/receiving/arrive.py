@@ -60,7 +60,6 @@ from oncewire.handler.sending.respond import (
 )
 from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
 from oncewire.message.form import PartsForm
-from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Note
@@ -178,22 +177,18 @@ def arrival_of(
     """What the judgement needs to know of the message."""
     # The agreed lifetime is that of business messages; a failure notice has its own.
     normal = message.kind is MessageKind.NORMAL
+    # When the handler that numbered the message made it ready (see `receiving`).
+    stamp, hop = message.header.timestamp, message.routing[-1] if message.routing else None
+    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
+    if per_hop and hop is not None and hop.timestamp is not None:
+        stamp = hop.timestamp
     return Arrival(
         message.header.message_id,
         digest,
-        _stamp(message, resolution),
+        stamp,
         number_of_arrival(message, resolution) if channel is not None else None,
         resolution.expires_at if normal else message.header.time_to_live,
     )
-
-
-def _stamp(message: Message, resolution: Resolution) -> Instant:
-    """When the handler that numbered the message made it ready (see `receiving`)."""
-    hop = message.routing[-1] if message.routing else None
-    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
-    if per_hop and hop is not None and hop.timestamp is not None:
-        return hop.timestamp
-    return message.header.timestamp
 
 
 @dataclass(slots=True)
@@ -410,7 +405,13 @@ class Arriving:
         deliver, old = judgement.deliver, 0
         if deliver:
             old = release_old(context, tx, judgement.channel, deliver)
-        tx.add_incoming(stored, self._words())
+        words: tuple[Word, ...] = ()
+        if split is None and self.final:
+            # A part is found by its document.
+            binding = self.resolution.binding
+            index = () if binding is None else binding.rules.index
+            words = words_of(self.message.payloads, index)
+        tx.add_incoming(stored, words)
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
         self._write(note, stored, incoming.digest, self.facts.size)
         follow(context, tx, judgement.channel, judgement.effects)
@@ -440,13 +441,6 @@ class Arriving:
         if relays:
             return self._hub.kept_open(incoming.sender)
         return self._nothing_yet(stored, owed, plan)
-
-    def _words(self) -> tuple[Word, ...]:
-        """What it is found by besides its header; a part is found by its document."""
-        binding = self.resolution.binding
-        if self._split is not None or not self.final:
-            return ()
-        return words_of(self.message.payloads, () if binding is None else binding.rules.index)
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms

@@ -148,15 +148,14 @@ def receive_message(
         original, placed = _placed(context, tx, received, source, original)
         ignore_unbacked(context, tx, placed.resolution.agreement, message, placed.message)
         message, resolution = placed.message, placed.resolution
+        peer = peer_label(resolution.agreement)
         if placed.for_others:
             taken = _take_for_others(context, tx, received, kept, resolution, source, asked)
-            context.state.contacts.arrived(peer_label(resolution.agreement), context.now())
+            context.state.contacts.arrived(peer, context.now())
             return _of_partner(context, tx, received.message, before, taken)
         # Believed: its sender is there, and it may teach how the next ones of it are read.
-        context.state.contacts.arrived(peer_label(resolution.agreement), context.now())
-        context.caches.templates.envelopes.learn(
-            received, peer_label(resolution.agreement), context.limits
-        )
+        context.state.contacts.arrived(peer, context.now())
+        context.caches.templates.envelopes.learn(received, peer, context.limits)
     except (EbxmlError, SoapFault) as error:
         if original is not None:
             # Whoever says he repeats what we have and cannot prove it is told nothing: an

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from oncewire.errors import (
     AgreementProblem,
@@ -87,7 +87,6 @@ from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.notes import Note, Raise, Resolve, Started, Stopped
 from oncewire.protocol.states import IncomingState
-from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel, Received
 
@@ -210,20 +209,9 @@ class Engine:
         with self.context.store.transition() as tx:
             tx.expect((*message_ids, *fresh))
 
-    @contextlib.contextmanager
-    def _by_word_of(self, by: str | None) -> Iterator[Transaction]:
-        """A transition whose rows say who asked for it."""
-        state = self.context.state
-        state.by = by
-        try:
-            with self.context.transition() as tx:
-                yield tx
-        finally:
-            state.by = None
-
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""
-        with self._by_word_of(submission.by) as tx:
+        with self.context.transition(submission.by) as tx:
             return send(self.context, tx, submission)
 
     def receive(
@@ -392,7 +380,7 @@ class Engine:
         one_by_one: bool = False,
         by: str | None = None,
     ) -> list[deliver.Given]:
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             return deliver.hand_over(
                 self.context,
                 tx,
@@ -458,7 +446,7 @@ class Engine:
 
     def confirm_notice(self, notice_id: str, by: str | None = None) -> bool:
         """The application took the notice of a failure; False when it is owed no more."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             return notices.take(self.context, tx, notice_id)
 
     def notice_refused(self, notice_id: str, reason: str) -> bool:
@@ -495,10 +483,10 @@ class Engine:
             peer = operate.find_partner(self.context, partner)
             with self.context.store.reader() as reader:
                 suspended = [each.key for each in reader.channels()[0] if each.suspended]
-            with self._by_word_of(by) as tx:
+            with self.context.transition(by) as tx:
                 operate.resume_partner(self.context, tx, peer, suspended)
             return
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             if channel is not None:
                 operate.resume_channel(self.context, tx, channel)
             elif message_id is not None and not resume_stranded(self.context, tx, message_id):
@@ -506,12 +494,12 @@ class Engine:
 
     def pause(self, channel: str, reason: str, by: str | None = None) -> None:
         """Stop sending on a channel."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             operate.pause_channel(self.context, tx, channel, reason)
 
     def abandon(self, message_id: str, by: str | None = None) -> None:
         """Give a message up, by the word of that person."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             if not abandon_stranded(self.context, tx, message_id, by):
                 operate.abandon_message(self.context, tx, message_id, by)
 
@@ -522,12 +510,12 @@ class Engine:
 
     def accept_clock(self, by: str | None = None) -> None:
         """The operator says that the machine's clock is right, however it was set."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             retention.accept(self.context, tx)
 
     def restart(self, channel: str, by: str | None = None) -> None:
         """Restart the numbering of a channel."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             operate.restart_channel(self.context, tx, channel)
 
 

@@ -168,10 +168,9 @@ def next_wake(context: HandlerContext, now: Instant) -> Instant:
     looks = min([looks, *filter(None, context.state.troubled.values())])
     if context.state.acks_waiting:
         looks = min(looks, context.state.acks_waiting[0][0])
-    if context.state.refusals.due_at is not None:
-        looks = min(looks, context.state.refusals.due_at)
-    if context.state.contacts.due_at is not None:
-        looks = min(looks, context.state.contacts.due_at)
+    for due_at in (context.state.refusals.due_at, context.state.contacts.due_at):
+        if due_at is not None:
+            looks = min(looks, due_at)
     first = looks if wake is None else min(wake, looks)
     if context.state.timeline.restless or context.state.repost_after is not None:
         return now

@@ -323,14 +323,14 @@ def store_outgoing(
     tx: Transaction,
     message: Message,
     route: Route,
+    key: str | None,
     addresses: Mapping[str, str] | None = None,
 ) -> None:
-    """Store a composed message and, if its stream has a place, begin its first attempt.
+    """Store a composed message and, if its stream `key` has a place, begin its first attempt.
 
     `addresses`: where it goes by each transport, if that is known.
     """
     now, terms, header = context.now(), route.terms, message.header
-    key = route.channel_of(header.conversation_id)
     outgoing = Outgoing(
         header.message_id, context.keep_terms(tx, terms), now, key, expires_at=header.time_to_live
     )

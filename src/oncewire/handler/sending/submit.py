@@ -160,7 +160,7 @@ def submit(
     else:
         purpose = endpoint_type(message.kind, reply=submission.ref_to_message_id is not None)
         addresses = route.addresses(route.terms.transports, purpose)
-        store_outgoing(context, tx, message, route, addresses)
+        store_outgoing(context, tx, message, route, key, addresses)
     return Accepted(message_id, conversation_id)
 
 
@@ -472,9 +472,9 @@ def _is_at_hand(submission: Submission) -> bool:
 
 def is_ready(context: HandlerContext, submission: Submission) -> bool:
     """Whether a turn can take a submission as it is: nothing is to be read or compressed."""
-    if not submission.payloads:
-        return True
-    return _is_at_hand(submission) and _to_compress(context, submission) is None
+    return not submission.payloads or (
+        _is_at_hand(submission) and _to_compress(context, submission) is None
+    )
 
 
 @asynccontextmanager
