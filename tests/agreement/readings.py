@@ -13,7 +13,7 @@ from oncewire.agreement.cppa.document import read_document
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.resolve import addresses, binding_listed, channel_of, endpoint_type
 from oncewire.agreement.rules import signal_terms
-from oncewire.agreement.toml.reader import Load, read_toml
+from oncewire.agreement.toml import Load, read_toml
 from oncewire.errors import AgreementProblem, OncewireError
 from oncewire.message.envelope import MessageKind
 from oncewire.message.form import Form, Security

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.message.envelope import (
     AckRequest,
     AckRequested,

@@ -5,7 +5,7 @@ import pytest
 from oncewire.agreement.agreement import Origin, Requested
 from oncewire.agreement.compose import PROFILES, compose, profile_values
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message.envelope import Actor, Dialect, SyncReplyMode
 from oncewire.message.form import PartsForm, SoapActionCheck

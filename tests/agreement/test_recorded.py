@@ -13,7 +13,7 @@ import pytest
 
 from oncewire.agreement.agreement import ActionBinding
 from oncewire.agreement.compose import PROFILES
-from oncewire.agreement.toml.writer import write_whole
+from oncewire.agreement.toml import write_whole
 from oncewire.journal.identity import START, identity_digest, last_head
 from oncewire.journal.row import Row
 from oncewire.message.envelope import Header, Message, MessageKind, Split

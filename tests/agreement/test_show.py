@@ -5,7 +5,7 @@ from pathlib import Path
 
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.keys import KEYS, rows
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from tests.agreement import samples
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from oncewire.agreement.agreement import Agreement, Agreements, Origin
 from oncewire.agreement.compose import layer
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
@@ -32,7 +32,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredOutgoing
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import Fault
 from tests.handler.pair import TestWorld

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import (
     Accepted,
     Action,

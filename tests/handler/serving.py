@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import Application

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext, Keys

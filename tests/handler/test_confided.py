@@ -17,7 +17,7 @@ from cryptography.x509 import Certificate
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel

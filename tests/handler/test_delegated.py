@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.check.checks import check
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import Severity

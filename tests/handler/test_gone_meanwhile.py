@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.lab.simulation.options import Options
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import HOUR, MINUTE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (

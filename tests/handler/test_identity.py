@@ -18,9 +18,9 @@ from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import SECOND
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.security import signing
+from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice
 from tests.handler.chain import Chain, options
 from tests.handler.desk import Desk, toml
 from tests.handler.pair import Pair
@@ -45,7 +45,7 @@ def signed_by_alpha(parcel: Parcel, *ids: PartyId, to: tuple[PartyId, ...] = ())
     def sign(envelope: bytes, payloads: tuple[object, ...]) -> bytes:
         parts = [PartDigests.of(one.content_id, one.data, "sha256") for one in read.payloads]  # type: ignore[arg-type]
         choice = SigningChoice("rsa-sha256")
-        return signing.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
+        return signature.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
 
     return codec.write(message, Form(), signer=sign)
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreCorrupt, StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.perform import open_incident, way_key
 from oncewire.message.instant import DAY, MINUTE

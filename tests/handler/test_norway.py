@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.check.checks import check
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Notice, Post, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Notice, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import whole_parcel

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreFull, StoreProblem
 from oncewire.handler.actions import Post, Submission
 from oncewire.handler.context import HandlerContext

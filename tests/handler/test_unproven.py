@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import Inconsistent
 from oncewire.handler import authentication
 from oncewire.handler.actions import Post, PostAnswer, Source, replied

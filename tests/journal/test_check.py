@@ -17,8 +17,7 @@ from oncewire.journal.check import (
 )
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
-from oncewire.journal.predicates.document import DocumentFold
-from oncewire.journal.predicates.message import judge_message, judge_traces
+from oncewire.journal.predicates.message import DocumentFold, judge_message, judge_traces
 from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
 from oncewire.message.envelope import SyncReplyMode

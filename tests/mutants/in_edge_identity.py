@@ -57,7 +57,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was filed under another id of its sender is forgotten",
-        "oncewire.handler.receiving.accepted_terms:_names",
+        "oncewire.handler.receiving.agreement_match:_names",
         "return own if sender == own[0] else (sender,)",
         "return (sender,)",
         tests=(f"{_IDENTITY}::test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy",),
@@ -127,7 +127,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whoever sends a recorded message again is known as its sender",
-        "oncewire.handler.receiving.accepted_terms:is_news",
+        "oncewire.handler.receiving.agreement_match:is_news",
         "before != after",
         "before == before",
         tests=(f"{_FRESH}::test_a_message_shows_where_its_sender_is_and_its_copies_do_not",),

@@ -287,7 +287,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused message counts as one that arrived whole",
-        "oncewire.handler.receiving.accepted_terms:is_known",
+        "oncewire.handler.receiving.agreement_match:is_known",
         "return stored.incoming.state is not IncomingState.REFUSED",
         "return True",
         tests=(

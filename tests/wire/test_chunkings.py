@@ -14,7 +14,7 @@ from oncewire.errors import MimeProblem
 from oncewire.message.envelope import Dialect, Message
 from oncewire.message.payload import Payload
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.mime.multipart import decoder
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader

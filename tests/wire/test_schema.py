@@ -15,7 +15,7 @@ from oncewire.message.form import Validation
 from oncewire.wire import codec, schema
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.ebms2.blocks import EB, ENVELOPE, XLINK
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.xml.source import parse
 from tests.examples import examples

@@ -14,7 +14,7 @@ from oncewire.wire import codec, splice
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests, signature_parts
-from oncewire.wire.security.signing import SigningChoice, sign
+from oncewire.wire.security.signature import SigningChoice, sign
 from oncewire.wire.splice import with_envelope
 from tests.examples import examples
 from tests.wire import samples

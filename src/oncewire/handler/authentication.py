@@ -36,7 +36,7 @@ from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer, read_verified
 from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.security import references, signature, signing, wrapping
+from oncewire.wire.security import references, signature, wrapping
 from oncewire.wire.security.algorithms import (
     CANONICAL_URIS,
     DIGEST_URIS,
@@ -93,8 +93,8 @@ def signer_for(context: HandlerContext, security: Security) -> Signer:
 
 
 @lru_cache(maxsize=64)
-def _choice(algorithm: str, digest: str, canonicalization: str) -> signing.SigningChoice:
-    return signing.SigningChoice(
+def _choice(algorithm: str, digest: str, canonicalization: str) -> signature.SigningChoice:
+    return signature.SigningChoice(
         signature_name(algorithm), digest_name(digest), canonical_name(canonicalization)
     )
 
@@ -379,7 +379,7 @@ def _references(received: Received) -> tuple[SignedReference, ...]:
     if signed is not None:
         return signed
     parts = signature_parts(received)
-    return signing.computed_references(received.envelope, parts, "sha256")
+    return signature.computed_references(received.envelope, parts, "sha256")
 
 
 def _references_in(envelope: bytes) -> tuple[SignedReference, ...] | None:

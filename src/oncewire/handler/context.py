@@ -17,8 +17,7 @@ from cryptography import x509
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.writer import write_whole
+from oncewire.agreement.toml import read_toml, write_whole
 from oncewire.errors import StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.contacts import Contacts

@@ -16,8 +16,7 @@ from oncewire.agreement.certificates import to_pem
 from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.cppa.writer import write_cpa
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.writer import write_toml
+from oncewire.agreement.toml import read_toml, write_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message.instant import SECOND, parse_duration
 from oncewire.wire.security.certificates import der_of

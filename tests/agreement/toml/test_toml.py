@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oncewire.agreement.agreement import Direction, Endpoint, EndpointType, Origin, Requested
 from oncewire.agreement.certificates import fingerprint, to_pem
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message.envelope import SyncReplyMode
 from oncewire.message.form import Extension

@@ -12,8 +12,7 @@ from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
 from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.writer import new, write_toml, write_whole
+from oncewire.agreement.toml import new, read_toml, write_toml, write_whole
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message import kinds
 from tests.agreement import samples

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.control.client import LocalHandler, OfflineStore
 from oncewire.handler.actions import Submission
 from oncewire.handler.runtime.engine import Engine

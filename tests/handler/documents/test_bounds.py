@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Post
 from oncewire.handler.runtime.engine import Engine

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Message, Split
 from oncewire.message.ids import Party, PartyId, Service

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE, SequenceNumber, Split
 from oncewire.message.form import Extension
 from oncewire.message.instant import HOUR

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, TransientError
 from oncewire.handler.actions import Notice, Post, Source, Submission
 from oncewire.handler.context import HandlerContext

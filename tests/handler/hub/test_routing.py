@@ -8,8 +8,7 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.writer import write_toml, write_whole
+from oncewire.agreement.toml import read_toml, write_toml, write_whole
 from oncewire.handler.hub.accept import HOPS_MAX
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext, KillPoints

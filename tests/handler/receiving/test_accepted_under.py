@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import Source, Submission
 from oncewire.handler.context import HandlerContext, Keys

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.messages.outlook import held_up
 from oncewire.handler.actions import Action, Refused, Source
 from oncewire.handler.runtime import offers

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Submission
 from oncewire.handler.delivering.deliver import GivenMessage

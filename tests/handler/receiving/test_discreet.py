@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Source
 from oncewire.message.form import Form
 from oncewire.message.ids import Party

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext

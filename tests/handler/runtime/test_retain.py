@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem, UnknownMessage
 from oncewire.handler.actions import PostAnswer, Source, Submission
 from oncewire.handler.encryption import whole_parcel

@@ -28,7 +28,7 @@ from oncewire.wire import codec, header
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.security import algorithms, certificates, references, signature, signing
+from oncewire.wire.security import algorithms, certificates, references, signature
 from oncewire.wire.security.references import (
     USUAL,
     SignedReference,
@@ -103,9 +103,9 @@ def _unsigned(name: str, parcel: Parcel, received: Received) -> Kept:
     octets: bytes = b""
     references: tuple[SignedReference, ...] = ()
     try:
-        octets = signing.envelope_octets(received.envelope)
+        octets = signature.envelope_octets(received.envelope)
         parts = signature_parts(received)
-        references = signing.computed_references(received.envelope, parts, USUAL)
+        references = signature.computed_references(received.envelope, parts, USUAL)
     except SecurityFailure:
         # What could not be signed, nobody can have signed for.
         pass

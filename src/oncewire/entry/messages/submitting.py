@@ -424,7 +424,7 @@ def _signer(keys: KeyFiles) -> codec.Signer:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     from oncewire.wire.security.references import PartDigests
-    from oncewire.wire.security.signing import SigningChoice, sign
+    from oncewire.wire.security.signature import SigningChoice, sign
 
     certificate = x509.load_pem_x509_certificate(keys.certificate.read_bytes())
     key = serialization.load_pem_private_key(keys.key.read_bytes(), None)

@@ -15,7 +15,7 @@ from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.check.exposure import Abilities, refuse_unable
 from oncewire.agreement.cppa.document import read_document
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.files import read_bytes, read_text
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotHere, OncewireError

@@ -296,7 +296,7 @@ def _check_certificates(text: str, place: Path) -> None:
 
 def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:
     """Where else a partner is reached; what is no address of its transport is refused."""
-    from oncewire.agreement.toml.writer import transport_of
+    from oncewire.agreement.toml import transport_of
 
     found = []
     for name, address in told.items() if isinstance(told, dict) else [("", told)]:

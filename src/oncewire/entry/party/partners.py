@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Origin, Value
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, write_new
 from oncewire.entry.party.agreements import Kept, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
@@ -241,7 +241,7 @@ def partner_file(settings: Settings, name: str) -> Path:
 def _remembered_long_enough(text: str, files: Mapping[str, bytes]) -> str:
     """The agreement with a persistDuration that no retry outlives: several transports are tried
     one after the other, and some communities remember for less long than they retry (DRV-4)."""
-    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.agreement.toml import read_toml
 
     terms = read_toml(text, load=files.__getitem__).sending.terms
     if not terms.runs_protocol or terms.longest_retry <= terms.persist_duration:
@@ -263,7 +263,7 @@ def _refuse_dangers(
     is called is its own matter."""
     from oncewire.agreement.check.checks import check
     from oncewire.agreement.check.finding import Severity
-    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.agreement.toml import read_toml
     from oncewire.entry.party.agreements import able
 
     agreement = read_toml(text, load=files.__getitem__)
@@ -280,7 +280,7 @@ def _agreement_text(
     own: Card, partner: Card, options: PartnerOptions, cpa_id: str, certificate: str, *, bound: bool
 ) -> str:
     from oncewire.agreement.compose import profile_values
-    from oncewire.agreement.toml.writer import new
+    from oncewire.agreement.toml import new
 
     text = new(
         cpa_id=cpa_id,
@@ -419,7 +419,7 @@ CPA_ID = "oncewire-itself"
 
 def agreement_with_itself(settings: Settings) -> Agreement | None:
     """Signals only, signed where there is a key; None where the party has no id yet."""
-    from oncewire.agreement.toml.writer import new
+    from oncewire.agreement.toml import new
 
     party, certificate = settings.party, settings.path(settings.keys.certificate)
     if not party.party_id:

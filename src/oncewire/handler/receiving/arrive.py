@@ -24,8 +24,12 @@ from oncewire.handler.delivering.view import digest_of_copy, view_of
 from oncewire.handler.facts import facts_under, words_of
 from oncewire.handler.hub.accept import HubArrival
 from oncewire.handler.receiving import signals
-from oncewire.handler.receiving.accepted_terms import known_as, removed_as
-from oncewire.handler.receiving.agreement_match import check_content, check_signing
+from oncewire.handler.receiving.agreement_match import (
+    check_content,
+    check_signing,
+    known_as,
+    removed_as,
+)
 from oncewire.handler.receiving.gathering import (
     awaits_join,
     check_gathering,

@@ -38,21 +38,19 @@ from oncewire.handler.hub.passing import (
     way_back,
 )
 from oncewire.handler.receiving import signals
-from oncewire.handler.receiving.accepted_terms import (
+from oncewire.handler.receiving.agreement_match import (
     AcceptedTerms,
+    Placed,
     Standing,
     copied,
     is_known,
     is_news,
-    received_from,
-    spoken_of,
-    standing,
-)
-from oncewire.handler.receiving.agreement_match import (
-    Placed,
     place,
     place_as_answer,
+    received_from,
     refusal_by_schema,
+    spoken_of,
+    standing,
 )
 from oncewire.handler.receiving.arrive import Arriving
 from oncewire.handler.receiving.inbound import Reply, heard

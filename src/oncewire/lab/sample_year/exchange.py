@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncewire.lab.sample_year.plan import Plan, submissions
-from oncewire.lab.sample_year.receiving_side import ReceivingSide
-from oncewire.lab.sample_year.sending_side import Journey, SendingSide, ack_of
+from oncewire.lab.sample_year.sides import Journey, ReceivingSide, SendingSide, ack_of
 from oncewire.lab.sample_year.world import (
     AGREED,
     NEVER,

@@ -29,8 +29,7 @@ from oncewire.handler.runtime.upkeep import PROBE_EVERY, join_at_once
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.application import Application
-from oncewire.lab.simulation.clock import Clock, NodeWorld
-from oncewire.lab.simulation.connection import Door, Links
+from oncewire.lab.simulation.connection import Clock, Door, Links, NodeWorld
 from oncewire.lab.simulation.papers import Paper, papers_of
 from oncewire.lab.simulation.plan import (
     Ending,

@@ -11,8 +11,7 @@ from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
 from oncewire.lab.simulation import interventions
 from oncewire.lab.simulation.application import document_of, submission_of
-from oncewire.lab.simulation.clock import START, Clock
-from oncewire.lab.simulation.connection import Links
+from oncewire.lab.simulation.connection import START, Clock, Links
 from oncewire.lab.simulation.judge import judge
 from oncewire.lab.simulation.machine import Machine
 from oncewire.lab.simulation.papers import Paper, cpa_id_of, papers_of

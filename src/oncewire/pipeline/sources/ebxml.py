@@ -40,7 +40,7 @@ from oncewire.pipeline.sources.archive import (
     pieces,
 )
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import CaptureKind, open_capture
+from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 

@@ -32,12 +32,19 @@ from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import Limits, count_exactly
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.security import algorithms, references, signature, signing, wrapping
+from oncewire.wire.security import algorithms, references, signature, wrapping
 from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy, SigningKey
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import DS, PartDigests, SignedReference
-from oncewire.wire.security.signature import Covered, Parts, Signature, Verified
-from oncewire.wire.security.signing import Signed, SigningChoice, Unsigned
+from oncewire.wire.security.signature import (
+    Covered,
+    Parts,
+    Signature,
+    Signed,
+    SigningChoice,
+    Unsigned,
+    Verified,
+)
 from oncewire.wire.templates.slotted import (
     DOCUMENT_MAX,
     SlottedBytes,
@@ -612,7 +619,7 @@ def unsigned_template(
     end_tag = envelope[first.insert_at :].partition(b">")[0] + b">"
     if not document.is_plain() or envelope.count(end_tag) != 1:
         return None
-    template = UnsignedTemplate(first, signing.unsigned(document.marked(), method), end_tag)
+    template = UnsignedTemplate(first, signature.unsigned(document.marked(), method), end_tag)
     return template if template.filled(envelope, document.slots) == first else None
 
 
@@ -696,7 +703,7 @@ class SignatureTemplates:
         choice: SigningChoice,
     ) -> Signed:
         """The signed envelope, as `signing.sign` makes it."""
-        signed = signing.sign(
+        signed = signature.sign(
             envelope, parts, key, certificate, choice, self._unsigned, self._info_octets
         )
         self._remember(signed.envelope, signed.references)
@@ -719,7 +726,7 @@ class SignatureTemplates:
         key = method, document.key
         for template in self._made.by_key.get(key, ()):
             return template.filled(envelope, document.slots)
-        first = signing.unsigned(envelope, method)
+        first = signature.unsigned(envelope, method)
         if self._made.is_due(method):
             made = unsigned_template(document, first, method)
             if made is not None:
@@ -732,10 +739,10 @@ class SignatureTemplates:
         for template in self._infos.by_key.get(key, ()):
             return template.octets.filled(document.slots)
         if self._infos.is_due(method):
-            made = octets_template(document, lambda other: signing.info_octets(other, method))
+            made = octets_template(document, lambda other: signature.info_octets(other, method))
             if made is not None:
                 self._infos.keep(method, key, InfoTemplate(made))
-        return signing.info_octets(info, method)
+        return signature.info_octets(info, method)
 
 
 class Templates:
