@@ -555,7 +555,7 @@ class HandlerContext:
                 mono,
                 self.boot,
                 self.name,
-                note.what.KIND.value,
+                note.kind.value,
                 note.message_id,
                 note.ref_to,
                 terms_id,

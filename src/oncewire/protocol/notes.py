@@ -596,6 +596,11 @@ class Note(Struct, frozen=True, gc=False):
     attempt: int | None = None
     transport: str | None = None
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of the row."""
+        return self.what.KIND
+
 
 class Transmit(Struct, frozen=True, gc=False):
     """Send the stored bytes of this message over this transport."""

@@ -182,7 +182,6 @@ Values: TypeAlias = dict[str, Any]
 
 def describe_bytes(
     data: bytes,
-    limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
     signature_state: str | None = None,
@@ -192,10 +191,10 @@ def describe_bytes(
     `signature_state` is the verdict by the agreement's certificates.
     """
     try:
-        capture = open_capture(data, limits)
+        capture = open_capture(data)
     except ReadFault as fault:
         return describe_fault(fault)
-    values = describe(capture, limits, validation=validation, signature_state=signature_state)
+    values = describe(capture, validation=validation, signature_state=signature_state)
     return {"recorded_as": capture.kind.value, **values}
 
 

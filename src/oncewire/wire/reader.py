@@ -109,8 +109,9 @@ def delimiter_of(boundary: str) -> bytes:
     return b"\n--" + boundary.encode("latin-1", "replace")
 
 
-def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -> Boundary | None:
+def find_boundary(buffer: bytes, delimiter: bytes, *, final: bool) -> Boundary | None:
     """The next boundary line; text that merely begins like one is content."""
+    start = 0
     while True:
         at = buffer.find(delimiter, start)
         if at < 0:
@@ -240,7 +241,7 @@ class MultipartReader:
                 continue
             # Content and preamble: everything up to the next boundary line.
             buffer = self._buffer
-            found = find_boundary(buffer, self._delimiter, 0, final=final)
+            found = find_boundary(buffer, self._delimiter, final=final)
             if found is None:
                 if not final:
                     # A boundary cut in two begins with a line feed near the end of the piece.

@@ -344,13 +344,13 @@ def _check_not_closed(message_id: str, state: IncomingState) -> None:
         )
 
 
-def recover_hand_overs(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
+def recover_hand_overs(context: HandlerContext, tx: Transaction) -> None:
     """After a restart: what was handed over and not confirmed is ready again, in its order.
 
     The application may have died with this process; waiting for its leases to run out
     would let later messages of a stream overtake these.
     """
-    for stored in tx.ready(FOR_EVER, limit):
+    for stored in tx.ready(FOR_EVER, 10_000):
         if stored.incoming.state is IncomingState.HANDED_OVER:
             try:
                 tx.save_incoming(stored.incoming.lost())

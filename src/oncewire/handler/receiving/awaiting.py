@@ -95,10 +95,10 @@ def left_alone(context: HandlerContext, tx: Transaction, awaited: Awaited) -> No
         close_if_alone(context, tx, stored)
 
 
-def take_up_waiting(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
+def take_up_waiting(context: HandlerContext, tx: Transaction) -> None:
     """After a restart the connections are gone, and what only they could answer is over;
     acknowledgements that waited for a response have waited long enough."""
-    for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
+    for stored in (*tx.ready(FOR_EVER, 10_000), *tx.held(10_000)):
         try:
             terms = context.terms_of(tx, stored.incoming.terms_id)
         except StoreDamaged as problem:

@@ -1,4 +1,4 @@
-"""The receiver: S2, at most once: one confirmation, and a second hand-over only where a crash excuses it.
+"""The receiver: S2, at most once: one confirmation, and a hand-over again only after a crash.
 
 Where neither side asked for repeats to be stopped each copy is a message of its own (C40): then
 there is one confirmation, and one hand-over, for each arrival.

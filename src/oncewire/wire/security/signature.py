@@ -410,11 +410,11 @@ def _unsigned(
     return Unsigned(octets, manifest, frame.shape.exclusion, context, insert_at)
 
 
-def envelope_octets(envelope: bytes, canonicalization: str = "c14n") -> bytes:
+def envelope_octets(envelope: bytes) -> bytes:
     """The octets of an unsigned envelope that the first of those references digests."""
     root = references.parse(envelope)
     left_out = wrapping.frame_of(root).shape.exclusion.subtrees(root)
-    return references.document_octets(root, left_out, canonicalization)
+    return references.document_octets(root, left_out, "c14n")
 
 
 def info_octets(document: bytes, method: str) -> bytes:
