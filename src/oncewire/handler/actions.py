@@ -116,7 +116,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A message reached its outcome; whoever waits for it may go on."""
+    """A message reached its outcome; its callers may go on."""
 
     message_id: str
     state: OutgoingState
@@ -143,7 +143,7 @@ class Notice:
     """The application must be told that its message failed; owed until the application took it.
 
     `message_id`: of the message that failed.
-    `severity`: Error if it is certainly not delivered, Warning if nobody knows.
+    `severity`: Error if it is certainly not delivered, Warning if that is unknown.
     `outcome`: not delivered, or unknown; sent, of a best-effort message that was refused.
     `reason`: why, in words.
     `notice_id`: the same however often it is told; a message that fails once more has another.
@@ -159,14 +159,14 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A partner refused a message that was sent with best effort. The application hears of it and
-    is owed nothing (C34): whoever does not take it finds it in the outbox."""
+    is owed nothing (C34): an application that does not take it finds it in the outbox."""
 
     notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A partner warned us about a message of ours; it is stored, and nobody need act."""
+    """A partner warned us about a message of ours; it is stored, and needs no action."""
 
     message_id: str
     code: str
@@ -310,7 +310,7 @@ def _is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The store has it: from now on it is sent, or somebody is told.
+    """The store has it: from now on it is sent, or the application is told.
 
     `message_id`: by which `wait`, `ask` and `oncewire why` know it.
     `conversation_id`: for further messages that belong to it.

@@ -6,7 +6,7 @@ certificate (the partner's to us, or ours to the partner's endpoint), or both. A
 asks for neither goes by the names of the parties, the CPAId and a MessageId that is outstanding;
 `agreement check` warns of it.
 
-What is not authentic is nobody's word. It is stored for nobody, ends no message, settles and
+What is not authentic counts for nothing. It is not stored, ends no message, settles and
 takes back no outcome, and is answered with nothing that is signed: such an answer would be
 believed by whoever the message names. It is counted and shown (`ignored`).
 """
@@ -211,7 +211,7 @@ def _believed_closed(
     """What is believed of a message whose payloads are encrypted.
 
     There is one answer, whether one could not be opened or is not what was signed: to tell them
-    apart would open documents for whoever asks often enough.
+    apart would open documents to an attacker who asks often enough.
     """
     opening = Opening(context, received, security)
     try:
@@ -263,7 +263,7 @@ def _verified(
             )
         return None
     if not is_verified(received, security):
-        # Signed for somebody who can check it; to us it is as good as unsigned.
+        # Signed for a handler that can check it; to us it is as good as unsigned.
         return None
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
@@ -289,7 +289,7 @@ def _header(message: Message) -> tuple[MessageKind, Header]:
 
 
 def is_withdrawn(withdrawn: Withdrawn, certificate: x509.Certificate) -> bool:
-    """Whether a certificate is one that somebody has revoked: we, or the authority it is of."""
+    """Whether a certificate was revoked, by us or by its authority."""
     if der_of(certificate) in withdrawn.certificates:
         return True
     lists = [load_crl(der) for der in withdrawn.lists]
@@ -336,7 +336,7 @@ def check_connection(
 
 
 def _check_reply(source: Source, agreements: tuple[Agreement, ...]) -> None:
-    """A reply is the word of the one we connected to, whomever it names."""
+    """A reply is the word of the one we connected to, whatever party it names."""
     if not source.secured:
         raise SecurityFailure(
             "the agreement knows its partner by a certificate, and the reply came without TLS",

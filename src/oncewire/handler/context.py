@@ -34,9 +34,9 @@ from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.templates.envelope import Templates
 
-# Refusals: what anybody may send and nobody takes is counted, and a sample of it kept.
+# Refusals: what strangers send and no agreement takes is counted, and a sample of it kept.
 #
-# One row of the journal for each would let strangers fill the disk. So whoever no agreement names
+# One row of the journal for each would let strangers fill the disk. So a sender without agreement
 # gets no row at all; who does name one, and proves nothing, gets a few, for an operator to see
 # what his partner's handler complains of. All of them are counted in one small table. The counts
 # of the last moments are in memory, and a crash may lose these: nothing else depends on them.
@@ -513,7 +513,7 @@ class HandlerContext:
         return by
 
     def new_message_id(self) -> str:
-        """A MessageId nobody has used before."""
+        """A MessageId that was never used before."""
         return f"{self.world.new_id()}@{self.name}"
 
     def fresh_message_ids(self, count: int) -> Collection[str]:

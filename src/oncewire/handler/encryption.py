@@ -4,7 +4,7 @@ ebMS 2.0 signs a payload and then encrypts it; other handlers, and earlier versi
 it the other way round. What is sent follows the agreement; what comes is read either way: the
 digests that were signed tell which it was. Nothing is opened before the signature's own value has
 proved whose it is, and a payload that cannot be opened is answered like one that was changed, so
-that nobody learns anything of a key or of a document by asking often.
+that an attacker learns nothing of a key or of a document by asking often.
 
 The stored bytes stay as they travelled; the identity of a message is that of its plain payloads.
 """

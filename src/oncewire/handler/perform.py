@@ -54,7 +54,7 @@ STORE = f"{HANDLER} store"
 """The store cannot be written for now."""
 
 DAMAGED = f"{HANDLER} damaged"
-"""The store is damaged, and nobody knows whose trouble that is."""
+"""The store is damaged, and it is unknown which message that concerns."""
 
 
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
@@ -79,7 +79,7 @@ def perform(
     """
     channel = step.channel
     if channel is not None and any(isinstance(effect, Pause) for effect in step.effects):
-        # It is kept in one place, with the receiver: whoever lifts it there lifts it for every
+        # It is kept in one place, with the receiver: lifted there, it is lifted for every
         # channel, also for one on which nothing waits at that moment.
         channel = replace(channel, paused_until=0)
     if channel is not None and channel is not before:
@@ -243,7 +243,7 @@ def open_incident(
     """Open an incident and say so in the journal; one that is open already is enough.
 
     `arrived`: the message that it is about, if that came from others. Its place in its stream is
-    told, so that whoever reads the stream sees why it stands there, and what stands behind it.
+    told, so that a reader of the stream sees why it stands there, and what stands behind it.
     """
     if tx.has_incident(effect.message_id, effect.channel):
         return
@@ -377,7 +377,7 @@ def journal_received(
 def withhold(
     context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: Exception
 ) -> None:
-    """Call the operator, once: other content than was accepted is given to nobody (S15)."""
+    """Call the operator, once: other content than was accepted is not given out (S15)."""
     message_id = stored.incoming.message_id
     with context.store.reader() as reader:
         called = any(incident.message_id == message_id for incident in reader.incidents())

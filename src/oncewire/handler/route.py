@@ -101,7 +101,7 @@ def peer_label(agreement: Agreement) -> str:
 def is_receiver(agreement: Agreement, stored: StoredOutgoing) -> bool:
     """Whether a message went to this agreement's partner, or to the handler before it (S10).
 
-    Nobody else is on its way, so nobody else's word counts. Two partners may be reached through
+    No other handler is on its way, so no other's word counts. Two partners may be reached through
     one hub: what comes through it belongs to the message only under the message's agreement.
     """
     if stored.facts.to_party in {str(party_id) for party_id in agreement.partner.party.ids}:

@@ -151,7 +151,7 @@ def hand_over(
     is leased and cannot be carried would be nobody's until its lease ends.
 
     `one_by_one`: of each channel one message, and the next when that is confirmed. `is_over`
-    says of a message that it is given to nobody any more, and has then settled it.
+    says of a message that it is not given out any more, and has then settled it.
 
     The taker must confirm within the lease; otherwise, as after a crash of either side,
     the message is handed over again and marked `redelivered`. One that cannot be given as it
@@ -328,7 +328,7 @@ def confirm(
         return False
     tx.save_incoming(confirmed)
     journal_received(context, tx, stored, Confirmed(by), confirmed, confirmed.digest)
-    # It may have been refused until somebody was called.
+    # It may have been refused until the operator was called.
     resolve_incidents(context, tx, Resolve(message_id), confirmed.channel)
     if by is not None:
         context.state.actions.append(Decided(sender, message_id))

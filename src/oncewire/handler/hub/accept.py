@@ -79,7 +79,7 @@ class HubArrival:
         return True
 
     def ask_again(self, known: StoredIncoming) -> None:
-        """A copy that waits for the To Party's own word, which nobody else can repeat."""
+        """A copy that waits for the To Party's own word, which no other handler can repeat."""
         if self.message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE:
             pass_again(self.context, self.tx, known)
 

@@ -180,7 +180,7 @@ def tell_from_party(
     notice = answers.delivery_failure_for(
         failed, envelope, transmitted=transmitted, description=reason[:300]
     )
-    # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
+    # No connection waits for it, so it is repeated like any other (SYNC-18).
     asked = notice.asks_ack_of(Actor.TO_PARTY_MSH)
     terms = structs.replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
     if not notice.reliable:

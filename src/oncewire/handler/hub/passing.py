@@ -4,7 +4,7 @@ It is a proxy for the To Party: the message goes on, what answers it goes back t
 message came, and every byte but the routing stays as it was. In the drafts an answer names the
 two ends of the last hop only (ACK-4, ACK-12), so whom it is for is known by the message it
 refers to: of each message that may be answered a row is kept, without its bytes. A report that
-goes back is stored until somebody took it: nobody repeats it if it is lost here.
+goes back is stored until it was taken: it would not be repeated if it were lost here.
 """
 
 from __future__ import annotations

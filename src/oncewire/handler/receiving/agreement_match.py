@@ -70,7 +70,7 @@ class AcceptedTerms:
 
     agreement: Agreement
     accepted_at: Instant
-    # Nobody asked for repeats to be stopped: a copy that today's agreement allows is a message
+    # No side asked for repeats to be stopped: a copy that today's agreement allows is a message
     # of its own (C40), and only where it does not it is a copy.
     repeats_pass: bool = False
 
@@ -231,7 +231,7 @@ def _original(
 #
 # Who has recorded a message can send it from anywhere, signature and all. It is a partner's word,
 # and it is treated as a copy; but it does not show that the partner is where it came from now.
-# What nobody had said here before does.
+# What was not said here before does.
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class Standing:
     # Whether it was accepted, now or long ago.
     accepted: bool
     ours: tuple[OutgoingState | None, ...]
-    # Whether somebody waits for it as the answer to a Ping.
+    # Whether a caller waits for it as the answer to a Ping.
     pinged: bool
 
 
@@ -513,8 +513,8 @@ def _from_behind(
 def _completed(context: HandlerContext, tx: Transaction, message: Message) -> Message:
     """A signal with what its sender left out, taken from the message of ours it refers to.
 
-    PHINMS acknowledges to nobody by name. A partner that could not read our CPAId reports
-    that under a name nobody knows (Norway's handlers write `unknown`).
+    PHINMS names no party in its acknowledgements. A partner that could not read our CPAId reports
+    that under an unknown name (Norway's handlers write `unknown`).
     """
     header = message.header
     unnamed = header.to_party.ids == (UNNAMED,)
@@ -529,7 +529,7 @@ def _completed(context: HandlerContext, tx: Transaction, message: Message) -> Me
         header = replace(header, to_party=agreement.own.party)
     if reported:
         # Our own message keeps the name it was sent under, though its agreement be gone: another
-        # that leads to the same hub is with somebody else.
+        # that leads to the same hub is with another partner.
         ours = about.relayed_from is None
         header = replace(header, cpa_id=about.facts.cpa_id if ours else agreement.cpa_id)
     return replace(message, header=header)

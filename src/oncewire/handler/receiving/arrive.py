@@ -548,14 +548,14 @@ class Arriving:
 
     def _nothing_yet(self, stored: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
         """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
-        message, and sends nobody away that would not come back (RM-7)."""
+        message, and sends no sender away that would not come back (RM-7)."""
         done = self.final or not owed.owed
         return NOTHING if done else self._hub.until_forwarded(stored, plan)
 
     def _late_copy(
         self, gone: Removed, channel: ReceivingChannel | None, owed: AckOwed, plan: SyncPlan
     ) -> Answer:
-        """A copy of what retention removed: handed over to nobody, and acknowledged anew
+        """A copy of what retention removed: not handed over, and acknowledged anew
         because the first answer's bytes are gone with it."""
         incoming = self._incoming(gone.sender or "", channel, self.resolution.terms)
         # One that was closed unanswered stays unanswered.

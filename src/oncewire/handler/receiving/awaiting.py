@@ -75,7 +75,7 @@ def overdue(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answe
 
 def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Close a request that only its connection could answer when no connection waits for it:
-    its initiator has given up, and must not hear of it from somebody else (SYNC-18)."""
+    its initiator has given up, and must not hear of it in another way (SYNC-18)."""
     incoming = stored.incoming
     if (incoming.sender, incoming.message_id) in context.state.replying:
         return False

@@ -98,7 +98,7 @@ class Joined:
 
 def put_together(spool: Spool, contents: Iterable[Pieces], limits: Limits) -> tuple[Joined, ...]:
     """Every payload, checked. Raises the error that its sender is told of if one is not what was
-    split, or more than is taken. New files are in use; whoever asked lets them go."""
+    split, or more than is taken. New files are in use; the caller lets them go."""
     joined: list[Joined] = []
     made: list[str] = []
     left = limits.document_bytes
@@ -609,7 +609,7 @@ def _row(
 def refuse_join(
     context: HandlerContext, tx: Transaction, sender: str, split_id: str, error: EbxmlError
 ) -> None:
-    """The parts are no document: it is given up, and whoever waits for an answer is told why."""
+    """The parts are no document: it is given up, and a connection that waits is told why."""
     document = tx.document(sender, split_id)
     if document is not None and document.state is DocumentState.JOINING:
         _give_up(context, tx, document, error)
@@ -633,7 +633,7 @@ def _give_up(
     _hand_over(context, tx, [part for part in theirs if part.answered])
     for listed in parts:
         if listed.incoming.state is IncomingState.HELD:
-            # Nobody waits any more for the turn of a part, nor for what follows it.
+            # The turn of a part is not awaited any more, nor what follows it.
             key = listed.incoming.channel
             channel = None if key is None else tx.receiving_channel(key)
             if channel is not None:
@@ -682,7 +682,7 @@ def _answer(
 
 
 def give_up_incomplete(context: HandlerContext) -> None:
-    """Forget documents of which a part is missing that nobody sends any more."""
+    """Forget documents of which a part is missing that is not sent any more."""
     with context.transition() as tx:
         waiting = tx.open_documents()
         latest = latest_of(each for each in waiting if is_early(each.split_id))

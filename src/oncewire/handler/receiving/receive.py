@@ -140,7 +140,7 @@ def receive_message(
     original = copied(context, tx, message) if stored_now and not new else None
     try:
         if asked is not None and (asked.passed_on or is_from_beyond(context, tx, received, asked)):
-            # Whomever it names: it answers what came through here (HOP-7).
+            # Whatever party it names: it answers what came through here (HOP-7).
             pass_back(context, tx, received, asked, source)
             return NOTHING
         original, placed = _placed(context, tx, received, source, original)
@@ -156,7 +156,7 @@ def receive_message(
         context.caches.templates.envelopes.learn(received, peer, context.limits)
     except (EbxmlError, SoapFault) as error:
         if original is not None:
-            # Whoever says he repeats what we have and cannot prove it is told nothing: an
+            # A sender that says it repeats what we have and cannot prove it is told nothing: an
             # error about that message would be believed by the one who sent it. A fault only
             # goes to the one who is there.
             _journal_refused(context, tx, PartialHeader.of(message), error, source)
@@ -279,7 +279,7 @@ def _take_for_others(
         # initiator hears the first one (HOP-12).
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
-        # A copy goes the way of the first one: nobody here has what was passed on.
+        # A copy goes the way of the first one: what was passed on is not kept here.
         return pass_on(context, tx, received, ahead, resolution, source, asked)
     # What stands here for want of a way goes before what comes after it.
     resume_stranded_hops(context, tx, str(message.header.to_party))

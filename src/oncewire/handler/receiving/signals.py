@@ -211,7 +211,7 @@ def _settle(
     if step.effects:
         perform(context, tx, stored, channel, step, terms)
         if signed:
-            # Whoever denies later that he got it has signed that he did.
+            # A receiver that denies later to have got it has signed that it did.
             tx.keep_receipt(
                 reference, StoredReceipt(message.header.message_id, context.now(), kept)
             )
@@ -307,7 +307,7 @@ def _is_passing(
     another one, or the fault proves nothing of the message.
 
     It does not where an earlier copy may have arrived: a receiver answers a copy as it answered
-    the first, so somebody else speaks here.
+    the first, so another party speaks here.
     """
     agreement = agreement_of_hop(context, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)

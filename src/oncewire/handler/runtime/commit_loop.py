@@ -2,7 +2,7 @@
 
 Callers put verbs into a queue. Each turn of the loop runs every verb that waits, commits
 once, and only then gives results to their callers and lets actions leave. So one fsync
-serves everybody, and nobody hears of anything that is not durable.
+serves all callers, and none hears of anything that is not durable.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class CommitLoop:
         self._perform = perform
         self._kill = kill or KillPoints()
         self._queue: deque[_Work] = deque()
-        # Those that are for nobody we know: whatever else waits goes first.
+        # Those of senders we do not know: whatever else waits goes first.
         self._aside: deque[_Work] = deque()
         self._awake = asyncio.Event()
         self._outages = Outages("the store does not answer")
@@ -150,7 +150,7 @@ class CommitLoop:
 
     def look(self, verb: Callable[[], T]) -> T:
         """What a verb says that changes nothing: between turns there is nothing in the store but
-        what is durable, so nobody need wait for one."""
+        what is durable, so no caller need wait for one."""
         if self.failed is not None:
             raise self.failed
         try:
@@ -165,7 +165,7 @@ class CommitLoop:
         try:
             await self._take_turns()
         except BaseException as problem:
-            # Nobody may wait for a turn that never comes.
+            # No caller may wait for a turn that never comes.
             self.fail(problem)
             raise
 
@@ -257,7 +257,7 @@ class CommitLoop:
             try:
                 self.engine.expect(names, submissions)
             except StoreProblem as problem:
-                # Whoever asks for it himself is told.
+                # The verb that asks for it is told.
                 logger.error("nothing was found ahead", extra={"problem": str(problem)})
 
     def _works(self, begun: list[_Work]) -> Iterator[_Work]:

@@ -109,7 +109,7 @@ class Engine:
         context = self.context
         retention.begin_clock(context)
         with context.store.reader() as reader:
-            # Somebody may have mended what held these up.
+            # What held these up may have been mended.
             context.state.troubled = {
                 incident.message_id: 1 for incident in reader.incidents() if incident.message_id
             }
@@ -315,7 +315,7 @@ class Engine:
             context.isolated_step(lambda tx: acknowledge_next(context, tx))
         questions, state.status_questions = state.status_questions, []
         for message_id in questions:
-            # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
+            # Where no handler can be asked (rm-0.78 has no such question) it stays unknown.
             with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
                 ask_status(context, tx, message_id)
         now, due = context.now(), state.refusals.due_at
@@ -393,7 +393,7 @@ class Engine:
 
     def still_offered(self, sender: str, message_id: str) -> bool:
         """Whether the application may be called once more with a message that it refused: not
-        when somebody confirmed it, nor when nobody waits for its response any more."""
+        when it was confirmed, nor when its response is not awaited any more."""
         with self.context.transition() as tx:
             stored = tx.incoming(sender, message_id)
             if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:

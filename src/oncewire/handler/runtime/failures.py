@@ -36,7 +36,7 @@ def _is_untold(context: HandlerContext, tx: Transaction, stored: StoredOutgoing)
         due = notices.is_due(context, tx, stored)
         return stored.relayed_from is not None or is_part(stored) or not due
     except StoreDamaged:
-        # Nobody knows whether it is; its application is told, which cannot be wrong.
+        # It is unknown whether it is; its application is told, which cannot be wrong.
         return False
 
 

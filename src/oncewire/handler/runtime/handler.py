@@ -119,7 +119,7 @@ def _check_ranges(spool: Spool, parcel: StoredParcel, stated: str) -> None:
 
 
 class _ReadAhead:
-    """A file that is read in a thread, a piece further than whoever takes the pieces is."""
+    """A file that is read in a thread, a piece ahead of the taker of the pieces."""
 
     def __init__(self, file: BinaryIO, length: int) -> None:
         self._file, self._left = file, length
@@ -135,7 +135,7 @@ class _ReadAhead:
         """The next piece; none after the last one, or where the file ends too soon."""
         if self._reading is None:
             return b""
-        # Whoever stops waiting does not stop the thread.
+        # A caller that stops waiting does not stop the thread.
         piece = await asyncio.shield(self._reading)
         self._reading = None
         self._left -= len(piece)
@@ -147,7 +147,7 @@ class _ReadAhead:
         """Until no thread reads it: only then may it be closed."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
-            # What came of it nobody asks any more.
+            # What came of it is not asked for any more.
             if not self._reading.cancelled():
                 self._reading.exception()
 
@@ -241,7 +241,7 @@ _STAYS = frozenset({OutgoingState.DELIVERED, OutgoingState.SENT})
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """Somebody who waits for an outcome."""
+    """A caller that waits for an outcome."""
 
     woken: asyncio.Future[None]
     # The outcome that was told last; None: the time is up.

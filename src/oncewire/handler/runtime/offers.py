@@ -1,6 +1,6 @@
 """Offers: something is given to the application again and again until it takes it.
 
-An application that refuses again and again needs somebody to look at it: an incident says so,
+An application that refuses again and again needs an operator's attention: an incident says so,
 once, and is closed when the thing is taken.
 """
 
@@ -56,7 +56,7 @@ class Offer(Generic[T]):
     keep: Callable[[T], Awaitable[object]]
     # Calls the operator; False when it waits for the application no more.
     refused: Callable[[str], Awaitable[bool]]
-    # Set when somebody decided about it: it is given no more.
+    # Set when an operator decided about it: it is given no more.
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -359,7 +359,7 @@ class Telling(Offers):
 
     def tell_of(self, refused: Refused) -> None:
         """Tell of a best-effort message that was refused, until the application takes it, has
-        refused to `REFUSALS_MAX` times, or this process ends: it is owed to nobody (C34)."""
+        refused to `REFUSALS_MAX` times, or this process ends: it is not owed (C34)."""
         notice = refused.notice
         if notice.notice_id in self._offered or len(self._offered) >= OFFERED_MAX:
             return

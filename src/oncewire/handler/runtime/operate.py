@@ -342,7 +342,7 @@ def abandon_message(
 ) -> None:
     """Give a message up, by the word of that person; on a numbered channel the numbering restarts
     after it. One that arrived, and that the application was offered and did not confirm, is
-    handed to nobody.
+    not handed over.
 
     Of one that has its outcome already only the incident is left to close, if it has one:
     past persistDuration nothing else can be done for it (C37). The same holds for a message

@@ -59,7 +59,7 @@ class Trying:
     made: dict[str, Trial] = field(default_factory=dict)
 
     async def run(self) -> list[Tried]:
-        """Try it all, and leave nothing behind that somebody would have to clear away."""
+        """Try it all, and leave nothing behind that would have to be cleared away."""
         try:
             return await self._found()
         finally:
@@ -109,7 +109,7 @@ class Trying:
     def _forget(self, engine: Engine) -> None:
         for message_id in self.made:
             engine.context.state.trials.pop(message_id, None)
-            # Of one that did not get through, an incident may be open that is nobody's concern.
+            # Of one that did not get through, an incident may be open that needs no attention.
             with suppress(OncewireError):
                 engine.abandon(message_id)
 

@@ -30,7 +30,7 @@ logger = logging.getLogger("oncewire.handler")
 
 
 def join_at_once(engine: Engine, wanted: Join) -> None:
-    """Put a document together where nobody else has to wait for that."""
+    """Put a document together where nothing else has to wait for that."""
     plan = engine.join_plan(wanted)
     if plan is None:
         return

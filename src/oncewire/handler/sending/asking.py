@@ -33,7 +33,7 @@ def ping(context: HandlerContext, agreement: Agreement) -> str:
 
 
 def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> None:
-    """Ask the receiver what became of a message of ours (C37), or raise why nobody can be asked."""
+    """Ask the receiver what became of a message of ours (C37), or raise why it cannot be asked."""
     stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
     if stored is None or parcel is None:
         raise InvalidValue(
@@ -76,7 +76,7 @@ def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> Non
 def ask_for_unknown(
     context: HandlerContext, tx: Transaction, agreement: Agreement, message_id: str
 ) -> bool:
-    """Ask a partner what became of a message that nobody here knows any more, as after an older
+    """Ask a partner what became of a message that is not known here any more, as after an older
     backup was restored; False: it is known. Whatever the partner answers settles nothing."""
     stored = tx.outgoing(message_id)
     if stored is not None:
@@ -114,7 +114,7 @@ def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> 
 
 
 def _check_address(context: HandlerContext, agreement: Agreement, kind: MessageKind) -> None:
-    """Said at once: whoever waited for an answer would wait in vain."""
+    """Said at once: a caller that waited for an answer would wait in vain."""
     if not signal_ways(context, agreement, kind):
         raise AgreementProblem(
             f"{peer_label(agreement)} has no address to ask at",

@@ -174,7 +174,7 @@ class Request:
             )
 
     def save_warnings(self) -> None:
-        """Neither an acknowledgement nor a response is the answer, but somebody is warned."""
+        """Neither an acknowledgement nor a response is the answer, but the sender is warned."""
         warnings = self.warnings
         if not warnings:
             return
@@ -376,7 +376,7 @@ def _is_here(request: Request) -> bool:
 
 
 def _may_answer(request: Request) -> bool:
-    """Whether a response still finds somebody who waits for it."""
+    """Whether a response is still awaited."""
     if not request.synchronous or _is_here(request):
         return True
     return answerable_after_restart(request.terms)

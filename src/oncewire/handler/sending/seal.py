@@ -231,7 +231,7 @@ def build_numbered(
     """The bytes of a waiting message that has just got its number.
 
     A hub's onward copy is the received bytes with this hop's routing spliced in; our own
-    message is written anew from its draft, which nobody has seen yet.
+    message is written anew from its draft, which never left.
     """
     draft = tx.draft(outgoing.message_id)
     if draft is None:

@@ -78,7 +78,7 @@ def route_to_send(agreement: Agreement, submission: Submission) -> Route:
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
     if terms.synchronous and not sends_synchronously(binding, opens=opens):
-        # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
+        # No caller waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
     if submission.service == TRIAL_SERVICE:
         # A trial is repeated within seconds, and given up by itself.
@@ -331,7 +331,7 @@ def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None
 # Handing in: documents are read and compressed in a thread, before a turn makes messages of them.
 #
 # Small ones go into memory, large ones into the spool, piece by piece. A turn then only names
-# them: whatever an application hands in, and however slowly it comes, nobody else waits for it.
+# them: whatever an application hands in, and however slowly it comes, nothing else waits for it.
 # Every submission comes this way: of a command, of a program, and of an application that answers.
 
 
@@ -350,7 +350,7 @@ class SpooledContent:
         return self.spool.open(self.name)
 
     def give_back(self) -> None:
-        """Nobody will take it any more."""
+        """It will not be taken any more."""
         if not self.taken:
             self.taken = True
             self.spool.give_back(self.name)
@@ -517,7 +517,7 @@ async def _compressed(context: HandlerContext, submission: Submission) -> AsyncI
     try:
         yield
     finally:
-        # What the turn did not take, because it was refused or known, is nobody's.
+        # What the turn did not take, because it was refused or known, is given back.
         if contents in waiting:
             waiting.remove(contents)
             for content in contents:

@@ -60,7 +60,7 @@ from oncewire.store.records import StoredOutgoing
 logger = logging.getLogger("oncewire.handler")
 
 LOOK_AGAIN: Duration = MINUTE
-"""How long a message that cannot go on is left alone; then somebody may have mended it."""
+"""How long a message that cannot go on is left alone; then it may have been mended."""
 
 ASIDE = 256
 """How many messages are looked at to find one that may pass those that cannot go on."""
@@ -203,7 +203,7 @@ def set_aside(context: HandlerContext, message_id: str, problem: Exception) -> N
 
 
 def look_again(context: HandlerContext) -> None:
-    """Give those that waited for somebody to mend something another chance."""
+    """Give those that waited for a repair another chance."""
     now = context.now()
     due = [message_id for message_id, until in context.state.troubled.items() if 0 < until <= now]
     if not due:
@@ -311,7 +311,7 @@ def _step(
     message_id: str,
     step: Callable[[HandlerContext, Transaction, StoredOutgoing], None],
 ) -> None:
-    """One message's step in a transition of its own: its trouble delays nobody else."""
+    """One message's step in a transition of its own: its trouble delays no other."""
 
     def in_its_own(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
@@ -397,7 +397,7 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
             terms,
             now,
             attempt=ended.attempt,
-            # Whether the run before had given it to the transport, nobody knows.
+            # It is unknown whether the run before had given it to the transport.
             certain=ended.certain and ended.message_id not in context.state.taken_up,
             reason=ended.reason,
         )
