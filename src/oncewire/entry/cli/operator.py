@@ -41,7 +41,7 @@ REFUSALS_SHOWN = 5
 REFUSALS_READ = 2_000
 """More rows than a store keeps of refused messages."""
 NOTICES_COUNTED = 1000
-"""More failures that nobody took note of are not counted."""
+"""More failures that were not taken note of are not counted."""
 
 
 @output.answers
@@ -233,7 +233,7 @@ def incidents(
     )
 
 
-# `oncewire notices`: failures that nobody was told of yet, and taking note of them.
+# `oncewire notices`: failures that were not told yet, and taking note of them.
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")]
 _EMPTY = "Everybody was told of every failure."

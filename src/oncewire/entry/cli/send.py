@@ -205,7 +205,7 @@ def _sent_report(
                 sentence = explain(journal, outlook=then)
         outcome = fold_outcome(journal)
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000
-        # Named also where nobody said whom it is for, and there is only one.
+        # Named also where the caller did not say whom it is for, and there is only one.
         to = "" if stored is None else name(stored.facts.to_party, stored.facts.cpa_id)
         tried: int | None = 0 if outcome is None else outcome.attempts
         if stored is not None and tries(stored) is None:

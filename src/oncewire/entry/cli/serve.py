@@ -83,7 +83,7 @@ def serve(
         if not quiet:
             _say_ready(found.party.name, running.url, json=json)
         if detached:
-            # Whoever started us has read the ready line and listens no more: what an application
+            # The process that started us has read the ready line and is gone: what an application
             # prints from here on goes where the log goes, line by line.
             form = log.form.value
             from oncewire.entry.logs import Printed
@@ -100,7 +100,7 @@ def serve(
         status = serving.run(run(found, ready, (alerting_of,), port))
     except HandlerFailed as failure:
         if isinstance(sys.stdout, Printed):
-            # Nobody listens any more, and the log has it.
+            # Our output is closed, and the log has it.
             raise typer.Exit(failure.exit_code) from failure
         raise
     if quiet or detached:
@@ -113,7 +113,7 @@ def serve(
 
 
 def _say_ready(party: str, url: str, *, json: bool) -> None:
-    """One line, for whoever waits for it: a person or a program that started us."""
+    """One line, for the person or the program that started us."""
     if json:
         _say_line({"event": "ready", "party": party, "url": url, "pid": os.getpid()})
         return

@@ -39,7 +39,7 @@ CONNECTIONS = 64
 """Requests under way at once; the handler's commit serves all of them together."""
 
 BUSY_SECONDS = 10.0
-"""How long a handler may take to let somebody in: others came first."""
+"""How long a handler may take to let a caller in: others came first."""
 
 LONGEST_PAUSE = 0.5
 """Seconds between two tries to get in, at most."""
@@ -109,7 +109,7 @@ class Remote(Verbs):
         return await asyncio.open_unix_connection(sock=connection, limit=control.LINE_MAX)
 
     def _connected(self) -> socket.socket:
-        # A Unix socket is connected at once or not at all, so nobody waits here; the event loop
+        # A Unix socket is connected at once or not at all, so there is no wait here; the event loop
         # would take "not now" for "under way", and a full queue for a connection.
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
@@ -134,7 +134,7 @@ class Remote(Verbs):
         return result
 
     async def _exchange(self, request: ControlFrame, remedy: str) -> ControlFrame:
-        """One question, one answer, on a connection that nobody else uses meanwhile."""
+        """One question, one answer, on a connection that has no other user meanwhile."""
         async with self._turns:
             try:
                 streams = self._idle.pop() if self._idle else await self._open()
@@ -369,7 +369,7 @@ class OfflineStore(Verbs):
         _need_handler("readiness")
 
     async def read_anew(self) -> int:
-        """See `VerbBackend`; whoever opens the party next reads them anyway."""
+        """See `VerbBackend`; the next process that opens the party reads them anyway."""
         return len(self.engine.context.agreements)
 
     async def close(self) -> None:

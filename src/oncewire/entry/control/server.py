@@ -22,7 +22,7 @@ logger = logging.getLogger("oncewire.control")
 T = TypeVar("T")
 
 LOOK_EVERY = 0.5
-"""Seconds after which it is looked whether somebody still waits for an answer."""
+"""Seconds after which it is looked whether the caller still waits for an answer."""
 
 
 class ControlServer:
@@ -42,7 +42,7 @@ class ControlServer:
         )
 
     async def stop(self) -> None:
-        """Stop listening; whoever waits for an outcome is let go."""
+        """Stop listening; callers that wait for an outcome are let go."""
         if self._server is None:
             return
         self._path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class ControlServer:
 
 
 async def _while_there(writer: asyncio.StreamWriter, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of it, unless the one who asked hangs up first: then nobody waits for it."""
+    """What comes of it, unless the caller hangs up first."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_EVERY))[0]:

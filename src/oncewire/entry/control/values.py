@@ -70,7 +70,7 @@ def _whole(name: str, value: Any) -> int:
         raise _is_no(name, "int", value, "give it as a whole number")
     least = MEANINGS[name].least
     if least is not None and value < least:
-        # It means something to whoever writes it: all, or none. Here it has no meaning.
+        # Its writer means something by it: all, or none. Here it has no meaning.
         raise InvalidValue(f"{name} is {value}", remedy=f"give a whole number, {least} or more")
     return int(_within_bounds(name, value))
 

@@ -1,7 +1,7 @@
 """The table of verbs: what people and programs may ask of a party, each defined here and nowhere
 else. `verb` says what is made from a definition.
 
-A body says what is done by whoever has the store open (`here`): a handler of this process or an
+A body says what is done by the one who has the store open (`here`): a handler of this process or an
 engine at rest, see `doers`. Other faces only pass a call on: `client.Remote` to the handler that
 runs elsewhere, the Python API of `entry/running/open_party.py` to whichever it found.
 
@@ -193,7 +193,7 @@ _OF_ANOTHER = (
 
 
 class VerbBackend(Protocol):
-    """Whoever has the store of the party open in this process."""
+    """The one who has the store of the party open in this process."""
 
     @property
     def handler(self) -> Handler:
@@ -201,7 +201,7 @@ class VerbBackend(Protocol):
 
     @property
     def lease(self) -> Duration:
-        """How long whoever took a message may take to confirm it."""
+        """How long the taker of a message may take to confirm it."""
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a document to be sent; returns when it is durable, or raises why it is not."""

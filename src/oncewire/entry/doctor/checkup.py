@@ -471,7 +471,7 @@ def _period(what: str, known: Kept, now: Instant) -> Iterator[Finding]:
 
 # Inboxes: whether the places can be looked into where others leave what is for us.
 #
-# A mailbox or a folder that cannot be read is seen by nobody else: partners send, and their
+# A mailbox or a folder that cannot be read is seen here alone: partners send, and their
 # servers take it.
 
 _FIXES = {

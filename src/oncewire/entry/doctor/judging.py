@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oncewire.store.contract import Reader
 
 _IN_INBOX = frozenset({IncomingState.READY, IncomingState.HANDED_OVER})
-"""States in which a message is given to whoever comes for it, for the first time or again."""
+"""States in which a message is given to the next taker, for the first time or again."""
 
 _NOT_TAKEN = frozenset({ViolationKind.LOST.value, ViolationKind.UNCONFIRMED.value})
 """What rows say of a message that no application has."""
@@ -128,10 +128,10 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
 
 
 def with_inboxes(verdict: Verdict, parties: Iterable[Settings]) -> Verdict:
-    """The verdict of somebody who has the parties' stores at hand, and not their rows alone.
+    """The verdict of a judge who has the parties' stores at hand, and not their rows alone.
 
     Rows say that an application never confirmed a message. If the inbox still has it, it is no
-    more lost than a letter that nobody fetched: it is given to whoever comes for it.
+    more lost than a letter that was not fetched: it is given to the next taker.
     """
     inboxes: dict[str, int] = {}
     found = verdict.report.violations

@@ -128,7 +128,7 @@ def _id(number: int) -> str:
 
 
 class NamedFile:
-    """See `Content`: a file that somebody named. It has to be there when it is named."""
+    """See `Content`: a file that was named. It has to be there when it is named."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,6 +1,6 @@
 """Evidence: one message and the signed word of its receiver, in a file for others to check.
 
-Nobody needs Oncewire for that: it takes openssl, xmlsec1 and xmllint, and the commands are in it.
+It needs no Oncewire: it takes openssl, xmlsec1 and xmllint, and the commands are in it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Kept:
 
     name: str
     received: Received
-    # Whose key made the signature; None where there is none, or nobody knows.
+    # Whose key made the signature; None where there is none, or it is unknown.
     certificate: x509.Certificate | None
     # The octets of its envelope that are digested; the references say of what else.
     octets: bytes
@@ -76,7 +76,7 @@ class Kept:
                 self.octets, None, DEFAULT_LIMITS, Validation.OFF, self.received.message.payloads
             )
         except ReadFault:
-            # Without what nobody signed it is no acknowledgement any more.
+            # Without its unsigned parts it is no acknowledgement any more.
             return ()
         return reading.message.acknowledgments
 
@@ -107,7 +107,7 @@ def _unsigned(name: str, parcel: Parcel, received: Received) -> Kept:
         parts = signature_parts(received)
         references = signature.computed_references(received.envelope, parts, USUAL)
     except SecurityFailure:
-        # What could not be signed, nobody can have signed for.
+        # What could not be signed cannot be signed for.
         pass
     return Kept(name, received, None, octets, references, _stored_otherwise(parcel))
 
@@ -175,7 +175,7 @@ class Evidence:
 
 
 def evidence_of(held: Held) -> Evidence:
-    """Everything that somebody else needs to check what this party says of a message.
+    """Everything that another party needs to check what this party says of a message.
 
     What it says is checked here first, in the bytes that are kept. Raises StoreDamaged where the
     message or its acknowledgement cannot be read.

@@ -31,7 +31,7 @@ PARTS_LOOKED_AT = 20_000
 """How many of the newest messages under way are searched for the parts of a document."""
 
 SOON = 30 * SECOND
-"""Nobody need be told how not to wait for what comes sooner."""
+"""How not to wait for what comes sooner is not worth telling."""
 
 
 def outlook(

@@ -252,7 +252,7 @@ def _is_as(seen: _Seen) -> bool:
 
 
 def stamp_of(file: Path) -> Stamp:
-    """Changes whenever a file is written, replaced or allowed to others; a time that somebody put
+    """Changes whenever a file is written, replaced or allowed to others; a time that was put
     back does not hide that."""
     return _stamp(str(file))
 
@@ -317,7 +317,7 @@ class Names:
 
     def parties(self, partner: str) -> tuple[str, ...]:
         """The PartyIds of a partner that is named, as listings have them. What has a colon in it
-        is a PartyId, of whomever: a partner's file may be gone, and its messages here."""
+        is a PartyId of any party: a partner's file may be gone, and its messages here."""
         if partner in self._meant:
             return tuple(self._meant[partner][0])
         if ":" in partner:

@@ -183,7 +183,7 @@ def about_this_handler(settings: Settings, agreement: Agreement) -> Iterator[Fin
 
 
 def _other_type(settings: Settings, agreement: Agreement) -> Iterator[Finding]:
-    """Our id under another type is another party to whoever compares both."""
+    """Our id under another type is another party to a handler that compares both."""
     party, told = settings.party, agreement.own.party.ids
     ours = PartyId(party.party_id, party.party_type) if party.party_type else None
     if ours is None or ours in told or ours.value not in {one.value for one in told}:

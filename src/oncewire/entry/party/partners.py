@@ -131,7 +131,7 @@ def plan_partner(
     ders = dict.fromkeys(read_certificates(card.certificate))
     believed = "".join(to_pem(der) for der in ders if der not in gone)
     if not replace and certificate.is_file() and certificate.read_bytes() != believed.encode():
-        # Nobody of that name is a partner, and yet an agreement may name the file: a hub's, say.
+        # No partner has that name, and yet an agreement may name the file: a hub's, say.
         raise NotAllowed(
             f"there are other certificates of {card.name} already: {certificate}",
             remedy="remove that file if no agreement names it, or write it anew with --replace",
@@ -218,7 +218,7 @@ def known_partner(settings: Settings, name: str) -> PartyTerms:
 
 
 def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
-    """Both sides listen with TLS, unless somebody says that it need not be."""
+    """Both sides listen with TLS, unless it is said that they need not."""
     for side, side_card in (("this party", own), (card.name, card)):
         if not options.insecure and not side_card.url.startswith("https://"):
             raise InvalidValue(

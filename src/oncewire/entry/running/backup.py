@@ -90,7 +90,7 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
 
 def _begun(target: Path) -> Path:
     """The new, empty folder in which a backup is made. Keys go into it, and others may write where
-    it stands: it is never a link or a folder that somebody else put there."""
+    it stands: it is never a link or a folder that another user put there."""
     half = target.with_name(f".{target.name}.part")
     try:
         make_folder(target.parent)

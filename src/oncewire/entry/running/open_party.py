@@ -107,7 +107,7 @@ class Reached:
         self.transports = settings.transports
 
     def close(self) -> None:
-        """Take no more verbs: nobody is there any more who could do them."""
+        """Take no more verbs: the handler that did them is gone."""
         self._closed = True
 
     def check_open(self) -> None:
@@ -214,7 +214,7 @@ class _Unopened:
         )
 
     if not TYPE_CHECKING:
-        # Whoever checks types hears it from there.
+        # A type checker hears it from there.
         def __getattr__(self, name: str) -> Any:
             raise self._refusal() if hasattr(OpenParty, name) else AttributeError(name)
 

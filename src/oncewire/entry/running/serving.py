@@ -92,7 +92,7 @@ class Reloading:
         self._seen = self._look()
         found = self._agreements.readable()
         self._in_force = {kept.file: kept for kept in found.kept}
-        # Somebody may have mended a file while nobody ran.
+        # A file may have been mended while no handler ran.
         self._bad = await self._handler.loop.operate(_told_of)
         await self._tell(_unread(found))
 
@@ -181,7 +181,7 @@ def _unread(found: Readable) -> dict[str, Exception]:
     return {f"{AGREEMENT}{file.name}": error for file, error in found.problems.items()}
 
 
-# Our own certificate: whoever runs a handler hears that it has run out, or soon will.
+# Our own certificate: the operator hears that it has run out, or soon will.
 #
 # With a certificate that has run out a handler goes on as if nothing were wrong, and every partner
 # turns it away. A line of the log each day says so.
@@ -257,7 +257,7 @@ def tell(word: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """How often a sign of life is expected; None: nobody waits for one."""
+    """How often a sign of life is expected; None: none is expected."""
     meant = os.environ.get("WATCHDOG_PID", "")
     said = os.environ.get("WATCHDOG_USEC", "")
     if not said.isdigit() or int(said) == 0 or (meant and meant != str(os.getpid())):
@@ -347,7 +347,7 @@ async def serving(
         handler.supervisor.keep(OwnCertificate(settings, handler.engine.context.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
-        # Nothing else tells whoever runs it that partners know more than is kept here.
+        # Nothing else tells the operator that partners know more than is kept here.
         restored = find_restored(settings)
         if restored is not None:
             said = {"backup": restored.taken, "remedy": "`oncewire doctor` says what to do"}
@@ -420,7 +420,7 @@ async def serve(
     """
     stop = asyncio.Event()
     here: list[LocalHandler] = []
-    # From the first moment on: a signal that nobody hears would end us in the middle of a word.
+    # From the first moment on: a signal without a handler would end us in the middle of a word.
     _hear_signals(here, stop)
     prepared = await only_one(settings)
     failure: HandlerFailed | None = None
@@ -431,7 +431,7 @@ async def serve(
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)
-        # Wait until somebody stops us, or until the handler has failed; then why.
+        # Wait until we are stopped, or until the handler has failed; then why.
         supervisor = running.handler.supervisor
         telling = asyncio.ensure_future(keep_told(supervisor))
         stopped, failed = (
@@ -458,7 +458,7 @@ async def serve(
 
 
 def record_failure(settings: Settings, failure: HandlerFailed) -> None:
-    """Leave an incident for the operator, in a store that nobody else has open now."""
+    """Leave an incident for the operator, in a store that no other process has open now."""
     try:
         engine = make_engine(settings)
         try:
