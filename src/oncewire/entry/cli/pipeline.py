@@ -656,7 +656,7 @@ def read_commands(run: Run) -> None:
 
 
 def _lines() -> Iterator[str]:
-    """Each line as it comes: the reader of a pipe sees the answer before the next one is written."""
+    """Each line as it comes: a pipe's reader sees the answer before the next one is written."""
     prompts = sys.stdin.isatty()
     while True:
         if prompts:

@@ -3,7 +3,7 @@
 Guarantee: a message becomes one set of files whose names follow from its sender and MessageId,
 and end in what its sender called each document (`file_name`); so handing it over again writes the
 same files again and changes nothing. Each file
-is on the disk before it gets its name, and the `.message.json` comes last: a reader that sees it has
+is on the disk before it gets its name, and the `.message.json` comes last: who sees it has
 everything it names. A program that removes files after its work sees a name again only if the
 handler died between writing them and noting that; it then says `redelivered`. In order per
 channel: the next message is written when this one is confirmed. A message of ours that failed

@@ -194,7 +194,7 @@ async def _few_at_a_time(asking: Sequence[Callable[[], Awaitable[Echo]]]) -> lis
 async def _patiently(
     attempt: Callable[[float], Awaitable[AttemptOutcome]], timeout: float
 ) -> AttemptOutcome:
-    """What an attempt came to, or where it reached no handler the next one, which has twice as long:
+    """What an attempt came to, or where it did not arrive the next one, which has twice as long:
     the time is taken by a machine that may itself be late."""
     outcome = await attempt(timeout)
     if outcome.kind is not OutcomeKind.SENT and outcome.reply is None:

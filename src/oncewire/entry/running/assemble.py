@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # A party whose database was emptied, lost or replaced looks like a new one, and would hand over
 # again what was confirmed. So its folder notes the mark of its store
 # (`oncewire.store.sqlite.connection`) when it is opened, every few seconds while it works and when
-# it is closed, each time after the commit and by a rename: a process that dies on the way leaves a record
+# it is closed, each time after the commit and by a rename: a death on the way leaves a record
 # that is behind the store, never ahead of it. A backup has the record of the store that is in it,
 # so a backup put in the folder's place is right.
 #
@@ -69,7 +69,7 @@ def read_record(settings: Settings) -> StoreMark | None:
 
 
 def write_record(settings: Settings, mark: StoreMark) -> None:
-    """Note a mark. A folder that cannot be written keeps no party from working: the log says so, and
+    """Note a mark. A folder that cannot be written stops no party: the log says so, and
     `oncewire doctor`."""
     try:
         put_record(settings.folder, mark)
@@ -267,7 +267,7 @@ async def running_or(settings: Settings, make: Callable[[], T]) -> Remote | T:
         try:
             return make()
         except StoreProblem:
-            # Another process has it: a handler that is about to listen, or another command. One that
+            # It is in use: by a handler that is about to listen, or another command. One that
             # let go of it in this very moment is no reason to give up either.
             owned = is_owned(store_path(settings))
             strikes = 0 if owned else strikes + 1
@@ -319,7 +319,7 @@ class Restored:
 
 
 def find_restored(settings: Settings) -> Restored | None:
-    """Which backup this party is; None if it is none, or the operator took note and removed that."""
+    """Which backup this party is; None if it is none, or an operator removed the mark."""
     path = settings.folder / MANIFEST
     if not path.is_file():
         return None
