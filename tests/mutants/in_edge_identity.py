@@ -127,7 +127,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whoever sends a recorded message again is known as its sender",
-        "oncewire.handler.receiving.agreement_match:is_news",
+        "oncewire.handler.receiving.receive:_of_partner",
         "before != after",
         "before == before",
         tests=(f"{_FRESH}::test_a_message_shows_where_its_sender_is_and_its_copies_do_not",),

@@ -263,12 +263,6 @@ def standing(
     return Standing(accepted, ours, reference in context.state.pings)
 
 
-def is_news(before: Standing, after: Standing) -> bool:
-    """Whether taking the message has changed something: it was accepted, or it settled a message
-    of ours, and neither had happened before."""
-    return before != after
-
-
 # Conform: whether a message has the form that was agreed for it.
 #
 # `wire/` reads every message leniently, because the agreement is known only once the header is

@@ -44,7 +44,6 @@ from oncewire.handler.receiving.agreement_match import (
     Standing,
     copied,
     is_known,
-    is_news,
     place,
     place_as_answer,
     received_from,
@@ -191,8 +190,9 @@ def _of_partner(
         return taken
     message_id = message.header.message_id
     known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    # News: it was accepted, or it settled a message of ours, and neither had happened before.
     after = standing(context, tx, message, known, gone)
-    return replace(taken, partner_is_there=is_news(before, after))
+    return replace(taken, partner_is_there=before != after)
 
 
 def _placed(
