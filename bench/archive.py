@@ -24,7 +24,7 @@ from oncewire.pipeline.lake.tables import ENVELOPES, arrow, batches_of
 from oncewire.pipeline.sources.archive import Content, contents, pieces
 from oncewire.pipeline.sources.ebxml import ROWS_PER_BATCH, rows_of_content
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.parcel import Received
 
 MESSAGES, PASSES, AIM = 2_000, 7, 0.7

@@ -31,10 +31,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport
 from oncewire.transport.contract import Transport

@@ -44,7 +44,7 @@ from oncewire.pipeline.session import cores_of, open_session
 from oncewire.pipeline.sources.archive import contents, pieces
 from oncewire.pipeline.sources.ingest import forgetting
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 
 if TYPE_CHECKING:
     import pyarrow as pa

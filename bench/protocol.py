@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from oncewire.message.header import SequenceNumber, SequenceStatus
+from oncewire.message.envelope import SequenceNumber, SequenceStatus
 from oncewire.protocol import sender
 from oncewire.protocol.receiver import Arrival, First, judge
 from oncewire.protocol.receiving import ReceivingChannel

@@ -83,8 +83,8 @@ def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("oncewire.message.header", "from oncewire.protocol import terms"),
-        ("oncewire.message.header", "import oncewire.wire.mime.multipart"),
+        ("oncewire.message.envelope", "from oncewire.protocol import terms"),
+        ("oncewire.message.envelope", "import oncewire.wire.mime.multipart"),
         ("oncewire.protocol.sender", "from oncewire import wire"),
         ("oncewire.protocol.sender", "from ..store import contract"),
         (

@@ -84,6 +84,7 @@ from oncewire.errors import TransportProblem as TransportProblem
 from oncewire.errors import UnknownError as UnknownError
 from oncewire.errors import UnknownMessage as UnknownMessage
 from oncewire.errors import ValueNotRecognized as ValueNotRecognized
+from oncewire.errors import __version__ as __version__
 
 if TYPE_CHECKING:
     from oncewire.entry.admin.client import ConnectedParty as ConnectedParty
@@ -93,36 +94,34 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.documents import Document as Document
     from oncewire.entry.messages.listing import ListedMessage as ListedMessage
     from oncewire.entry.messages.listing import MessagePage as MessagePage
-    from oncewire.entry.messages.story import Story as Story
-    from oncewire.entry.messages.story import StoryStep as StoryStep
+    from oncewire.entry.messages.outlook import Story as Story
+    from oncewire.entry.messages.outlook import StoryStep as StoryStep
+    from oncewire.entry.messages.outlook import Trouble as Trouble
     from oncewire.entry.messages.submitting import SendOptions as SendOptions
-    from oncewire.entry.messages.trouble import Trouble as Trouble
     from oncewire.entry.running.open_party import BlockingParty as BlockingParty
     from oncewire.entry.running.open_party import OpenParty as OpenParty
     from oncewire.entry.running.open_party import open_party as open_party
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
+    from oncewire.handler.actions import Accepted as Accepted
     from oncewire.handler.actions import Notice as Notice
+    from oncewire.handler.actions import Submission as Submission
     from oncewire.handler.runtime.trying import Tried as Tried
-    from oncewire.handler.submission import Accepted as Accepted
-    from oncewire.handler.submission import Submission as Submission
     from oncewire.journal.outcome import Outcome as Outcome
+    from oncewire.message.envelope import MessageStatus as MessageStatus
+    from oncewire.message.envelope import Severity as Severity
+    from oncewire.message.envelope import StatusResponse as StatusResponse
     from oncewire.message.ids import Service as Service
     from oncewire.message.payload import Payload as Payload
-    from oncewire.message.signals import MessageStatus as MessageStatus
-    from oncewire.message.signals import Severity as Severity
-    from oncewire.message.signals import StatusResponse as StatusResponse
-
-__version__ = "0.1.0"
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {
-    "Accepted": "oncewire.handler.submission",
+    "Accepted": "oncewire.handler.actions",
     "BlockingParty": "oncewire.entry.running.open_party",
     "ConnectedParty": "oncewire.entry.admin.client",
     "Document": "oncewire.entry.messages.documents",
     "ListedMessage": "oncewire.entry.messages.listing",
     "MessagePage": "oncewire.entry.messages.listing",
-    "MessageStatus": "oncewire.message.signals",
+    "MessageStatus": "oncewire.message.envelope",
     "Notice": "oncewire.handler.actions",
     "OpenParty": "oncewire.entry.running.open_party",
     "Outcome": "oncewire.journal.outcome",
@@ -130,14 +129,14 @@ _ROOMS = {
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
     "SendOptions": "oncewire.entry.messages.submitting",
     "Service": "oncewire.message.ids",
-    "Severity": "oncewire.message.signals",
+    "Severity": "oncewire.message.envelope",
     "Status": "oncewire.entry.control.verbs",
-    "StatusResponse": "oncewire.message.signals",
-    "Story": "oncewire.entry.messages.story",
-    "StoryStep": "oncewire.entry.messages.story",
-    "Submission": "oncewire.handler.submission",
+    "StatusResponse": "oncewire.message.envelope",
+    "Story": "oncewire.entry.messages.outlook",
+    "StoryStep": "oncewire.entry.messages.outlook",
+    "Submission": "oncewire.handler.actions",
     "Tried": "oncewire.handler.runtime.trying",
-    "Trouble": "oncewire.entry.messages.trouble",
+    "Trouble": "oncewire.entry.messages.outlook",
     "connect": "oncewire.entry.admin.client",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",

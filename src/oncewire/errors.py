@@ -36,6 +36,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+# The version of the product stands here because every package may import this module.
+__version__ = "0.1.0"
+
 
 class OncewireError(Exception):
     """The root: `problem` says what is wrong and where, `remedy` the reader's next step."""

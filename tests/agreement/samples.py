@@ -4,8 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncewire.agreement import Agreement, read_toml
-from oncewire.message import (
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.toml import read_toml
+from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
     Actor,
@@ -13,11 +14,10 @@ from oncewire.message import (
     Header,
     Message,
     MessageKind,
-    Party,
     RoutingHeader,
     SequenceNumber,
-    Service,
 )
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, parse_instant
 
 NOW = parse_instant("2026-06-01T12:00:00Z")[0]

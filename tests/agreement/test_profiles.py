@@ -2,12 +2,12 @@
 
 import pytest
 
-from oncewire.agreement import PROFILES, Origin, Requested
-from oncewire.agreement.compose import compose, profile_values
+from oncewire.agreement.agreement import Origin, Requested
+from oncewire.agreement.compose import PROFILES, compose, profile_values
 from oncewire.agreement.keys import KEYS
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
-from oncewire.message import Actor, Dialect, SyncReplyMode
+from oncewire.message.envelope import Actor, Dialect, SyncReplyMode
 from oncewire.message.form import PartsForm, SoapActionCheck
 from oncewire.message.instant import DAY, HOUR, MINUTE
 from oncewire.protocol.sequence import RM_078_RANGE, SLIDES_RANGE

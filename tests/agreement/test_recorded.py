@@ -13,10 +13,12 @@ import pytest
 
 from oncewire.agreement.agreement import ActionBinding
 from oncewire.agreement.compose import PROFILES
-from oncewire.agreement.toml.writer import write_whole
+from oncewire.agreement.toml import write_whole
 from oncewire.journal.identity import START, identity_digest, last_head
 from oncewire.journal.row import Row
-from oncewire.message import Header, Message, MessageKind, Party, Payload, Service, Split
+from oncewire.message.envelope import Header, Message, MessageKind, Split
+from oncewire.message.ids import Party, Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from tests.handler.pair import agreement_of, agreement_text
 

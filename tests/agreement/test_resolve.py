@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from oncewire.agreement import (
-    Agreement,
-    Agreements,
-    Direction,
-    outbound,
-    read_cpa,
-    read_views,
-    resolve,
-)
-from oncewire.agreement.resolve import channel_of, resolve_under, service_called
+from oncewire.agreement.agreement import Agreement, Agreements, Direction
+from oncewire.agreement.cppa.reader import read_cpa
+from oncewire.agreement.resolve import channel_of, resolve, resolve_under, service_called
 from oncewire.errors import (
     AgreementProblem,
     EbxmlError,
@@ -24,20 +17,19 @@ from oncewire.errors import (
     SoapFault,
     ValueNotRecognized,
 )
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
     Dialect,
     Message,
     MessageKind,
-    Party,
-    PartyId,
     RoutingHeader,
     SequenceNumber,
-    Service,
 )
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, MINUTE
 from tests.agreement import samples
+from tests.agreement.readings import outbound, read_views
 from tests.agreement.samples import ALPHA, BETA, HUB, NOW
 
 SERVICE, ACTION = Service("osb:afleveren:1.1$1.0", "urn:osb:services"), "afleveren"

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement import Resolution, resolve
+from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.agreement.rules import takes_best_effort
 from oncewire.errors import EbxmlError, Inconsistent, NotSupported
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
     Actor,

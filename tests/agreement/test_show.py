@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from oncewire.agreement import read_cpa, read_toml, rows
-from oncewire.agreement.keys import KEYS
+from oncewire.agreement.cppa.reader import read_cpa
+from oncewire.agreement.keys import KEYS, rows
+from oncewire.agreement.toml import read_toml
 from tests.agreement import samples
 
 

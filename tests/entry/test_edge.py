@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.party.partners import with_values
-from oncewire.message import Acknowledgment, Dialect, Header, Message, MessageKind, Party, Service
+from oncewire.message.envelope import Acknowledgment, Dialect, Header, Message, MessageKind
 from oncewire.message.form import Form
+from oncewire.message.ids import Party, Service
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from tests.entry.driven import Driven, ask

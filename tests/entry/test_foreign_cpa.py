@@ -18,7 +18,6 @@ from uuid import uuid4
 import pytest
 from lxml import etree
 
-from oncewire.agreement import party_ids
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.folder import make_party
@@ -26,13 +25,15 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.settings import load
 from oncewire.errors import ValueNotRecognized
 from oncewire.handler.world import RealWorld
-from oncewire.message import MessageKind, Service
+from oncewire.message.envelope import MessageKind
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, format_instant
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import ReadFault
 from tests.agreement.cppa.cpa_rules import alike, all_of, problems, said
 from tests.agreement.cppa.test_corpus_cpas import STATED
+from tests.agreement.readings import party_ids
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.corpus_cases import ARRIVING, DIGIPOORT

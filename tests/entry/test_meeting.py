@@ -14,7 +14,7 @@ from oncewire.entry.party.folder import fingerprints_of
 from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.entry.party.partners import with_values
 from oncewire.handler.world import RealWorld
-from oncewire.message.header import TRIAL_MARK, TRIAL_SERVICE
+from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, OncewireError, SoapFault
-from oncewire.wire import answers, codec, splice
+from oncewire.wire import answers, codec, inspection, splice
 from oncewire.wire.codec import Parcel, Reader, ReadFault, Received
-from oncewire.wire.inspection import describe
-from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
+from oncewire.wire.inspection import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.splice import with_envelope
 from oncewire.wire.templates.envelope import EnvelopeTemplates
@@ -56,7 +55,7 @@ def run(seed: int, number: int, good: list[bytes], tally: Tally) -> None:
     """Judge one case; anything but our own errors passes through and fails the run."""
     chance = chance_of(seed, number)
     data = mutated(chance, chance.choice(good))
-    values = describe.describe_bytes(data)
+    values = inspection.describe_bytes(data)
     if ("fault" in values) == ("dialect" in values or "messages" in values):
         raise Broken("a message is either shown or refused")
     read_fault(data)

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, SoapFault, TransientError
-from oncewire.message import (
+from oncewire.message.envelope import (
     Actor,
     Dialect,
     Message,

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.receiving.inbound import Intake

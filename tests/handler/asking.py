@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncewire.handler.actions import Post, PostAnswer, Source
+from oncewire.handler.actions import Post, PostAnswer, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
-from oncewire.message import Message, Payload, Service
+from oncewire.message.envelope import Message
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import StoredParcel
 from oncewire.wire import codec

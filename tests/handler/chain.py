@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Notice, Post, PostAnswer, Source, StatusTold
+from oncewire.agreement.agreement import Agreements
+from oncewire.handler.actions import Notice, Post, PostAnswer, Source, StatusTold, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore

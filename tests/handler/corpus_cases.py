@@ -17,7 +17,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import to_pem
 from oncewire.handler.actions import Source
 from oncewire.handler.context import Keys
-from oncewire.message import MessageKind
+from oncewire.message.envelope import MessageKind
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import (

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import Post, Source
-from oncewire.handler.runtime.carrier import check_files
 from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import check_files
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.sending.transmit import Transmission, set_aside
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite.store import SqliteStore

@@ -11,22 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncewire.agreement.agreement import Agreement, Origin
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements, Origin
 from oncewire.agreement.compose import layer
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
-from oncewire.message import Error, Message
+from oncewire.message.envelope import Error, Message
 from oncewire.message.form import Form
 from oncewire.message.instant import SECOND, Duration, parse_instant
 from oncewire.protocol.states import OutgoingState
@@ -34,7 +32,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredOutgoing
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import Fault
 from tests.handler.pair import TestWorld

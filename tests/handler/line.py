@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Notice
+from oncewire.agreement.agreement import Agreements
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.options import Options
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
     AttemptOutcome,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreement, Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import (
+    Accepted,
     Action,
     Join,
     Notice,
@@ -19,17 +19,18 @@ from oncewire.handler.actions import (
     Settled,
     Source,
     StatusTold,
+    Submission,
 )
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.check import JournalReport, check_journal
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND, Duration
+from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel

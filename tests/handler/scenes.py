@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
 from oncewire.errors import SoapFault
-from oncewire.handler.actions import Source
+from oncewire.handler.actions import Source, Submission
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
+from oncewire.message.payload import Payload
 from oncewire.store.search import Search
 from oncewire.wire import soap
 from oncewire.wire.parcel import Parcel

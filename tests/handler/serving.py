@@ -9,15 +9,16 @@ from pathlib import Path
 
 import aiohttp
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import Transport
 from oncewire.transport.http.address import AddressRule

@@ -13,19 +13,19 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import OncewireError
-from oncewire.handler.actions import Action, Post, PostAnswer, Source
+from oncewire.handler.actions import Action, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND, Duration
+from oncewire.message.payload import Payload
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import START, TestWorld

@@ -8,11 +8,12 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement
+from oncewire.handler.actions import Submission
 from oncewire.handler.route import Route
 from oncewire.handler.sending import submit
 from oncewire.handler.sending.submit import route_to_send
-from oncewire.handler.submission import Submission
-from oncewire.message import Header, Service
+from oncewire.message.envelope import Header
+from oncewire.message.ids import Service
 from oncewire.wire import codec
 from tests.handler.scenes import response
 from tests.handler.stage import Said, Stage, paper

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message import Message, MessageKind
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import Desk

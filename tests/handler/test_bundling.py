@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.errors import StoreFull
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.message import Message, MessageKind
+from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import Acknowledged
 from oncewire.protocol.states import OutgoingState

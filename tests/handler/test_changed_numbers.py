@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.message import MessageKind
+from oncewire.message.envelope import Error, MessageKind
 from oncewire.message.instant import MINUTE, SECOND
-from oncewire.message.signals import Error
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair
 from tests.handler.receiving.test_accepted_under import agree, change

@@ -10,20 +10,19 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import Post, PostAnswer
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     Dialect,
     Header,
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    Service,
     StatusResponse,
 )
 from oncewire.message.form import Form
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import SendFailed
 from oncewire.protocol.states import OutgoingState

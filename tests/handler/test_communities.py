@@ -13,19 +13,12 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from oncewire.handler.actions import Join
+from oncewire.handler.actions import Join, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.upkeep import join_at_once
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import (
-    AckRequested,
-    Actor,
-    DeliverySemantics,
-    Message,
-    MessageKind,
-    Payload,
-    Service,
-)
+from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Message, MessageKind
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

@@ -16,14 +16,14 @@ import pytest
 from cryptography.x509 import Certificate
 from msgspec import structs
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreement, Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.encryption import whole_parcel
 from oncewire.message.form import Security
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

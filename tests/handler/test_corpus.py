@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.submission import Submission
+from oncewire.handler.actions import Submission
 from oncewire.journal.check import check_journal
-from oncewire.message import Payload, Service, Severity
+from oncewire.message.envelope import Severity
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY
+from oncewire.message.payload import Payload
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, parcel_of
 from tests.handler.desk import HTTP, Desk
 from tests.wire.samples import corpus_messages

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.check.checks import check
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
-from oncewire.message.signals import Severity
+from oncewire.message.envelope import Severity
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.broker import transport

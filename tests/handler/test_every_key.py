@@ -11,7 +11,7 @@ import pytest
 
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.keys import KEYS, rows
-from oncewire.agreement.toml.reader import ENTRY, SIDE, TOP, VIA, read_toml
+from oncewire.agreement.toml import ENTRY, SIDE, TOP, VIA, read_toml
 from oncewire.entry.party.agreements import able
 from tests.handler.key_cases import CASES, JUDGED, SHOWN, Case, Judged
 from tests.handler.stage import paper

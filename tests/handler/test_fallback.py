@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Post
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Post, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MILLISECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.lab.simulation.options import Options
-from oncewire.message import MessageKind
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from oncewire.handler.actions import Source
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.lab.simulation.options import Options
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

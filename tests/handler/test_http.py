@@ -8,22 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message import (
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
     Dialect,
     Header,
     Message,
     MessageKind,
-    Party,
-    Payload,
-    Reference,
-    Service,
 )
 from oncewire.message.form import Form
+from oncewire.message.ids import Party, Service
+from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec

@@ -10,16 +10,17 @@ from msgspec.structs import replace
 
 from oncewire.handler.actions import Post
 from oncewire.handler.context import Keys
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.journal.row import Row
-from oncewire.message import Dialect, Message, Party, PartyId
+from oncewire.message.envelope import Dialect, Message
 from oncewire.message.form import Form
+from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import SECOND
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.security import signing
+from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice
 from tests.handler.chain import Chain, options
 from tests.handler.desk import Desk, toml
 from tests.handler.pair import Pair
@@ -44,7 +45,7 @@ def signed_by_alpha(parcel: Parcel, *ids: PartyId, to: tuple[PartyId, ...] = ())
     def sign(envelope: bytes, payloads: tuple[object, ...]) -> bytes:
         parts = [PartDigests.of(one.content_id, one.data, "sha256") for one in read.payloads]  # type: ignore[arg-type]
         choice = SigningChoice("rsa-sha256")
-        return signing.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
+        return signature.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
 
     return codec.write(message, Form(), signer=sign)
 

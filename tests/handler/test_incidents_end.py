@@ -9,13 +9,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreCorrupt, StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.perform import open_incident, way_key
 from oncewire.message.instant import DAY, MINUTE
-from oncewire.protocol.effects import Raise
-from oncewire.protocol.notes import Kind
+from oncewire.protocol.notes import Kind, Raise
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair, agreement_text
@@ -47,7 +46,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/receiving/release.py _close": (PERSON, "resume makes the stream anew"),
     "handler/sending/respond.py respond": (PERSON, "abandon takes note: the response is not sent"),
     "handler/sending/answer.py call_operator": (SELF, "the agreement names an address"),
-    "handler/delivering/deliver.py withhold": (SELF, "the application confirms it"),
+    "handler/perform.py withhold": (SELF, "the application confirms it"),
     "handler/delivering/notices.py withhold": (PERSON, "abandon takes note: nobody is told"),
     "handler/delivering/notices.py refuse": (SELF, "the application takes the notice"),
     "handler/runtime/engine.py refused": (SELF, "the application confirms it"),
@@ -69,8 +68,8 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/runtime/retention.py watch": (SELF, "calls _call_operator"),
     "handler/runtime/operate.py pause_channel": (PERSON, "resume: a person paused it"),
     "handler/runtime/operate.py abandon_message": (PERSON, "resume makes the stream anew"),
-    "entry/running/reloading.py _call": (SELF, "the file can be read, now or at a later start"),
-    "entry/running/reloading.py _tell": (SELF, "calls _call"),
+    "entry/running/serving.py _call": (SELF, "the file can be read, now or at a later start"),
+    "entry/running/serving.py _tell": (SELF, "calls _call"),
     "entry/running/serving.py call": (SELF, "no partner was sent away for a while"),
     "entry/running/serving.py record_failure": (PERSON, "resume takes note: a fault of ours"),
 }

@@ -16,20 +16,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.check.checks import check
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Notice, Post
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Notice, Post, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending import transmit
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message import Message, MessageKind, SequenceNumber, SequenceStatus
+from oncewire.message.envelope import Message, MessageKind, SequenceNumber, SequenceStatus
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

@@ -9,13 +9,13 @@ import apsw
 import pytest
 
 from oncewire.errors import StoreProblem
-from oncewire.handler.actions import Post, PostAnswer, Settled, Source
+from oncewire.handler.actions import Post, PostAnswer, Settled, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
 

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore

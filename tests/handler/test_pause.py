@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Post, Source
+from oncewire.handler.actions import Post, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import envelope_for, signal_route
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
-from oncewire.message import Service
-from oncewire.message.envelope import MessageKind
+from oncewire.message.envelope import Error, MessageKind, Severity
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore

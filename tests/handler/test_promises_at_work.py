@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Source
+from oncewire.handler.actions import Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.options import Options
-from oncewire.message import Error, Message, MessageKind, Payload, Service
-from oncewire.message.header import DeliverySemantics
+from oncewire.message.envelope import DeliverySemantics, Error, Message, MessageKind
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.message import Party
+from oncewire.agreement.agreement import Agreements
+from oncewire.message.ids import Party
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

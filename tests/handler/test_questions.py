@@ -8,10 +8,9 @@ import pytest
 
 from oncewire.errors import InvalidValue, NotHere, TransportProblem, UnknownMessage
 from oncewire.handler.actions import Ponged, PostAnswer
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message.envelope import MessageKind
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import MessageKind, MessageStatus
 from oncewire.message.instant import DAY
-from oncewire.message.signals import MessageStatus
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.pair import Pair

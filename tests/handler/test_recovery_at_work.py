@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from oncewire.handler.actions import Post
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal
+from oncewire.message.envelope import COMMUNICATION_CODE, Error, Severity
 from oncewire.message.instant import HOUR, SECOND
-from oncewire.message.signals import COMMUNICATION_CODE, Error, Severity
 from oncewire.protocol.states import OutgoingState
 from tests.handler.desk import Desk, toml
 from tests.handler.pair import Pair

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.refusals import (
+from oncewire.handler.context import (
     JOURNALED_EVERY,
     JOURNALED_MAX,
     KEPT_MAX,
     WRITE_EVERY,
     Refusals,
 )
-from oncewire.message import Party
+from oncewire.message.ids import Party
 from oncewire.message.instant import SECOND
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

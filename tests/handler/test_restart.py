@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.actions import Submission
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
 

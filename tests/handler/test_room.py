@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from oncewire.errors import StoreGone
+from oncewire.handler.context import IN_FLIGHT_MAX
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.state import IN_FLIGHT_MAX
 from oncewire.message.instant import MILLISECOND, SECOND
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair

@@ -9,12 +9,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.authentication import proves_receipt, references_sent
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.lab.simulation.options import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState

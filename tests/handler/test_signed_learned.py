@@ -1,7 +1,7 @@
 """Templates of signatures are no way around the agreement and the certificates of today."""
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.message.instant import DAY
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreFull, ValueNotRecognized
 from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import inbound as inbound_module
 from oncewire.handler.receiving.inbound import Expected, Intake, take_in
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.world import RealWorld
 from oncewire.store.spool import SpoolFile
 from oncewire.store.sqlite.store import SqliteStore

@@ -19,17 +19,15 @@ import pytest
 from msgspec import structs
 
 from oncewire.errors import InvalidValue, StoreDamaged
+from oncewire.handler.actions import Submission
 from oncewire.handler.content_digest import check_kept, with_pieces_digest
-from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
 from oncewire.handler.receiving.inbound import PASSED_BYTES_MAX, _max_size
-from oncewire.handler.runtime.carrier import check_files
-from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.handing_in import HandedIn
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.runtime.handler import Handler, check_files
+from oncewire.handler.sending.submit import HandedIn
 from oncewire.message.form import Security
-from oncewire.message.payload import DistantPayload
+from oncewire.message.ids import Service
+from oncewire.message.payload import DistantPayload, Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory.store import MemorySpool
@@ -401,7 +399,7 @@ def test_what_must_be_held_is_bounded() -> None:
 
 def test_an_endless_document_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = replace(DEFAULT_LIMITS, document_bytes=3 * MEGABYTE)
-    monkeypatch.setattr("oncewire.handler.sending.handing_in.DEFAULT_LIMITS", bounded)
+    monkeypatch.setattr("oncewire.handler.sending.submit.DEFAULT_LIMITS", bounded)
     spool = MemorySpool()
     there = HandedIn(spool, (submission(LongContent(4 * MEGABYTE)),))
     with pytest.raises(InvalidValue, match="more than 3,145,728 bytes"):

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oncewire.errors import InvalidValue
+from oncewire.handler.actions import LIFETIME_MAX, Submission
 from oncewire.handler.sending import submit
-from oncewire.handler.submission import LIFETIME_MAX, Submission
 from oncewire.message.ids import Service
 from oncewire.message.payload import PAYLOADS_MAX, Payload
 from tests.handler.pair import Pair

@@ -7,30 +7,32 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Notice, Post, PostAnswer, Source
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Notice, Post, PostAnswer, Source, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.lab.simulation.options import Options, plan_of
 from oncewire.lab.simulation.world import World
-from oncewire.message import Party, Payload, Service
-from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.header import Header
-from oncewire.message.signals import (
+from oncewire.message.envelope import (
     Acknowledgment,
     Actor,
+    Dialect,
     Error,
     ErrorList,
+    Header,
+    Message,
+    MessageKind,
     MessageStatus,
     Severity,
     StatusResponse,
 )
+from oncewire.message.ids import Party, Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncewire.handler.state import FORGOTTEN_AFTER, KEYS_MAX, Tally, is_told
+from oncewire.handler.context import FORGOTTEN_AFTER, KEYS_MAX, Tally, is_told
 
 
 def test_each_name_is_counted_for_itself() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from oncewire.handler.actions import Submission
+from oncewire.handler.context import Trial
 from oncewire.handler.sending.submit import send_copy
-from oncewire.handler.state import Trial
-from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal, fold_ledger
 from oncewire.journal.predicates.context import Context
-from oncewire.message import Payload, Service
-from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair
 from tests.handler.test_exchange import state_of
@@ -93,7 +94,7 @@ def test_its_receiver_takes_none_that_is_one_by_half(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
     monkeypatch.setattr(
-        "oncewire.handler.submission.is_named_rightly", lambda message_id, service: True
+        "oncewire.handler.actions.is_named_rightly", lambda message_id, service: True
     )
     pair = Pair()
     submit(pair, **changes)

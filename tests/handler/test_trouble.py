@@ -8,18 +8,17 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreement, Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreFull, StoreProblem
-from oncewire.handler.actions import Post
+from oncewire.handler.actions import Post, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import transmit
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import MINUTE, SECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction

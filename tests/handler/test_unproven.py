@@ -14,26 +14,21 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import Inconsistent
 from oncewire.handler import authentication
 from oncewire.handler.actions import Post, PostAnswer, Source, replied
 from oncewire.handler.context import HandlerContext, Keys
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import signals
-from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
-from oncewire.message import (
-    Actor,
-    Dialect,
-    Error,
-    Message,
-    MessageStatus,
-    Party,
-)
+from oncewire.message.envelope import Actor, Dialect, Error, Message, MessageStatus
 from oncewire.message.form import Form
+from oncewire.message.ids import Party
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.notes import Ignored
 from oncewire.protocol.states import OutgoingState, Proof

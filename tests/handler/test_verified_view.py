@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import algorithms

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Source, Warned
+from oncewire.handler.actions import Source, Submission, Warned
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.submission import Submission
 from oncewire.journal.history import explain, ladder
-from oncewire.message import Error, ErrorList, Message, MessageKind, Service, Severity
+from oncewire.message.envelope import (
+    Error,
+    ErrorList,
+    Message,
+    MessageKind,
+    Severity,
+    SyncReplyMode,
+)
 from oncewire.message.form import Form
-from oncewire.message.header import SyncReplyMode
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

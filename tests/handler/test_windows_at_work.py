@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message import MessageKind
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from tests.handler.pair import Pair
 from tests.handler.test_numbers_on_the_wire import Forge, accepted, numbers

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Error, Message, RoutingHeader
 from oncewire.message.form import Form
-from oncewire.message.header import RoutingHeader
-from oncewire.message.signals import Error
 from oncewire.wire import answers, codec
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel

@@ -17,11 +17,10 @@ from oncewire.journal.check import (
 )
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
-from oncewire.journal.predicates.document import DocumentFold
-from oncewire.journal.predicates.message import judge_message, judge_traces
+from oncewire.journal.predicates.message import DocumentFold, judge_message, judge_traces
 from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
-from oncewire.message.header import SyncReplyMode
+from oncewire.message.envelope import SyncReplyMode
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.journal.identity import identity_digest
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
     DeliverySemantics,
@@ -16,17 +16,14 @@ from oncewire.message import (
     Header,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
-    Reference,
     RoutingHeader,
     SequenceNumber,
-    Service,
     Severity,
     Split,
     SyncReplyMode,
 )
+from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.payload import Payload, Reference
 
 HEADER = Header(
     from_party=Party.of("urn:a", "duns", "Buyer"),

@@ -7,8 +7,8 @@ from collections.abc import ValuesView
 import pytest
 from msgspec.structs import replace
 
+from oncewire.journal import check
 from oncewire.journal import row as contract
-from oncewire.journal import survey
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates import channel as sending
 from oncewire.journal.predicates.context import Context, terms_digest
@@ -35,7 +35,7 @@ def test_each_fold_says_what_it_cannot_read(
     monkeypatch: pytest.MonkeyPatch, scenario: str, kind: Kind, message_id: str
 ) -> None:
     """A second line behind the contract of a row: whatever passes that stops nobody's judgement."""
-    monkeypatch.setattr(survey, "problem_of", lambda row: None)
+    monkeypatch.setattr(check, "problem_of", lambda row: None)
     rows = SCENARIOS[scenario]().rows
     spoilt = change(rows, find(rows, kind, message_id)[0], detail=NONSENSE)
     report = check_journal(spoilt, healed=False)
@@ -46,7 +46,7 @@ def test_each_fold_says_what_it_cannot_read(
 
 
 def test_a_message_that_cannot_be_read_has_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "problem_of", lambda row: None)
+    monkeypatch.setattr(check, "problem_of", lambda row: None)
     rows = SCENARIOS["unknown"]().rows
     report = check_journal(change(rows, find(rows, Kind.FAILED)[0], detail=NONSENSE), healed=False)
     assert not report.outcomes

@@ -7,7 +7,6 @@ import pickle
 import pytest
 from msgspec.structs import replace
 
-from oncewire import message as message_package
 from oncewire.errors import (
     EBXML_ERRORS,
     EbxmlError,
@@ -15,7 +14,8 @@ from oncewire.errors import (
     TimeToLiveExpired,
     TransientError,
 )
-from oncewire.message import (
+from oncewire.message.envelope import (
+    SEQUENCE_NUMBER_MAX,
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
@@ -26,29 +26,23 @@ from oncewire.message import (
     ErrorList,
     MessageKind,
     MessageStatus,
-    Payload,
-    Reference,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceNumber,
+    SequenceStatus,
     Severity,
     Split,
     StatusRequest,
     StatusResponse,
 )
 from oncewire.message.form import Form, Security
-from oncewire.message.header import SEQUENCE_NUMBER_MAX, SequenceStatus
 from oncewire.message.ids import PartyId
+from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.protocol.terms import Terms
 from tests.protocol.samples import NOW, header, hop, message
-
-
-def test_the_package_offers_what_it_names() -> None:
-    assert all(hasattr(message_package, name) for name in message_package.__all__)
-
 
 # --- header -------------------------------------------------------------------------------
 

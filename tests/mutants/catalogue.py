@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "journal an arrival but do not store it",
         f"{_ARRIVE}:Arriving._first",
-        "tx.add_incoming(stored, self._words())",
+        "tx.add_incoming(stored, words)",
         "pass",
         ("S2", "S4", "S6", "S7", "S8"),
         PLAIN,

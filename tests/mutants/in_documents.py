@@ -180,14 +180,14 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "compress a document in the event loop",
-        "oncewire.handler.sending.handing_in:_compressed",
+        "oncewire.handler.sending.submit:_compressed",
         "contents = await asyncio.to_thread(write_contents, context, payloads, route)",
         "contents = write_contents(context, payloads, route)",
         tests=(f"{_BESIDE}::test_what_a_command_or_a_program_sends_is_compressed_beside_the_loop",),
     ),
     Mutant(
         "a partner gets a document as another one agreed to have it compressed",
-        "oncewire.handler.sending.splitting:compressed_key",
+        "oncewire.handler.sending.outgoing_document:compressed_key",
         "(ids, route.terms.max_size, _encoding(route), route.form.parts)",
         "(ids, route.terms.max_size, route.form.parts)",
         tests=(f"{_BESIDE}::test_what_was_compressed_for_one_partner_is_not_taken_for_another",),

@@ -227,14 +227,14 @@ KEEPING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "agree on nothing new until the next start",
-        "oncewire.entry.running.reloading:Reloading._take_over",
+        "oncewire.entry.running.serving:Reloading._take_over",
         "context.agreements = in_force(self._settings, kept)",
         "in_force(self._settings, kept)",
         tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
     ),
     Mutant(
         "drop the old certificate when the new one comes",
-        "oncewire.entry.party.rolling:roll_over",
+        "oncewire.entry.party.partners:roll_over",
         "write_new(path, ''.join((to_pem(der) for der in (*known, *fresh))), replace=True)",
         "write_new(path, ''.join((to_pem(der) for der in fresh)), replace=True)",
         tests=(f"{_SECURE}::test_a_key_follows_another_while_both_are_valid",),

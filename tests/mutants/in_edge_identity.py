@@ -13,7 +13,7 @@ _MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
 _SECURE = "oncewire.handler.authentication"
-_VERIFIED = "oncewire.wire.verified"
+_VERIFIED = "oncewire.wire.codec"
 _ACCEPTED = "oncewire.handler.delivering.view"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
@@ -32,7 +32,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- who it is from ---
     Mutant(
         "the sender is the id that stands first",
-        "oncewire.handler.sending.submit:facts_under",
+        "oncewire.handler.facts:facts_under",
         "sender_name(agreement, message.header.from_party)",
         "str(message.header.from_party)",
         requirement="DUP-1",
@@ -43,7 +43,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the receiver is the id that stands first",
-        "oncewire.handler.sending.submit:facts_under",
+        "oncewire.handler.facts:facts_under",
         "receiver_name(receiver, message.header.to_party)",
         "str(message.header.to_party)",
         tests=(f"{_IDENTITY}::test_the_receiver_is_we_by_the_agreements_name",),
@@ -57,7 +57,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was filed under another id of its sender is forgotten",
-        "oncewire.handler.receiving.accepted_terms:_names",
+        "oncewire.handler.receiving.agreement_match:_names",
         "return own if sender == own[0] else (sender,)",
         "return (sender,)",
         tests=(f"{_IDENTITY}::test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy",),
@@ -127,7 +127,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whoever sends a recorded message again is known as its sender",
-        "oncewire.handler.receiving.accepted_terms:is_news",
+        "oncewire.handler.receiving.receive:_of_partner",
         "before != after",
         "before == before",
         tests=(f"{_FRESH}::test_a_message_shows_where_its_sender_is_and_its_copies_do_not",),
@@ -282,7 +282,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is counted has no bound",
-        "oncewire.handler.state:Tally.count",
+        "oncewire.handler.context:Tally.count",
         "name = ''",
         "pass",
         tests=("tests/handler/test_tally.py::test_there_is_a_bound",),

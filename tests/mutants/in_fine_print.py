@@ -118,7 +118,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "business hides behind a trial's service",
-        "oncewire.message.header:is_named_rightly",
+        "oncewire.message.envelope:is_named_rightly",
         "return is_trial(message_id) is (service == TRIAL_SERVICE)",
         "return is_trial(message_id) or service != TRIAL_SERVICE",
         tests=(f"{_TRIALS}::test_its_receiver_takes_none_that_is_one_by_half",),
@@ -234,35 +234,35 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledgements that wait stay where they were when the time moves",
-        "oncewire.handler.state:ProcessState.shift",
+        "oncewire.handler.context:ProcessState.shift",
         "(due + by, sender, message_id)",
         "(due, sender, message_id)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
-        "oncewire.handler.state:ProcessState.shift",
+        "oncewire.handler.context:ProcessState.shift",
         "self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the look at gaps stays where it was when the time moves",
-        "oncewire.handler.state:ProcessState.shift",
+        "oncewire.handler.context:ProcessState.shift",
         "self.gaps_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the sweep stays where it was when the time moves",
-        "oncewire.handler.state:ProcessState.shift",
+        "oncewire.handler.context:ProcessState.shift",
         "self.sweep_due_at += by",
         "pass",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "counts of refusals stay where they were when the time moves",
-        "oncewire.handler.state:ProcessState.shift",
+        "oncewire.handler.context:ProcessState.shift",
         "self.ticked_at += by\nself.refusals.shift(by)",
         "self.ticked_at += by",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
@@ -270,8 +270,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "nobody wakes to write down what was refused",
         "oncewire.handler.runtime.retention:next_wake",
-        "if context.state.refusals.due_at is not None:\n    looks = min(looks, context.state.refusals.due_at)",
-        "pass",
+        "(context.state.refusals.due_at, context.state.contacts.due_at)",
+        "(context.state.contacts.due_at,)",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
@@ -287,7 +287,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused message counts as one that arrived whole",
-        "oncewire.handler.receiving.accepted_terms:is_known",
+        "oncewire.handler.receiving.agreement_match:is_known",
         "return stored.incoming.state is not IncomingState.REFUSED",
         "return True",
         tests=(
@@ -365,7 +365,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
-        "oncewire.wire.verified:_backed",
+        "oncewire.wire.codec:_backed",
         "return tuple((structs.replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         "return tuple((ack for ack in message.acknowledgments if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant))",
         requirement="ACK-18",

@@ -133,7 +133,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody counts what a person gave up as lost",
-        "oncewire.journal.predicates.delivery:judge_delivery",
+        "oncewire.journal.predicates.receiver:judge_delivery",
         "if ABANDONED in trace.kinds:\n    _judge_given_up(subject, trace)",
         "if ABANDONED in trace.kinds:\n    continue",
         tests=(f"{_GIVEN_UP}::test_verify_counts_it_as_lost_and_says_who_gave_it_up",),

@@ -32,7 +32,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub's default way goes before the service's",
-        "oncewire.agreement.agreements:Agreements.toward",
+        "oncewire.agreement.agreement:Agreements.toward",
         "if name in agreement.partner.behind_services:\n    return agreement",
         "if agreement.partner.behind_all:\n    return agreement",
         requirement="HOP-5",

@@ -7,12 +7,12 @@ from tests.mutants.mutant import Mutant
 _PREDICATES = "oncewire.journal.predicates"
 _JOURNAL = ("tests/journal",)
 
-_SURVEY = "oncewire.journal.survey"
+_SURVEY = "oncewire.journal.check"
 
 IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "a document that nobody submitted may arrive",
-        "oncewire.journal.predicates.document:DocumentFold._take",
+        "oncewire.journal.predicates.message:DocumentFold._take",
         "if 1 in node.submitted and None not in node.submitted:\n"
         "    sentence = 'Its parts were submitted and it arrived, but it was never submitted.'\n"
         "    self._note(node, ViolationKind.INVENTED, sentence)",
@@ -120,7 +120,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an open incident excuses for ever",
-        f"{f'{_PREDICATES}.delivery'}:_judge_receiver",
+        f"{f'{_PREDICATES}.receiver'}:_judge_receiver",
         "trace.called or (received is not None and subject.context.is_held_up(received))",
         "'incident' in trace.kinds or (received is not None and subject.context.is_held_up(received))",
         tests=_JOURNAL,
@@ -166,7 +166,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only the first pause is checked",
-        f"{f'{_PREDICATES}.retry'}:_judge_ends",
+        f"{f'{_PREDICATES}.sender'}:_judge_ends",
         "marks: list[tuple[int, Row | None, Instant]] = [*((row.seq, row, 0) for row in sends), *((row.seq, None, ALWAYS) for row in _ends(trace, terms)), *((row.seq, None, 0) for row in trace.kinds.get(RESUMED, ())), *((row.seq, None, max(1, notes.Transient.read(row.detail).until)) for row in trace.kinds.get(TRANSIENT, ()))]",
         "marks: list[tuple[int, Row | None, Instant]] = [*((row.seq, row, 0) for row in sends), *((row.seq, None, ALWAYS) for row in _ends(trace, terms)), *((row.seq, None, 0) for row in trace.kinds.get(RESUMED, ())), *((row.seq, None, max(1, notes.Transient.read(row.detail).until)) for row in trace.kinds.get(TRANSIENT, ())[:1])]",
         tests=_JOURNAL,
@@ -198,7 +198,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a resume at any time excuses a send after the end",
-        f"{f'{_PREDICATES}.retry'}:_judge_ends",
+        f"{f'{_PREDICATES}.sender'}:_judge_ends",
         "if quiet_until == ALWAYS:\n"
         "    subject.found('S11', ViolationKind.LATE_SEND, trace.node, 'It was sent again after it had been acknowledged or had failed.')\n"
         "    return\n"
@@ -215,7 +215,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only the last deadline counts",
-        f"{f'{_PREDICATES}.retry'}:_judge_deadlines",
+        f"{f'{_PREDICATES}.sender'}:_judge_deadlines",
         "sends[-1]",
         "sends[0]",
         tests=_JOURNAL,
@@ -298,7 +298,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a calm world may tell of failures",
-        f"{f'{_PREDICATES}.delivery'}:judge_calm",
+        f"{f'{_PREDICATES}.receiver'}:judge_calm",
         "if alarm in trace.kinds and (not subject.has(ViolationKind.WRONG_OUTCOME)):\n"
         "    subject.found('L3', ViolationKind.WRONG_OUTCOME, trace.node, f'Nothing went wrong in this world, and it has a row {alarm!r}.')",
         "if False:\n"
@@ -321,14 +321,14 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a notice may get lost if it was sent with best effort",
-        f"{f'{_PREDICATES}.delivery'}:_judge_notice",
+        f"{f'{_PREDICATES}.receiver'}:_judge_notice",
         "owed = last is not None and last.kind == SEND_FAILED",
         "owed = False",
         tests=("tests/journal/test_broken_messages.py",),
     ),
     Mutant(
         "a notice may get lost at a hub that it passes",
-        f"{f'{_PREDICATES}.delivery'}:_judge_notice",
+        f"{f'{_PREDICATES}.receiver'}:_judge_notice",
         "owed = PASSED_ON in trace.kinds",
         "owed = False",
         tests=("tests/journal/test_broken_messages.py",),

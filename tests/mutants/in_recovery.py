@@ -160,10 +160,10 @@ IN_RECOVERY: tuple[Mutant, ...] = (
         "oncewire.handler.runtime.upkeep:OutageIncident.run",
         "await asyncio.to_thread(self._works)\n"
         "if came == self._came:\n"
-        "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
+        "    await self._loop.operate(lambda engine: engine.resume(channel=self._channel))\n"
         "    self._open = came != self._came",
         "if came == self._came:\n"
-        "    await self._loop.operate(partial(Engine.resume, channel=self._channel))\n"
+        "    await self._loop.operate(lambda engine: engine.resume(channel=self._channel))\n"
         "    self._open = came != self._came",
         tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
     ),

@@ -28,14 +28,14 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a body of pieces goes out with the digest of its pieces",
-        "oncewire.handler.runtime.carrier:check_files",
+        "oncewire.handler.runtime.handler:check_files",
         "return parcel if body is None else with_body_digest(parcel, body.digest())",
         "return parcel",
         tests=(f"{_STREAMS}::test_a_body_of_pieces_is_sent_with_the_digest_of_the_whole",),
     ),
     Mutant(
         "a file is closed while a thread reads it",
-        "oncewire.handler.runtime.carrier:Carrier._chunks",
+        "oncewire.handler.runtime.handler:Carrier._chunks",
         "try:\n"
         "    while (chunk := (await ahead.next())):\n"
         "        self._note(message_id, len(chunk))\n"
@@ -54,7 +54,7 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whoever stops waiting for a piece takes the thread for stopped too",
-        "oncewire.handler.runtime.carrier:_ReadAhead.next",
+        "oncewire.handler.runtime.handler:_ReadAhead.next",
         "await asyncio.shield(self._reading)",
         "await self._reading",
         tests=(
@@ -73,14 +73,14 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a document that was refused stays in the spool",
-        "oncewire.handler.sending.handing_in:HandedIn.let_go",
+        "oncewire.handler.sending.submit:HandedIn.let_go",
         "if self.kept:\n    self.spool.let_go(name)\nelse:\n    self.spool.give_back(name)",
         "if name:\n    self.spool.let_go(name)\nelse:\n    self.spool.give_back(name)",
         tests=(f"{_STREAMS}::test_what_is_refused_or_repeated_leaves_no_file",),
     ),
     Mutant(
         "the files of what waits for its number are nobody's",
-        "oncewire.handler.sending.submit:store_outgoing",
+        "oncewire.handler.sending.seal:store_outgoing",
         "tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)",
         "tx.add_outgoing(stored, parcel=None, draft=draft, words=words)",
         tests=(f"{_STREAMS}::test_what_waits_for_its_number_waits_as_a_file",),

@@ -188,7 +188,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody hears that the initiator hung up",
-        "oncewire.transport.http.connection:ServerConnection.connection_lost",
+        "oncewire.transport.http.server:ServerConnection.connection_lost",
         "self._request.body.end('the body was cut off')\nself._request.gone.set_result(None)",
         "self._request.body.end('the body was cut off')",
         requirement="SYNC-18",

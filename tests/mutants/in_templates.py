@@ -6,7 +6,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ENVELOPE = "oncewire.wire.templates.envelope"
-_SIGNATURE = "oncewire.wire.templates.signature"
+_SIGNATURE = "oncewire.wire.templates.envelope"
 _SLOTTED = "oncewire.wire.templates.slotted"
 _TESTS = "tests/wire/templates/test_envelope_templates.py"
 _SIGNED = "tests/wire/templates/test_signature_templates.py"

@@ -63,7 +63,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a mail that drips keeps its place",
-        "oncewire.transport.smtp.connection:MailText._more",
+        "oncewire.transport.smtp.listener:MailText._more",
         "async with self._patience.waiting():\n"
         "    piece = (await self._reader.readuntil(_END))[:-3]\n"
         "    self.over = True",
@@ -72,7 +72,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "commands of a mail server have no end",
-        "oncewire.transport.smtp.connection:MailConnection.push",
+        "oncewire.transport.smtp.listener:MailConnection.push",
         "if self._answers > ANSWERS_MAX:\n"
         "    self._writer.write(b'421 4.7.0 too many commands\\r\\n')\n"
         "    self._writer.close()",
@@ -83,7 +83,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what comes before it is asked for is a mail",
-        "oncewire.transport.smtp.connection:MailConnection.text",
+        "oncewire.transport.smtp.listener:MailConnection.text",
         "self._reader._buffer or self._reader.at_eof()",
         "self._reader.at_eof()",
         tests=(
@@ -92,7 +92,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a dot that was put before a dot stays in the mail",
-        "oncewire.transport.smtp.connection:MailText._plain",
+        "oncewire.transport.smtp.listener:MailText._plain",
         "text = text[:len(text) - held].replace(b'\\r\\n.', b'\\r\\n')",
         "text = text[:len(text) - held]",
         requirement="TRN-3",
@@ -100,7 +100,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a mail may have any size",
-        "oncewire.transport.smtp.connection:MailText._more",
+        "oncewire.transport.smtp.listener:MailText._more",
         "if self.size > self._most:\n"
         "    self.broken = f'552 5.3.4 a mail may have {self._most} bytes'\n"
         "    return b''",

@@ -18,7 +18,7 @@ from oncewire.pipeline.lake.tables import ENVELOPES
 from oncewire.pipeline.sources.archive import Content, Found, contents, pieces
 from oncewire.pipeline.sources.ebxml import rows_of_content
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 
 PLAN = make_plan(100, 3)
 NAMES = ENVELOPES.fieldNames()

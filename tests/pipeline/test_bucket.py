@@ -18,7 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from moto.server import ThreadedMotoServer
 
-from oncewire.entry.cli.spark import archive_at, book_at
+from oncewire.entry.cli.pipeline import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake import delta, proof, storage

@@ -10,7 +10,7 @@ from oncewire.journal.row import Row
 from oncewire.lab.sample_year.exchange import PARTS
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import make_plan
-from oncewire.message.header import TRIAL_MARK
+from oncewire.message.envelope import TRIAL_MARK
 from tests.pipeline.books import make_stores
 from tests.pipeline.published import read_ledger, read_service
 

@@ -15,14 +15,15 @@ from pyspark.sql import functions as f
 from oncewire.journal.check import (
     channel_key,
     document_key,
+    doubts,
     fold_channels,
     fold_documents,
     fold_ledger,
     message_key,
+    survey,
 )
 from oncewire.journal.predicates.context import Context, Violation
 from oncewire.journal.row import Row
-from oncewire.journal.survey import doubts, survey
 from oncewire.lab.sample_year.plan import deals
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging import gold, refresh

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from oncewire.journal.survey import Hole
+from oncewire.journal.check import Hole
 from oncewire.pipeline.lake.version import NodeState, Version
 from oncewire.pipeline.reports import report
 

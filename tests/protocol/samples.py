@@ -7,19 +7,21 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.header import (
+from oncewire.message.envelope import (
+    AckRequested,
     DeliverySemantics,
+    Dialect,
     Header,
+    Message,
+    MessageKind,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
 )
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import AckRequested
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, Note, Notify, Raise, Resolve, Transmit
+from oncewire.protocol.notes import Admit, Note, Notify, Raise, Resolve, Transmit
 from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel

@@ -4,10 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotSupported
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest, DeliverySemantics, ReliableMessagingMethod
+from oncewire.message.envelope import (
+    AckRequest,
+    AckRequested,
+    Actor,
+    DeliverySemantics,
+    Message,
+    MessageKind,
+    ReliableMessagingMethod,
+)
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import AckRequested, Actor
 from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,

@@ -3,12 +3,28 @@
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message.header import ReliableMessagingMethod
+from oncewire.message.envelope import (
+    COMMUNICATION_CODE,
+    Error,
+    ErrorClass,
+    ReliableMessagingMethod,
+    Severity,
+)
 from oncewire.message.instant import DAY, SECOND
-from oncewire.message.signals import COMMUNICATION_CODE, Error, ErrorClass, Severity
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
-from oncewire.protocol.notes import Acknowledged, Ignored, Rejected, SendFailed, Warned
+from oncewire.protocol.notes import (
+    Acknowledged,
+    Admit,
+    Ignored,
+    Note,
+    Notify,
+    Pause,
+    Rejected,
+    Resolve,
+    SendFailed,
+    Transmit,
+    Warned,
+)
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.states import Outgoing, OutgoingState, Phase, Proof
 from oncewire.protocol.terms import OnExhausted, Terms

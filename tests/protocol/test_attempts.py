@@ -4,11 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import ReliableMessagingMethod, SyncReplyMode
+from oncewire.message.envelope import ReliableMessagingMethod, Severity, SyncReplyMode
 from oncewire.message.instant import DAY, SECOND
-from oncewire.message.signals import Severity
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, AskStatus, Leave, Note, Notify, Raise, Transmit
+from oncewire.protocol.notes import Admit, AskStatus, Leave, Note, Notify, Raise, Transmit
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing, OutgoingState, Phase

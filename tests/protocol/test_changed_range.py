@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, Raise
+from oncewire.protocol.notes import Admit, Raise
 from oncewire.protocol.receiver import First, TurnedAway, give_up_gap, judge
 from oncewire.protocol.receiving import Fit, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel

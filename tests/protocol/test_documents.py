@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
-from oncewire.message.header import SPLIT_TOTAL_MAX, Split
+from oncewire.message.envelope import SPLIT_TOTAL_MAX, Split
 from oncewire.protocol.documents import (
     DocumentState,
     SplitDocument,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent
-from oncewire.message.signals import ErrorClass
-from oncewire.protocol.effects import Note, Raise
+from oncewire.message.envelope import ErrorClass
+from oncewire.protocol.notes import Note, Raise
 from oncewire.protocol.receiver import First, Judgement, OfNew, TurnedAway, judge, refuse
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed, TimeToLiveExpired
-from oncewire.message.header import SequenceNumber
+from oncewire.message.envelope import Error, ErrorClass, SequenceNumber
 from oncewire.message.instant import DAY
-from oncewire.message.signals import Error, ErrorClass
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Raise
+from oncewire.protocol.notes import Raise
 from oncewire.protocol.receiver import (
     First,
     Judgement,

@@ -3,10 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import AckRequest, DeliverySemantics, SyncReplyMode
+from oncewire.message.envelope import (
+    AckRequest,
+    AckRequested,
+    Actor,
+    DeliverySemantics,
+    ErrorClass,
+    MessageKind,
+    Severity,
+    SyncReplyMode,
+)
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import AckRequested, Actor, ErrorClass, Severity
 from oncewire.protocol.hops import (
     HopAnswer,
     HopDuty,

@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
+from oncewire.message.envelope import Severity
 from oncewire.message.instant import DAY, SECOND
-from oncewire.message.signals import Severity
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, AskStatus, Notify, Resolve, Transmit
+from oncewire.protocol.notes import Admit, AskStatus, Notify, Resolve, Transmit
 from oncewire.protocol.states import OutgoingState, Phase
 from oncewire.protocol.terms import OnExhausted
 from tests.protocol.samples import (

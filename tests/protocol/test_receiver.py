@@ -4,10 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, SecurityFailure
+from oncewire.message.envelope import ErrorClass
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import ErrorClass
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Skipped
+from oncewire.protocol.notes import Note, Skipped
 from oncewire.protocol.receiver import (
     Arrival,
     Duplicate,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from oncewire.errors import Inconsistent
-from oncewire.message.header import SequenceNumber, SequenceStatus
-from oncewire.protocol.effects import Note
+from oncewire.message.envelope import SequenceNumber, SequenceStatus
+from oncewire.protocol.notes import Note
 from oncewire.protocol.receiver import (
     Arrival,
     Duplicate,

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import SequenceStatus
+from oncewire.message.envelope import Error, SequenceStatus, Severity
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, Notify, Raise, Resolve, Transmit
+from oncewire.protocol.notes import Admit, Notify, Raise, Resolve, Transmit
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import ReliableMessagingMethod
-from oncewire.protocol.effects import Admit
+from oncewire.message.envelope import ReliableMessagingMethod
+from oncewire.protocol.notes import Admit
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import RM_078_RANGE, RM_080_RANGE, SLIDES_RANGE, SequenceRange
 from oncewire.protocol.terms import FlowMode, ResetRule

@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import ReliableMessagingMethod
+from oncewire.message.envelope import Error, ReliableMessagingMethod, Severity
 from oncewire.message.instant import DAY
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol import sender
 from oncewire.protocol import states as outgoing_module
 from oncewire.protocol.documents import part_failed, parts_arrived

@@ -19,10 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oncewire.errors import Inconsistent, NotAllowed, SecurityFailure, TransientError
-from oncewire.message.header import SequenceNumber
+from oncewire.message.envelope import Error, SequenceNumber
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import Error
-from oncewire.protocol import effects as fx
+from oncewire.protocol import notes as fx
 from oncewire.protocol import receiver, sender
 from oncewire.protocol.receiver import (
     Arrival,

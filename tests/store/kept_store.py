@@ -13,12 +13,13 @@ from pathlib import Path
 
 import apsw
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR
+from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import START, Pair, TestWorld, agreement_of, agreement_text

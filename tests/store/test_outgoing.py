@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import SequenceStatus
+from oncewire.message.envelope import MessageKind, SequenceStatus
 from oncewire.message.instant import DAY
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing, OutgoingState, Proof

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from oncewire.errors import OncewireError, StoreGone
-from oncewire.message.header import SequenceStatus
+from oncewire.message.envelope import SequenceStatus
 from oncewire.message.instant import DAY
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel

@@ -20,7 +20,7 @@ from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Peer, Reply
 from oncewire.transport.http.tls import server_context
 from oncewire.transport.listener import ListenerLimits
-from oncewire.transport.smtp import connection as smtp_connection
+from oncewire.transport.smtp import listener as smtp_connection
 from oncewire.transport.smtp.listener import ListenerSettings, SmtpListener
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.exchange import Certificates, Receiver, leap, run, turns

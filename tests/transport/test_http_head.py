@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.transport.http.body import HELD_MAX, BadBody, ChunkCutter, LengthCutter, Stream
 from oncewire.transport.http.head import (
+    HELD_MAX,
+    BadBody,
     BadHead,
+    ChunkCutter,
     Framing,
     Headers,
     HeadLimits,
+    LengthCutter,
     RequestHead,
+    Stream,
     find_end,
     read_request,
     read_response,

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oncewire.transport.contract import Cargo, Delivery, OutcomeKind, Reply
-from oncewire.transport.http import connection
-from oncewire.transport.http.body import HELD_MAX
+from oncewire.transport.http import server
 from oncewire.transport.http.client import HttpClient, HttpClientSettings
+from oncewire.transport.http.head import HELD_MAX
 from oncewire.transport.http.server import HttpLimits
 from tests.transport.exchange import (
     LOOPBACK,
@@ -164,7 +164,7 @@ def test_whoever_does_not_read_his_answers_gets_no_more_of_them() -> None:
 
 
 def test_an_answer_before_the_end_of_a_body_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LINGER_SECONDS", 30.0)
+    monkeypatch.setattr(server, "LINGER_SECONDS", 30.0)
 
     async def work() -> None:
         async with endpoint(Receiver(), limits=HttpLimits(max_body=1000)) as transport:
@@ -181,7 +181,7 @@ def test_an_answer_before_the_end_of_a_body_is_not_lost(monkeypatch: pytest.Monk
 
 
 def test_who_talks_on_after_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.2)
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.2)
 
     async def work() -> None:
         async with endpoint(Receiver(), limits=HttpLimits(max_body=1000)) as transport:

@@ -8,7 +8,7 @@ from oncewire.wire.refusal import Fault
 from oncewire.wire.security import references
 from oncewire.wire.security.references import SignedReference
 from oncewire.wire.splice import envelope_in
-from oncewire.wire.xml.tree import parse
+from oncewire.wire.xml.source import parse
 
 
 def envelope_of(parcel: Parcel) -> bytes:

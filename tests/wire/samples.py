@@ -3,23 +3,21 @@
 import re
 from pathlib import Path
 
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     DeliverySemantics,
     Dialect,
     Header,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
-    Service,
 )
 from oncewire.message.form import Extension, Form
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_instant
+from oncewire.message.payload import Payload
 from oncewire.wire import answers, codec
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]

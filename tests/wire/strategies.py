@@ -10,13 +10,12 @@ import string
 from hypothesis import strategies as st
 
 from oncewire.errors import EBXML_ERRORS
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
     AckRequested,
     Actor,
-    Compression,
     DeliverySemantics,
     Dialect,
     Error,
@@ -25,15 +24,10 @@ from oncewire.message import (
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    PartyId,
-    Payload,
-    Reference,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
-    Service,
     Severity,
     SignedDigest,
     Split,
@@ -41,7 +35,9 @@ from oncewire.message import (
     StatusResponse,
     SyncReplyMode,
 )
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_instant
+from oncewire.message.payload import Compression, Payload, Reference
 from oncewire.wire.drafts import blocks as draft_names
 from oncewire.wire.ebms2 import blocks as ebms2_names
 from oncewire.wire.mime.multipart import reference_to

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
-from oncewire.message import (
+from oncewire.message.envelope import (
     AcknowledgmentType,
     AckRequest,
     AckRequested,
@@ -14,12 +14,10 @@ from oncewire.message import (
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    PartyId,
-    Service,
     Severity,
     SignedDigest,
 )
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.wire import answers, codec
 from oncewire.wire.drafts.blocks import ACK_SERVICE, ERROR_SERVICE
 from oncewire.wire.ebms2 import blocks as ebms2_names

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import MimeProblem
-from oncewire.message import Dialect, Message, Payload
+from oncewire.message.envelope import Dialect, Message
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.mime.multipart import decoder
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequested,
     Actor,
     DeliverySemantics,
@@ -19,9 +19,8 @@ from oncewire.message import (
     Severity,
 )
 from oncewire.message.form import Validation
-from oncewire.wire import codec
-from oncewire.wire.inspection import describe
-from oncewire.wire.inspection.capture import CaptureKind, open_capture
+from oncewire.wire import codec, inspection
+from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.parcel import Received
 from oncewire.wire.reader import PayloadData, Reader
 from oncewire.wire.refusal import ReadFault
@@ -222,7 +221,7 @@ def test_it_is_refused(corpus: Path, name: str) -> None:
 @pytest.mark.parametrize("name", list(TABLE))
 def test_decode_shows_it(corpus: Path, name: str) -> None:
     row = TABLE[name]
-    values = describe.describe_bytes(corpus_bytes(corpus, name))
+    values = inspection.describe_bytes(corpus_bytes(corpus, name))
     if isinstance(row, Refused):
         assert values["fault"]["code"] == row.code
         assert values["fault"]["location"] == row.location

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.wire.codec import FAR, NAMES_MAX, named_in
 from tests.handler.pair import Pair
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import EbxmlError, MimeProblem, OtherXml
-from oncewire.message import Dialect
+from oncewire.message.envelope import Dialect
 from oncewire.wire import codec, limits
 from oncewire.wire.codec import Parcel, Reader, ReadFault
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.mime.compression import Inflater, compressed
 from tests.wire import samples

@@ -4,31 +4,26 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue, OtherXml, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequested,
     Actor,
-    Compression,
     DeliverySemantics,
     Dialect,
     Error,
     ErrorList,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
-    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
     Severity,
 )
 from oncewire.message.form import Extension, Form
-from oncewire.wire import answers, codec, splice
+from oncewire.message.ids import Party, PartyId
+from oncewire.message.payload import Compression, Payload, Reference
+from oncewire.wire import answers, codec, inspection, splice
 from oncewire.wire.codec import Parcel, ReadFault
-from oncewire.wire.inspection import capture, compare, describe
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.xml.source import exact_bytes, spans
-from oncewire.wire.xml.tree import parse
+from oncewire.wire.xml.source import exact_bytes, parse, spans
 from tests.wire import samples
 from tests.wire.drafts.test_drafts import REQUEST
 from tests.wire.drafts.test_drafts import refused as draft_refused
@@ -284,9 +279,9 @@ def test_a_body_without_root_cannot_be_spliced(body: bytes) -> None:
 
 
 def test_a_mail_without_body_is_refused_when_read() -> None:
-    opened = capture.open_capture(b"Subject: x\r\nContent-Type: text/xml")
+    opened = inspection.open_capture(b"Subject: x\r\nContent-Type: text/xml")
     assert opened.parcel.body == b""
-    assert describe.describe_bytes(b"Subject: x\r\nContent-Type: text/xml")["fault"]["code"] == (
+    assert inspection.describe_bytes(b"Subject: x\r\nContent-Type: text/xml")["fault"]["code"] == (
         "OtherXml"
     )
 
@@ -296,8 +291,8 @@ def test_best_effort_is_answered_with_nothing() -> None:
     message = replace(
         message, header=replace(message.header, semantics=DeliverySemantics.BEST_EFFORT)
     )
-    answer = compare.our_answer(message, Form(Dialect.MS_09X), samples.NOW)
-    assert answer.kind is compare.AnswerKind.NOTHING
+    answer = inspection.our_answer(message, Form(Dialect.MS_09X), samples.NOW)
+    assert answer.kind is inspection.AnswerKind.NOTHING
 
 
 def test_a_refused_error_is_answered_with_nothing() -> None:
@@ -306,16 +301,16 @@ def test_a_refused_error_is_answered_with_nothing() -> None:
             "PlaceOrder", "MessageError"
         )
     )
-    opened = capture.Capture(capture.CaptureKind.HTTP_REQUEST, Parcel("text/xml", broken))
-    found = compare.compare(opened, None, Form(), now=samples.NOW)
-    assert found.ours.kind is compare.AnswerKind.NOTHING
+    opened = inspection.Capture(inspection.CaptureKind.HTTP_REQUEST, Parcel("text/xml", broken))
+    found = inspection.compare(opened, None, Form(), now=samples.NOW)
+    assert found.ours.kind is inspection.AnswerKind.NOTHING
     assert found.differences == ()
 
 
 def test_fault_codes_are_compared() -> None:
-    theirs = compare.Answer(compare.AnswerKind.FAULT, fault_code="Server")
-    ours = compare.Answer(compare.AnswerKind.FAULT, fault_code="Client")
-    (difference,) = compare.differences(theirs, ours)
+    theirs = inspection.Answer(inspection.AnswerKind.FAULT, fault_code="Server")
+    ours = inspection.Answer(inspection.AnswerKind.FAULT, fault_code="Client")
+    (difference,) = inspection.differences(theirs, ours)
     assert (difference.field, difference.theirs, difference.ours) == (
         "faultcode",
         "Server",

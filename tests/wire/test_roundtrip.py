@@ -9,7 +9,7 @@ from lxml import etree
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
     Actor,
@@ -17,14 +17,14 @@ from oncewire.message import (
     Dialect,
     Message,
     MessageKind,
-    Payload,
     Split,
     SyncReplyMode,
 )
 from oncewire.message.form import Extension, Form
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.codec import Reader
-from oncewire.wire.mime.writer import bundle
+from oncewire.wire.mime.multipart import bundle
 from oncewire.wire.reader import PayloadData, PayloadEnded
 from tests.examples import examples
 from tests.wire import samples

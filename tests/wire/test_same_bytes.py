@@ -19,17 +19,17 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, Inconsistent, OncewireError, SoapFault
-from oncewire.message import Actor, Dialect, Payload
-from oncewire.wire import answers, codec, soap, splice
-from oncewire.wire.inspection import describe
-from oncewire.wire.inspection.capture import CaptureKind, open_capture
+from oncewire.message.envelope import Actor, Dialect
+from oncewire.message.payload import Payload
+from oncewire.wire import answers, codec, inspection, soap, splice
+from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.encryption import EncryptionChoice, encrypt_chunks
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice, computed_references, sign
+from oncewire.wire.security.signature import SigningChoice, computed_references, sign
 from tests import parts
 from tests.fuzz import seeds
 from tests.wire import samples
@@ -86,7 +86,7 @@ def _of_parcel(parcel: Parcel) -> str:
 
 def _of_received(received: Received) -> str:
     return _digest(
-        describe.describe_received(received),
+        inspection.describe_received(received),
         received.envelope,
         [place and list(place) for place in received.places],
         [[part, name, digest.hex()] for part, name, digest in received.extra_digests],
@@ -176,7 +176,7 @@ def _of_corpus(corpus: Path) -> Iterator[tuple[str, str]]:
     by us."""
     for name in samples.corpus_messages(corpus):
         data = samples.corpus_bytes(corpus, name)
-        yield f"described {name}", _digest(describe.describe_bytes(data))
+        yield f"described {name}", _digest(inspection.describe_bytes(data))
         try:
             capture = open_capture(data)
             if capture.kind is CaptureKind.XML:
@@ -185,7 +185,7 @@ def _of_corpus(corpus: Path) -> Iterator[tuple[str, str]]:
                 received = codec.read(capture.parcel)
                 yield f"pieces {name}", _of_pieces(capture.parcel)
         except ReadFault as fault:
-            yield f"refused {name}", _digest(describe.describe_fault(fault), fault.envelope)
+            yield f"refused {name}", _digest(inspection.describe_fault(fault), fault.envelope)
             continue
         yield f"read {name}", _of_received(received)
         try:

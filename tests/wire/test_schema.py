@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import Dialect
+from oncewire.message.envelope import Dialect
 from oncewire.message.form import Validation
 from oncewire.wire import codec, schema
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.ebms2.blocks import EB, ENVELOPE, XLINK
-from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.inspection import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.xml.tree import parse
+from oncewire.wire.xml.source import parse
 from tests.examples import examples
 from tests.wire import samples
 from tests.wire.roots import envelope_of

@@ -6,20 +6,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import OtherXml
-from oncewire.message import (
-    AckRequest,
-    Dialect,
-    Message,
-    PartyId,
-    Payload,
-    RoutingHeader,
-)
+from oncewire.message.envelope import AckRequest, Dialect, Message, RoutingHeader
 from oncewire.message.form import Form
+from oncewire.message.ids import PartyId
+from oncewire.message.payload import Payload
 from oncewire.wire import codec, splice
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests, signature_parts
-from oncewire.wire.security.signing import SigningChoice, sign
+from oncewire.wire.security.signature import SigningChoice, sign
 from oncewire.wire.splice import with_envelope
 from tests.examples import examples
 from tests.wire import samples

@@ -23,12 +23,11 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.certificates import fingerprint
 from oncewire.agreement.keys import BY_TARGET, KEYS, default_of
 from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message.envelope import AckRequest, Actor, ReliableMessagingMethod
 from oncewire.message.form import Form, Security
-from oncewire.message.header import AckRequest, ReliableMessagingMethod
 from oncewire.message.ids import Service
 from oncewire.message.instant import Instant
 from oncewire.message.kinds import did_you_mean
-from oncewire.message.signals import Actor
 from oncewire.protocol.terms import FlowMode, OnExhausted, Terms
 
 # Composes the parts of a binding from layers of values: defaults, profile, CPA, file.
@@ -109,13 +108,14 @@ def compose(said: Layer, transports: tuple[str, ...] = ()) -> Whole:
         raise AgreementProblem(
             error.problem, key=_blamed(error.problem), remedy=error.remedy
         ) from None
+    # Every key in its order, with the field's default where no layer speaks.
     return Whole(
         terms=terms,
         rules=Rules(**parts["rules"]),
         form=Form(**parts["form"]),
         security=Security(**parts["security"]),
         business=Business(**parts["business"]),
-        values=_complete(values),
+        values=tuple(values.get(name) or default for name, default in _unsaid().items()),
     )
 
 
@@ -143,11 +143,6 @@ def bind(
         endpoints=endpoints,
         values=whole.values,
     )
-
-
-def _complete(values: Layer) -> tuple[Value, ...]:
-    """Every key in its order, with the field's default where no layer speaks."""
-    return tuple(values.get(name) or default for name, default in _unsaid().items())
 
 
 @cache

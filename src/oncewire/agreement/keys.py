@@ -29,7 +29,13 @@ from oncewire.agreement.certificates import fingerprint, read_certificates, to_p
 from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
 from oncewire.message.document_path import DocumentPath
-from oncewire.message.envelope import Dialect
+from oncewire.message.envelope import (
+    AckRequest,
+    Actor,
+    Dialect,
+    ReliableMessagingMethod,
+    SyncReplyMode,
+)
 from oncewire.message.form import (
     Base64Check,
     EncryptionSyntax,
@@ -43,7 +49,6 @@ from oncewire.message.form import (
     UnknownRef,
     Validation,
 )
-from oncewire.message.header import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import MINUTE, SECOND, Duration, format_duration, format_instant
 from oncewire.message.kinds import (
@@ -58,7 +63,6 @@ from oncewire.message.kinds import (
     read_whole,
     wrong,
 )
-from oncewire.message.signals import Actor
 from oncewire.protocol.sequence import NAMED_RANGES, SequenceRange
 from oncewire.protocol.terms import (
     AckBundling,

@@ -1,34 +1,30 @@
-"""Resolves a message to the terms it runs under, or to the error it is answered with.
-
-`resolve` takes a message as it is, on its way in or out; `outbound` answers before there
-is a message how one has to be sent.
-"""
+"""Resolves a message to the terms it runs under, or to the error it is answered with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import (
+    CPA_ID,
     ActionBinding,
     Agreement,
+    Agreements,
     Direction,
     EndpointType,
+    Found,
     address_of,
+    place_under,
 )
-from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
-from oncewire.agreement.rules import Remembered, signal_terms, weigh
+from oncewire.agreement.rules import Remembered, weigh
 from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import TRIAL_SERVICE, Error, Message, MessageKind
 from oncewire.message.form import Form, Security
-from oncewire.message.header import TRIAL_SERVICE
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
-from oncewire.message.signals import Error
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
 
@@ -56,24 +52,6 @@ class Resolution(Struct, frozen=True):
     expires_at: Instant | None = None
     # When this was agreed on for the message it is about; None: it is judged as of now.
     accepted_at: Instant | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outbound:
-    """How a message of this kind has to be sent."""
-
-    agreement: Agreement
-    binding: ActionBinding
-    terms: Terms
-    form: Form
-    security: Security
-    # (transport, address) in the order they are tried; empty where the partner has none.
-    addresses: tuple[tuple[str, str], ...]
-    channel: str | None = None
-
-    def address(self, transport: str) -> str | None:
-        """Where to send on that transport."""
-        return dict(self.addresses).get(transport)
 
 
 def resolve(
@@ -140,36 +118,6 @@ def _resolution(
         binding=binding,
         at_hop=found.at_hop,
         expires_at=expires_at,
-    )
-
-
-def outbound(
-    agreement: Agreement,
-    service: Service | None = None,
-    action: str | None = None,
-    *,
-    kind: MessageKind = MessageKind.NORMAL,
-    reply: bool = False,
-    conversation_id: str | None = None,
-) -> Outbound:
-    """How to send a message of that service and action, or a signal of that kind."""
-    channel = None
-    if kind is MessageKind.NORMAL:
-        binding = binding_listed(agreement, service, action)
-        terms = binding.terms
-        if conversation_id is not None or terms.scope is not Scope.CONVERSATION:
-            channel = channel_of(agreement, terms, Direction.SEND, conversation_id, None)
-    else:
-        binding = agreement.signal_binding(Direction.SEND, kind)
-        terms = signal_terms(binding.terms)
-    return Outbound(
-        agreement=agreement,
-        binding=binding,
-        terms=terms,
-        form=agreement.form,
-        security=binding.security,
-        addresses=addresses(agreement, binding, endpoint_type(kind, reply=reply)),
-        channel=channel,
     )
 
 

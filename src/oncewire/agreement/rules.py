@@ -16,15 +16,17 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
 from oncewire.agreement.compose import ORDERED_WINDOW
 from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import (
+from oncewire.message.envelope import (
     AckRequest,
+    Actor,
     DeliverySemantics,
+    Error,
+    Message,
+    MessageKind,
     ReliableMessagingMethod,
     RoutingHeader,
     SyncReplyMode,
 )
-from oncewire.message.signals import Actor, Error
 from oncewire.protocol.receiver import check_receipt
 from oncewire.protocol.synchronous import SyncPlan, plan_reply
 from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms
@@ -181,7 +183,15 @@ def _weigh(binding: ActionBinding, message: Message, *, at_hop: bool) -> Weighed
     terms = binding.terms
     policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
     scales = Scales(policy)
-    _roles(binding, message, scales)
+    # The roles that the agreement gives the two parties for this action. A header may be silent
+    # about them (ebMS 2.0 §3.1.1.2).
+    header = message.header
+    for agreed, party, location in (
+        (binding.from_role, header.from_party, FROM_ROLE),
+        (binding.to_role, header.to_party, TO_ROLE),
+    ):
+        if agreed is not None:
+            scales.weigh(agreed, party.role, f"the role of {party}", location)
     hop, asked = message.last_hop, {actor: message.asks_ack_of(actor) for actor in Actor}
     method = _method(binding, hop)
     ack, hop_ack = _acknowledgements(binding, message, asked, scales)
@@ -270,18 +280,6 @@ def _signal(terms: Terms, message: Message) -> Terms:
             ("ordered", terms.ordered and numbered),
         ),
     )
-
-
-def _roles(binding: ActionBinding, message: Message, scales: Scales) -> None:
-    """The roles that the agreement gives the two parties for this action. A header may be silent
-    about them (ebMS 2.0 §3.1.1.2)."""
-    header = message.header
-    for agreed, party, location in (
-        (binding.from_role, header.from_party, FROM_ROLE),
-        (binding.to_role, header.to_party, TO_ROLE),
-    ):
-        if agreed is not None:
-            scales.weigh(agreed, party.role, f"the role of {party}", location)
 
 
 # --- acknowledgements and reliability ----------------------------------------------------------

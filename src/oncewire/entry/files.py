@@ -23,7 +23,7 @@ WHOLE_FILE_MAX = 512 * 1024 * 1024
 UNFINISHED = ".part"
 """How the name of a file ends while it is written."""
 
-# A name that nobody can know before it is there; earlier versions had the process and a number.
+# A name that cannot be known before it is there; earlier versions had the process and a number.
 _HALF = re.compile(r"\.(.+)\.(?:[0-9a-f]{16}|[0-9]+(?:-[0-9]+)?)\.part", re.DOTALL)
 
 
@@ -75,7 +75,7 @@ def placed(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """A file that is written beside, and is whole and on the disk when it gets its name; `mode` is
     exactly its mode from its first moment, None: what is usual here.
 
-    Others may write into the same folder. So the file is made anew under a name that nobody can
+    Others may write into the same folder. So the file is made anew under a name that no other can
     know before, and never through a link; all of it happens in the folder that was opened first. A
     link or a file that lies under the name it is to have is replaced, not written to.
     """
@@ -88,7 +88,7 @@ def placed(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
             handle = os.open(half, flags, 0o666 if mode is None else mode, dir_fd=folder)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    # Whoever finds it knows by this that somebody still writes it.
+                    # The lock tells other processes that it is still being written.
                     fcntl.flock(handle, fcntl.LOCK_EX)
                     if mode is not None:
                         # The umask may have taken bits away; a key must not depend on it.
@@ -126,7 +126,7 @@ def _opened(folder: Path) -> int:
 
 
 def _clear(folder: int, name: str | None = None) -> None:
-    """Remove what is left of a file that nobody writes any more; None: of any file."""
+    """Remove what is left of a file that is not written any more; None: of any file."""
     for found in os.listdir(folder):
         half = _HALF.fullmatch(found) if found.endswith(UNFINISHED) else None
         if half is not None and name in (None, half[1]) and _is_left(folder, found):
@@ -135,7 +135,7 @@ def _clear(folder: int, name: str | None = None) -> None:
 
 
 def _is_left(folder: int, name: str) -> bool:
-    """Whether it is a file of ours that nobody writes. What others put there is theirs."""
+    """Whether it is a file of ours that is not being written. What others put there is theirs."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         handle = os.open(name, flags, dir_fd=folder)

@@ -1,4 +1,4 @@
-"""What leaves the engine once its state is committed, and nothing before.
+"""What is handed to the handler, and what leaves the engine once its state is committed.
 
 A transition collects actions; `Engine.commit` gives them out after the store said that
 everything is durable. When the commit fails they are thrown away with it. Each of them
@@ -12,8 +12,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from oncewire.errors import InvalidValue
 from oncewire.journal.outcome import Outcome
-from oncewire.message.signals import Severity, StatusResponse
+from oncewire.message.envelope import (
+    TRIAL_MARK,
+    TRIAL_SERVICE,
+    Severity,
+    StatusResponse,
+    is_named_rightly,
+)
+from oncewire.message.ids import Service, check_ids, given
+from oncewire.message.instant import DAY, Duration
+from oncewire.message.payload import Payload, check_payloads
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import StoredParcel
 
@@ -106,7 +116,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A message reached its outcome; whoever waits for it may go on."""
+    """A message reached its outcome; its callers may go on."""
 
     message_id: str
     state: OutgoingState
@@ -133,7 +143,7 @@ class Notice:
     """The application must be told that its message failed; owed until the application took it.
 
     `message_id`: of the message that failed.
-    `severity`: Error if it is certainly not delivered, Warning if nobody knows.
+    `severity`: Error if it is certainly not delivered, Warning if that is unknown.
     `outcome`: not delivered, or unknown; sent, of a best-effort message that was refused.
     `reason`: why, in words.
     `notice_id`: the same however often it is told; a message that fails once more has another.
@@ -149,14 +159,14 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A partner refused a message that was sent with best effort. The application hears of it and
-    is owed nothing (C34): whoever does not take it finds it in the outbox."""
+    is owed nothing (C34): an application that does not take it finds it in the outbox."""
 
     notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A partner warned us about a message of ours; it is stored, and nobody need act."""
+    """A partner warned us about a message of ours; it is stored, and needs no action."""
 
     message_id: str
     code: str
@@ -231,3 +241,82 @@ class Source:
 def replied(address: str) -> Source:
     """What came back on a connection that we opened to this address."""
     return Source(REPLY, address=address, secured=address.lower().startswith("https:"))
+
+
+# Submission: what an application hands in, checked once, and what it is told.
+
+LIFETIME_MAX: Duration = 100 * 366 * DAY
+"""A message that may take longer may take for ever: it needs no TimeToLive."""
+
+
+class Submission(Struct, frozen=True):
+    """What an application hands in: documents, and under which agreement and for what.
+
+    `cpa_id`: the agreement, as `oncewire agreement show` names it.
+    `service`, `action`: what the partner is to do with it.
+    `payloads`: the documents; none are needed, the action may say it all.
+    `conversation_id`: of the conversation that it belongs to; a new one is made for None.
+    `message_id`: given by an application that may repeat a submission after a crash.
+    `ref_to_message_id`: the message that it responds to.
+    `time_to_live`: in microseconds from now; as agreed for None.
+    `best_effort`: without repeats and acknowledgements, although the agreement has them.
+    `by`: who hands it in, for the journal: a person or a program.
+    """
+
+    cpa_id: str
+    service: Service
+    action: str
+    payloads: tuple[Payload, ...] = ()
+    conversation_id: str | None = None
+    message_id: str | None = None
+    ref_to_message_id: str | None = None
+    time_to_live: Duration | None = None
+    best_effort: bool = False
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        """Everything that comes from outside is a Submission once, so it is checked here."""
+        if not isinstance(self.service, Service):
+            raise _is_no("service", "Service", self.service, "give an oncewire Service")
+        check_ids(
+            cpa_id=self.cpa_id,
+            action=self.action,
+            **given(
+                conversation_id=self.conversation_id,
+                message_id=self.message_id,
+                ref_to_message_id=self.ref_to_message_id,
+                by=self.by,
+            ),
+        )
+        lifetime = self.time_to_live
+        # bool is a subclass of int; reject it.
+        whole = type(lifetime) is int and 0 < lifetime <= LIFETIME_MAX
+        if lifetime is not None and not whole:
+            remedy = f"give whole microseconds, from 1 to {LIFETIME_MAX}, or none"
+            raise _is_no("time_to_live", "lifetime", lifetime, remedy)
+        if not isinstance(self.best_effort, bool):
+            raise _is_no("best_effort", "bool", self.best_effort, "say True or False")
+        if not is_named_rightly(self.message_id or "", self.service):
+            raise InvalidValue(
+                f"service {TRIAL_SERVICE} and MessageIds with {TRIAL_MARK} are for trials",
+                remedy="`oncewire partner test` makes them",
+            )
+        check_payloads(self.payloads)
+
+
+def _is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
+    return InvalidValue(f"{name} is no {kind}: {repr(value)[:32]}", remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The store has it: from now on it is sent, or the application is told.
+
+    `message_id`: by which `wait`, `ask` and `oncewire why` know it.
+    `conversation_id`: for further messages that belong to it.
+    `repeated`: the same id was submitted before with the same content; nothing new happened.
+    """
+
+    message_id: str
+    conversation_id: str
+    repeated: bool = False

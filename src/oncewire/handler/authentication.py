@@ -6,7 +6,7 @@ certificate (the partner's to us, or ours to the partner's endpoint), or both. A
 asks for neither goes by the names of the parties, the CPAId and a MessageId that is outstanding;
 `agreement check` warns of it.
 
-What is not authentic is nobody's word. It is stored for nobody, ends no message, settles and
+What is not authentic counts for nothing. It is not stored, ends no message, settles and
 takes back no outcome, and is answered with nothing that is signed: such an answer would be
 believed by whoever the message names. It is counted and shown (`ignored`).
 """
@@ -16,30 +16,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.agreements import Withdrawn
+from oncewire.agreement.agreement import Agreement, Direction, Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import Opening, closed_for_others
 from oncewire.handler.route import peer_label
 from oncewire.handler.spool_reading import check_file
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Acknowledgment, Header, Message, MessageKind, SignedDigest
 from oncewire.message.form import Security
-from oncewire.message.header import Header
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
-from oncewire.message.signals import Acknowledgment, SignedDigest
 from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
-from oncewire.wire.codec import Signer
+from oncewire.wire.codec import Signer, read_verified
 from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.security import references, signature, signing, wrapping
+from oncewire.wire.security import references, signature, wrapping
 from oncewire.wire.security.algorithms import (
     CANONICAL_URIS,
     DIGEST_URIS,
@@ -61,7 +58,9 @@ from oncewire.wire.security.certificates import (
 from oncewire.wire.security.references import PartDigests, SignedReference, signature_parts
 from oncewire.wire.security.signature import acknowledged_digests
 from oncewire.wire.splice import envelope_in
-from oncewire.wire.verified import read_verified
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
 
 _WITH_SHA1 = AlgorithmPolicy(
     signatures=frozenset(SIGNATURE_URIS),
@@ -94,8 +93,8 @@ def signer_for(context: HandlerContext, security: Security) -> Signer:
 
 
 @lru_cache(maxsize=64)
-def _choice(algorithm: str, digest: str, canonicalization: str) -> signing.SigningChoice:
-    return signing.SigningChoice(
+def _choice(algorithm: str, digest: str, canonicalization: str) -> signature.SigningChoice:
+    return signature.SigningChoice(
         signature_name(algorithm), digest_name(digest), canonical_name(canonicalization)
     )
 
@@ -212,7 +211,7 @@ def _believed_closed(
     """What is believed of a message whose payloads are encrypted.
 
     There is one answer, whether one could not be opened or is not what was signed: to tell them
-    apart would open documents for whoever asks often enough.
+    apart would open documents to an attacker who asks often enough.
     """
     opening = Opening(context, received, security)
     try:
@@ -264,7 +263,7 @@ def _verified(
             )
         return None
     if not is_verified(received, security):
-        # Signed for somebody who can check it; to us it is as good as unsigned.
+        # Signed for a handler that can check it; to us it is as good as unsigned.
         return None
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
@@ -290,7 +289,7 @@ def _header(message: Message) -> tuple[MessageKind, Header]:
 
 
 def is_withdrawn(withdrawn: Withdrawn, certificate: x509.Certificate) -> bool:
-    """Whether a certificate is one that somebody has revoked: we, or the authority it is of."""
+    """Whether a certificate was revoked, by us or by its authority."""
     if der_of(certificate) in withdrawn.certificates:
         return True
     lists = [load_crl(der) for der in withdrawn.lists]
@@ -337,7 +336,7 @@ def check_connection(
 
 
 def _check_reply(source: Source, agreements: tuple[Agreement, ...]) -> None:
-    """A reply is the word of the one we connected to, whomever it names."""
+    """A reply is the word of the one we connected to, whatever party it names."""
     if not source.secured:
         raise SecurityFailure(
             "the agreement knows its partner by a certificate, and the reply came without TLS",
@@ -380,7 +379,7 @@ def _references(received: Received) -> tuple[SignedReference, ...]:
     if signed is not None:
         return signed
     parts = signature_parts(received)
-    return signing.computed_references(received.envelope, parts, "sha256")
+    return signature.computed_references(received.envelope, parts, "sha256")
 
 
 def _references_in(envelope: bytes) -> tuple[SignedReference, ...] | None:

@@ -101,7 +101,7 @@ def check_kept(parcel: StoredParcel, message_id: str) -> None:
 
 def with_whole_answer(stored: StoredIncoming) -> StoredIncoming:
     """A message with the answer it got, unless the bytes of that have changed: then it is
-    answered anew, for what would go back is nobody's word."""
+    answered anew, for what would go back is not what was said."""
     try:
         if stored.answer is not None:
             check_kept(stored.answer.parcel, stored.incoming.message_id)

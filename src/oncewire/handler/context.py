@@ -1,37 +1,318 @@
-"""HandlerContext: what every verb of the handler works with, and how it writes the journal."""
+"""HandlerContext: what every verb of the handler works with, the state of this process, and how
+the journal is written."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import signal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.writer import write_whole
+from oncewire.agreement.agreement import Agreement, Agreements
+from oncewire.agreement.toml import read_toml, write_whole
 from oncewire.errors import StoreDamaged, StoreFull, StoreGone
-from oncewire.handler.actions import Post
-from oncewire.handler.spool_reading import Proofs
-from oncewire.handler.state import IN_FLIGHT_MAX, Caches, ProcessState
+from oncewire.handler.actions import Action, Post
+from oncewire.handler.contacts import Contacts
+from oncewire.handler.spool_reading import Proofs, ReadingRoom
 from oncewire.handler.world import Timeline, World
 from oncewire.journal.row import Row
-from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import ACTS, Detail, Kind, write_terms
+from oncewire.message.envelope import Message
+from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
+from oncewire.protocol.notes import ACTS, Detail, Kind, Note, write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
-from oncewire.store.records import StoredIncoming
+from oncewire.store.records import Refusal, StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.security.algorithms import SigningKey
+from oncewire.wire.templates.envelope import Templates
+
+# Refusals: what strangers send and no agreement takes is counted, and a sample of it kept.
+#
+# One row of the journal for each would let strangers fill the disk. So a sender without agreement
+# gets no row at all; who does name one, and proves nothing, gets a few, for an operator to see
+# what his partner's handler complains of. All of them are counted in one small table. The counts
+# of the last moments are in memory, and a crash may lose these: nothing else depends on them.
+
+KEPT_MAX = 256
+"""Kinds of refusal that are told apart between two writes."""
+
+WRITE_EVERY: Duration = 5 * SECOND
+
+JOURNALED_MAX = 100
+"""Refusals that are journaled one by one before there is a pause ..."""
+JOURNALED_EVERY: Duration = 6 * SECOND
+"""... and after which time there may be one more."""
+
+_TEXT_MAX = 300
+
+
+class Refusals:
+    """What was refused since the last write."""
+
+    def __init__(self) -> None:
+        self._counted: dict[tuple[str, str], Refusal] = {}
+        # When the counts are to be written; None: there are none.
+        self.due_at: Instant | None = None
+        # How many there were since this process began.
+        self.total = 0
+        # Until when the rows of the journal are spoken for.
+        self._journaled_until: Instant = 0
+
+    @property
+    def counted(self) -> tuple[Refusal, ...]:
+        """What is not written yet."""
+        return tuple(self._counted.values())
+
+    def count(
+        self, code: str, address: str, problem: str, message_id: str | None, now: Instant
+    ) -> None:
+        """Count one."""
+        self.total += 1
+        key = (code, address)
+        if key not in self._counted and len(self._counted) >= KEPT_MAX:
+            key = (code, "")
+        before = self._counted.get(key)
+        first, count = (now, 0) if before is None else (before.first_at, before.count)
+        self._counted[key] = Refusal(
+            *key, count + 1, first, now, problem[:_TEXT_MAX], message_id and message_id[:_TEXT_MAX]
+        )
+        if self.due_at is None:
+            self.due_at = now + WRITE_EVERY
+
+    def may_journal(self, now: Instant) -> bool:
+        """Whether one more of them may have a row of the journal."""
+        begin = max(self._journaled_until, now - JOURNALED_MAX * JOURNALED_EVERY)
+        if begin + JOURNALED_EVERY > now:
+            return False
+        self._journaled_until = begin + JOURNALED_EVERY
+        return True
+
+    def write(self, tx: Transaction, now: Instant) -> None:
+        """Put the counts into the table, and begin anew."""
+        # Should the store refuse them, they are tried again, and not at once.
+        self.due_at = now + WRITE_EVERY
+        tx.count_refusals(tuple(self._counted.values()))
+        self._counted.clear()
+        self.due_at = None
+
+    def shift(self, by: Duration) -> None:
+        """The clock was set."""
+        self._journaled_until += by
+        if self.due_at is not None:
+            self.due_at += by
+        self._counted = {
+            key: replace(refusal, first_at=refusal.first_at + by, last_at=refusal.last_at + by)
+            for key, refusal in self._counted.items()
+        }
+
+
+# ProcessState and Caches: what a handler holds in memory beside its store.
+#
+# Each field says whether another process of the same party, working on the same database, would
+# need it. "Own" means that each process has its own. "Shared" means that the processes would have
+# to agree on it, by the database or by a message between them.
+
+IN_FLIGHT_MAX = 256
+"""Transmissions under way at once; the rest wait their turn without a timer running."""
+
+NEVER: Instant = 2**62
+"""Later than anything that is due."""
+
+KEYS_MAX = 4096
+"""Names that a Tally counts apart; beyond that they are counted together."""
+
+FORGOTTEN_AFTER: Duration = HOUR
+"""A name that was not counted for so long makes room for another."""
+
+LOOKED_THROUGH_EACH: Duration = MINUTE
+"""How often at most a full Tally looks for names to forget, since that reads all of them."""
+
+
+class Tally:
+    """Counts by name, within a bound, of what anybody can make happen."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, Instant]] = {}
+        self._forgotten_at: Instant = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def count(self, name: str, now: Instant) -> int:
+        """Count one more of that name; returns how many there are."""
+        if name not in self._counts and len(self._counts) >= KEYS_MAX:
+            if not self._forgotten_at or now - self._forgotten_at >= LOOKED_THROUGH_EACH:
+                self._forgotten_at = now
+                self._counts = {
+                    known: (counted, at)
+                    for known, (counted, at) in self._counts.items()
+                    if now - at < FORGOTTEN_AFTER
+                }
+            if len(self._counts) >= KEYS_MAX:
+                name = ""
+        counted = self._counts.get(name, (0, now))[0] + 1
+        self._counts[name] = counted, now
+        return counted
+
+
+def is_told(count: int) -> bool:
+    """Whether this one is written down: the first, the second, the fourth, ..."""
+    return count & (count - 1) == 0
+
+
+@dataclass(slots=True)
+class Trial:
+    """A message of ours that tries an agreement out, while it is under way."""
+
+    # How many of its acknowledgements are treated as lost.
+    lose: int = 0
+    # MessageIds of the acknowledgements that came, in order, the lost ones too.
+    heard: list[str] = field(default_factory=list)
+
+    def overlooks(self, message: Message) -> bool:
+        """Note an answer; whether it is treated as lost."""
+        self.heard.append(message.header.message_id)
+        lost = self.lose > 0
+        self.lose -= lost
+        return lost
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """What only this process knows: gone with it, and found again from the store at a start."""
+
+    # Own: the time this process lives by.
+    timeline: Timeline
+    # Own: which spool files this process has read and found whole.
+    proofs: Proofs
+    # Own: the instant of the open transition, on both clocks.
+    moment: tuple[Instant, Duration] | None = None
+    # Own: who asked for the open transition, where that is known.
+    by: str | None = None
+
+    # --- collected by transitions, given out by the commit ---
+
+    # Own: what leaves after the commit.
+    actions: list[Action] = field(default_factory=list)
+    # Own: messages whose receiver is asked for their status (C37).
+    status_questions: list[str] = field(default_factory=list)
+    # Own: failed messages whose From Parties are told in the commit.
+    failed: list[str] = field(default_factory=list)
+    # Own: ended parts of documents of ours, followed up in the commit.
+    parts_ended: list[str] = field(default_factory=list)
+    # Own: channels that may have a place for a waiting message, in the order they were named.
+    admissions: dict[str, None] = field(default_factory=dict)
+    # Own: documents without a window that may have room for another part.
+    releasing: dict[str, None] = field(default_factory=dict)
+    # Own: acknowledgments that waited for a response and leave with this commit.
+    acks_leaving: list[tuple[Instant, str, str]] = field(default_factory=list)
+    # Own: messages whose trouble ended in this turn.
+    relieved: list[str] = field(default_factory=list)
+    # Own: spool files written in this turn.
+    spooled: list[str] = field(default_factory=list)
+    # Own: partners without an address for an answer, and what the answer was.
+    unaddressed: dict[str, str] = field(default_factory=dict)
+
+    # --- messages under way ---
+
+    # Shared: messages whose transmission is under way; two processes must not send one at once.
+    in_flight: set[str] = field(default_factory=set)
+    # Shared: messages with an incident, and when each is looked at again; 0: it may go on now.
+    troubled: dict[str, Instant] = field(default_factory=dict)
+    # Own: messages whose timer cannot be set, passed over until the next start.
+    stuck: set[str] = field(default_factory=set)
+    # Shared: messages that a reliable transport was asked about again after a restart.
+    taken_up: set[str] = field(default_factory=set)
+    # Shared: receiver labels and transports that messages have left, until a probe gets through.
+    left: set[tuple[str, str]] = field(default_factory=set)
+    # Own: channels on which a part of a document entered last; a whole message goes next.
+    part_went: set[str] = field(default_factory=set)
+    # Shared: documents that are being joined, with their channel and their place in its order.
+    joining: dict[tuple[str, str], tuple[str | None, int]] = field(default_factory=dict)
+    # Own: documents compressed in a thread, until their turn, by `splitting.compressed_key`.
+    compressed: dict[tuple[object, ...], list[Any]] = field(default_factory=dict)
+
+    # --- who waits here ---
+
+    # Own: requests, by sender and MessageId, whose connection waits for their response.
+    replying: Collection[tuple[str, str]] = ()
+    # Own: the same at a hub, whose next hop gives the reply.
+    relaying: Collection[tuple[str, str]] = ()
+    # Shared: acknowledgments that wait for a response to ride on, the earliest due first.
+    acks_waiting: list[tuple[Instant, str, str]] = field(default_factory=list)
+    # Shared: MessageIds of unanswered Pings; the Pong may reach another process.
+    pings: set[str] = field(default_factory=set)
+    # Shared: status questions about messages unknown here, by CPAId and MessageId.
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    # Shared: trials that a caller waits for, by their MessageId.
+    trials: dict[str, Trial] = field(default_factory=dict)
+
+    # --- timers ---
+
+    # Shared: when held messages are looked at next.
+    gaps_due_at: Instant = 0
+    # Shared: when retention removes messages, and then their files.
+    sweep_due_at: Instant = NEVER
+    clean_due_at: Instant = NEVER
+    # Shared: the row after which answers of an earlier run are still to be posted.
+    repost_after: int | None = None
+    # Own: when the timers were served last.
+    ticked_at: Instant = 0
+
+    # --- partners ---
+
+    # Shared: whether each partner answers; what one process hears concerns the attempts of all.
+    contacts: Contacts = field(default_factory=Contacts)
+
+    # --- strangers ---
+
+    # Own: ignored signals, by the message they are about.
+    ignored: Tally = field(default_factory=Tally)
+    # Own: refused messages that are counted and not yet written down.
+    refusals: Refusals = field(default_factory=Refusals)
+    # Own: the threads that read large bodies.
+    reading_room: ReadingRoom = field(default_factory=ReadingRoom)
+
+    def shift(self, by: Duration) -> None:
+        """Move every timer with the clock, so that no wait becomes longer or shorter."""
+        self.gaps_due_at += by
+        self.sweep_due_at += by
+        self.clean_due_at += by
+        self.ticked_at += by
+        self.refusals.shift(by)
+        self.contacts.shift(by)
+        self.acks_waiting = [
+            (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
+        ]
+        self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}
+
+
+@dataclass(slots=True)
+class Caches:
+    """What can be computed again. Own: every process fills its own."""
+
+    # Ids of terms: a digest of thirty values.
+    terms_ids: dict[Terms, str] = field(default_factory=dict)
+    # Agreements as they are stored, by `id(agreement)`; the agreement is kept alive with it.
+    written: dict[int, tuple[Agreement, str, str]] = field(default_factory=dict)
+    # Agreements that stored messages were accepted under, by their id in the store.
+    kept: dict[str, Agreement] = field(default_factory=dict)
+    # MessageIds made ahead of the messages they are for.
+    fresh_ids: deque[str] = field(default_factory=deque)
+    # Templates of headers and signatures. ONCEWIRE_TEMPLATES=off turns them off, for tests: they
+    # change how long a message takes and nothing else.
+    templates: Templates = field(
+        default_factory=lambda: Templates(enabled=os.environ.get("ONCEWIRE_TEMPLATES") != "off")
+    )
+
 
 # Keys: what this handler signs and decrypts with. They arrive here and are never logged.
 
@@ -175,14 +456,15 @@ class HandlerContext:
         return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
 
     @contextmanager
-    def transition(self) -> Iterator[Transaction]:
-        """A transition of the store that happens at one instant.
+    def transition(self, by: str | None = None) -> Iterator[Transaction]:
+        """A transition of the store that happens at one instant; its rows say who asked for it
+        (`by`), where that is known.
 
         Its timers and its journal rows must tell the same time: a row that is stamped later
         than the timer it explains was set makes the next attempt look too early.
         """
         state = self.state
-        state.moment = state.timeline.read(self.world)
+        state.moment, state.by = state.timeline.read(self.world), by
         kept, questions = len(state.actions), len(state.status_questions)
         try:
             with self.store.transition() as tx:
@@ -195,7 +477,7 @@ class HandlerContext:
             del state.actions[kept:], state.status_questions[questions:]
             raise
         finally:
-            state.moment = None
+            state.moment = state.by = None
 
     def isolated_step(self, step: Callable[[Transaction], None]) -> Exception | None:
         """Run a step in a transition of its own. Its trouble, unless it is the store's, is
@@ -231,7 +513,7 @@ class HandlerContext:
         return by
 
     def new_message_id(self) -> str:
-        """A MessageId nobody has used before."""
+        """A MessageId that was never used before."""
         return f"{self.world.new_id()}@{self.name}"
 
     def fresh_message_ids(self, count: int) -> Collection[str]:
@@ -286,17 +568,16 @@ class HandlerContext:
                 note.transport,
                 digest,
                 size,
-                self._signed(note.what).write(),
+                (note.what if self.state.by is None else self._signed(note.what)).write(),
             )
             for note in notes
         )
 
     def _signed(self, what: Detail) -> Detail:
         """What happened, with the name of the one by whose word it did."""
-        by = self.state.by
-        if by is None or not isinstance(what, ACTS) or what.by is not None:
+        if not isinstance(what, ACTS) or what.by is not None:
             return what
-        return replace(what, by=by)
+        return replace(what, by=self.state.by)
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""

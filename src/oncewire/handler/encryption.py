@@ -4,7 +4,7 @@ ebMS 2.0 signs a payload and then encrypts it; other handlers, and earlier versi
 it the other way round. What is sent follows the agreement; what comes is read either way: the
 digests that were signed tell which it was. Nothing is opened before the signature's own value has
 proved whose it is, and a payload that cannot be opened is answered like one that was changed, so
-that nobody learns anything of a key or of a document by asking often.
+that an attacker learns nothing of a key or of a document by asking often.
 
 The stored bytes stay as they travelled; the identity of a message is that of its plain payloads.
 """
@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
 from oncewire.errors import AgreementProblem, SecurityFailure
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.content_digest import is_of_pieces, with_digest
 from oncewire.message.envelope import Message
 from oncewire.message.form import EncryptionSyntax, Security, SecurityOrder
 from oncewire.message.payload import Payload
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
-from oncewire.wire.codec import Signer
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.security import algorithms, smime
@@ -44,6 +44,10 @@ from oncewire.wire.security.references import (
     bare_content_id,
     signature_parts,
 )
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
+    from oncewire.wire.codec import Signer
 
 # Spooled: a parcel whose body lies in the spool and is fetched only by who needs all of it.
 
@@ -383,3 +387,9 @@ def _name(names: dict[str, str], uri: str) -> str:
         key="security.encryption_algorithm",
         remedy=f"agree on one of {', '.join(sorted(names.values()))}",
     )
+
+
+def whole_parcel(context: HandlerContext, stored: StoredParcel) -> Parcel:
+    """A stored parcel with its body in one piece; for messages that fit in memory."""
+    parcel = Parcel(stored.content_type, whole_body(context.store.spool, stored), stored.headers)
+    return with_digest(parcel) if is_of_pieces(stored) else parcel

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from oncewire.errors import StoreDamaged
+from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.content_digest import check_kept
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.route import addresses_for
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import Header
+from oncewire.message.envelope import Header, MessageKind
 from oncewire.message.instant import SECOND, Instant
-from oncewire.protocol.effects import (
+from oncewire.protocol.notes import (
     Admit,
     AskStatus,
+    Detail,
     Effect,
+    Incident,
     Leave,
     Note,
     Notify,
     Pause,
     Raise,
     Resolve,
+    Resolved,
+    Submitted,
     Transmit,
 )
-from oncewire.protocol.notes import Detail, Incident, Resolved, Submitted
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
+
+logger = logging.getLogger("oncewire.handler")
 
 _TO = "to "
 
@@ -45,7 +54,7 @@ STORE = f"{HANDLER} store"
 """The store cannot be written for now."""
 
 DAMAGED = f"{HANDLER} damaged"
-"""The store is damaged, and nobody knows whose trouble that is."""
+"""The store is damaged, and it is unknown which message that concerns."""
 
 
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
@@ -70,7 +79,7 @@ def perform(
     """
     channel = step.channel
     if channel is not None and any(isinstance(effect, Pause) for effect in step.effects):
-        # It is kept in one place, with the receiver: whoever lifts it there lifts it for every
+        # It is kept in one place, with the receiver: lifted there, it is lifted for every
         # channel, also for one on which nothing waits at that moment.
         channel = replace(channel, paused_until=0)
     if channel is not None and channel is not before:
@@ -234,7 +243,7 @@ def open_incident(
     """Open an incident and say so in the journal; one that is open already is enough.
 
     `arrived`: the message that it is about, if that came from others. Its place in its stream is
-    told, so that whoever reads the stream sees why it stands there, and what stands behind it.
+    told, so that a reader of the stream sees why it stands there, and what stands behind it.
     """
     if tx.has_incident(effect.message_id, effect.channel):
         return
@@ -363,3 +372,19 @@ def journal_received(
         digest=digest,
         size=stored.facts.size,
     )
+
+
+def withhold(
+    context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: Exception
+) -> None:
+    """Call the operator, once: other content than was accepted is not given out (S15)."""
+    message_id = stored.incoming.message_id
+    with context.store.reader() as reader:
+        called = any(incident.message_id == message_id for incident in reader.incidents())
+    if not called:
+        logger.error("a message cannot be handed over", extra={"message_id": message_id})
+        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself"
+        if not isinstance(problem, InvalidValue):
+            # What is whole and only too large is not given up: others can take it.
+            reason += f"; or give it up: `oncewire abandon {message_id}`"
+        open_incident(context, tx, Raise(reason, message_id), stored.incoming)

@@ -7,8 +7,10 @@ message is sent later.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,15 +24,18 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.agreement.rules import Remembered
-from oncewire.handler.context import HandlerContext
-from oncewire.message.envelope import Message
+from oncewire.errors import InvalidValue
+from oncewire.message.envelope import AckRequest, Message, RoutingHeader, SequenceNumber
 from oncewire.message.form import Form, Security
-from oncewire.message.header import AckRequest, RoutingHeader, SequenceNumber
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import FlowMode, Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
+from oncewire.wire.limits import Limits, beyond
+
+if TYPE_CHECKING:
+    from oncewire.handler.context import HandlerContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ def peer_label(agreement: Agreement) -> str:
 def is_receiver(agreement: Agreement, stored: StoredOutgoing) -> bool:
     """Whether a message went to this agreement's partner, or to the handler before it (S10).
 
-    Nobody else is on its way, so nobody else's word counts. Two partners may be reached through
+    No other handler is on its way, so no other's word counts. Two partners may be reached through
     one hub: what comes through it belongs to the message only under the message's agreement.
     """
     if stored.facts.to_party in {str(party_id) for party_id in agreement.partner.party.ids}:
@@ -234,3 +239,57 @@ def stamped(message: Message, stamp: Instant) -> Message:
     """The message with another timestamp of its hop."""
     hop = replace(message.routing[-1], timestamp=stamp)
     return replace(message, routing=(*message.routing[:-1], hop))
+
+
+_AGREED = {
+    "document_bytes": ("max_document", "payload.max_document"),
+    "document_parts": ("max_parts", "payload.max_parts"),
+    "compression_ratio": ("max_ratio", "payload.max_ratio"),
+    "gathered_bytes": ("quota", "payload.quota"),
+}
+"""Of a limit: the term that may say less, and the key that it is agreed by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits of one agreement, and what each of them is called."""
+
+    limits: Limits
+    names: dict[str, str]
+
+    @classmethod
+    def of(cls, limits: Limits, terms: Terms) -> Bounds:
+        """Of a handler, under these terms."""
+        names: dict[str, str] = {}
+        for limit, (term, key) in _AGREED.items():
+            agreed = getattr(terms, term)
+            if agreed is not None and agreed < getattr(limits, limit):
+                limits = dataclasses.replace(limits, **{limit: agreed})
+                names[limit] = key
+        return cls(limits, names)
+
+    def check(self, limit: str, found: int, what: str, *, mime: bool = False) -> None:
+        """Refuse more than a bound; `what`: in words, with the number."""
+        bound: int = getattr(self.limits, limit)
+        if found > bound:
+            raise beyond(what, self.names.get(limit, limit), bound, mime=mime)
+
+
+def check_to_send(limits: Limits, terms: Terms, size: int, parts: int) -> None:
+    """Refuse a document that its receiver would refuse; `parts` 0: not counted yet."""
+    bounds = Bounds.of(limits, terms)
+    for limit, found, what in (
+        ("document_bytes", size, "bytes"),
+        ("document_parts", parts, "parts"),
+    ):
+        bound: int = getattr(bounds.limits, limit)
+        if found > bound:
+            name = bounds.names.get(limit, limit)
+            raise InvalidValue(
+                f"the document has {found:,} {what}, and no more than {bound:,} are taken ({name})",
+                remedy=f"agree on more ({_AGREED[limit][1]}), or send it as several documents",
+            )
+
+
+FRAGMENT_ENCODING = "gzip"
+"""The one compression that a Manifest with `mid:` references has a word for."""

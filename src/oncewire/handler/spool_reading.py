@@ -21,6 +21,10 @@ from oncewire.store.spool_contract import Spool
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import ReadFault
 
+SPOOL_ABOVE = 1024 * 1024
+"""Bodies up to this size live in their row; larger ones in a file of the spool."""
+
+
 LONG_PIECE = 1024 * 1024
 """Bytes that are fetched at once where all of a file is read."""
 
@@ -31,7 +35,7 @@ FRESH_MAX = 1000
 """How many of those are remembered."""
 
 LOOK_AGAIN: Duration = MINUTE
-"""How long a file that has changed is left alone; then somebody may have put it back."""
+"""How long a file that has changed is left alone; then it may have been put back."""
 
 
 def check_file(spool: Spool, name: str, heard: Callable[[bytes], object] | None = None) -> None:
@@ -61,9 +65,9 @@ class Proofs:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        # Files are read beside the turns; otherwise whoever asks waits.
+        # Files are read beside the turns; otherwise the caller waits.
         self.beside = False
-        # Files that somebody asked for and that nobody reads yet.
+        # Files that were asked for and are not read yet.
         self.wanted: set[str] = set()
         self._reading: set[str] = set()
         self._good: set[str] = set()
@@ -151,7 +155,7 @@ class Reading:
 
 class RefusedByTerms(ReadFault):
     """A message that can be read, and that an agreement refuses: what is wrong with it says what
-    was agreed, so nobody hears of it but the partner."""
+    was agreed, so only the partner hears of it."""
 
     @classmethod
     def of(cls, fault: ReadFault) -> RefusedByTerms:
@@ -186,7 +190,7 @@ class ReadingRoom:
         try:
             return await asyncio.wait_for(asyncio.shield(doing), self._deadline)
         except TimeoutError:
-            # The thread cannot be stopped; whatever comes of it nobody waits for any more.
+            # The thread cannot be stopped; what comes of it is not awaited any more.
             doing.add_done_callback(_heard)
             raise TooLong(
                 "the body took too long to read", remedy="send it again later, or in parts"
@@ -203,6 +207,6 @@ class ReadingRoom:
 
 
 def _heard(done: asyncio.Future[Any]) -> None:
-    """Its error is nobody's; asyncio would complain of one that is never looked at."""
+    """Its error is not asked for; asyncio would complain of one that is never looked at."""
     if not done.cancelled():
         done.exception()

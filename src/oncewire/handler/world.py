@@ -22,7 +22,7 @@ class World(Protocol):
     """What a node may ask of the outside."""
 
     def now(self) -> Instant:
-        """UTC, in microseconds; may jump when somebody sets the clock."""
+        """UTC, in microseconds; may jump when the clock is set."""
 
     def mono(self) -> Duration:
         """Steady microseconds; never jumps, and counts on while the machine sleeps (DRV-8)."""
@@ -31,7 +31,7 @@ class World(Protocol):
         """Which boot of which machine `mono` counts in; empty: it counts in this process only."""
 
     def new_id(self) -> str:
-        """A word nobody has used before; later ones sort after earlier ones."""
+        """A word that was never used before; later ones sort after earlier ones."""
 
 
 class RealWorld:
@@ -68,7 +68,7 @@ def _boot_of_the_machine() -> str:
         return ""
 
 
-# Timeline: the time a node lives by, which nobody can set.
+# Timeline: the time a node lives by, which cannot be set.
 #
 # Two clocks tell the time. The one people read is UTC, and anybody may set it; the steady one
 # never jumps and knows no date. The timeline is the steady clock with a date: what UTC was when it
@@ -78,7 +78,7 @@ def _boot_of_the_machine() -> str:
 #
 # The two clocks are compared at every reading. A small difference is a correction and is followed:
 # the line moves, and the caller moves every timer with it. A large one means that one of the two
-# times is wrong, and nobody here can tell which: the clock is in doubt until both agree again or
+# times is wrong, and the node cannot tell which: the clock is in doubt until both agree again or
 # an operator accepts the new time. Meanwhile the line goes on as before, and nothing may be
 # declared expired.
 #
@@ -156,7 +156,7 @@ class Timeline:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the clocks tell two times and nobody said yet which is right."""
+        """Whether the clocks tell two times and no operator said yet which is right."""
         state = self._state
         if state.unknown:
             return True
@@ -172,8 +172,9 @@ class Timeline:
     @property
     def restless(self) -> bool:
         """Whether there is something to write down: a doubt, the end of one, a correction."""
-        if self.in_doubt or self.told:
-            return self.in_doubt != self.told
+        doubt, told = self.in_doubt, self._state.told
+        if doubt or told:
+            return doubt != told
         return abs(self.ahead) > CLOCK_SET or self._state.earliest
 
     def doubt(self) -> None:

@@ -7,7 +7,7 @@ nothing, the nodes' clocks decide the picture and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from shlex import quote
@@ -20,7 +20,6 @@ from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Inst
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Detail
 from oncewire.protocol.sender import is_id_taken
-from oncewire.protocol.terms import Terms
 
 
 class Direction(StrEnum):
@@ -181,16 +180,14 @@ def _about(said: Detail | None) -> str:
 # --- one sentence -------------------------------------------------------------------------
 
 
-def explain(
-    rows: Iterable[Row], terms: Mapping[str, Terms] | None = None, *, outlook: str = ""
-) -> str:
+def explain(rows: Iterable[Row], *, outlook: str = "") -> str:
     """Why the message is where it is, in one sentence for people.
 
     `outlook` is what the journal cannot tell: what has to happen before a message that is under
     way goes on, and of a document that failed, which part did and why.
     """
     told = list(rows)
-    outcome = fold_outcome(told, terms)
+    outcome = fold_outcome(told)
     if outcome is None:
         return "Nothing is known of this message."
     why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)

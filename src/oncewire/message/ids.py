@@ -8,6 +8,7 @@ characters. They are plain strings afterwards; the check happens where they ente
 from __future__ import annotations
 
 import re
+from typing import Self
 
 from msgspec import Struct
 
@@ -29,7 +30,7 @@ def check_id(value: str, what: str) -> str:
             return value
     else:
         _check_is_text(value, what)
-    if not value or not value.strip():
+    if not value.strip():
         raise InvalidValue(f"{what} is empty", remedy=f"give {what} a value")
     if len(value) > ID_LENGTH_MAX:
         raise InvalidValue(
@@ -41,6 +42,19 @@ def check_id(value: str, what: str) -> str:
             f"{what} contains a control character", remedy=f"use printable characters in {what}"
         )
     return value
+
+
+def check_ids(**named: str) -> None:
+    """Check all ids of a value that has several, each under its name."""
+    for what, value in named.items():
+        plain = type(value) is str and 0 < len(value) <= ID_LENGTH_MAX and value.isprintable()
+        if not plain or value.isspace():
+            check_id(value, what)
+
+
+def given(**named: str | None) -> dict[str, str]:
+    """Those that are there."""
+    return {what: value for what, value in named.items() if value is not None}
 
 
 def check_text(value: str, what: str, length_max: int = 4096) -> str:
@@ -77,16 +91,10 @@ def is_uri(value: str) -> bool:
     return _URI.match(value) is not None
 
 
-def split_type(text: str) -> tuple[str, str | None]:
-    """Value and type of an id or a Service that is written as `value` or `type|value`."""
-    kind, _, value = text.rpartition("|")
-    return (value, kind) if kind else (text, None)
+class TypedName(Struct, frozen=True, gc=False):
+    """A name and the type (context) that gives it meaning.
 
-
-class PartyId(Struct, frozen=True, gc=False):
-    """One identifier of a party: a value and the type (context) that gives it meaning.
-
-    Without a type the value must be a URI (ebMS 2.0 §3.1.1.1); that is a rule of the
+    Without a type the value must be a URI (ebMS 2.0 §3.1.1.1, §3.1.4.1); that is a rule of the
     message, judged where the message is read, so that the fault is answered and not lost.
     """
 
@@ -94,23 +102,32 @@ class PartyId(Struct, frozen=True, gc=False):
     type: str | None = None
 
     def __post_init__(self) -> None:
-        check_id(self.value, "PartyId")
+        check_id(self.value, self.__class__.__name__)
         if self.type is not None:
-            check_id(self.type, "PartyId type")
+            check_id(self.type, f"{self.__class__.__name__} type")
 
     @classmethod
-    def read(cls, text: str) -> PartyId:
-        """The id that people write as `value` or `type|value`."""
-        return cls(*split_type(text))
+    def read(cls, text: str) -> Self:
+        """The name that people write as `value` or `type|value`."""
+        kind, _, value = text.rpartition("|")
+        return cls(value, kind) if kind else cls(text)
 
     @property
     def spelled(self) -> str:
-        """The id as `read` takes it: no URI has a bar in it, so the type can be told apart."""
+        """The name as `read` takes it: no URI has a bar in it, so the type can be told apart."""
         return f"{self.type}|{self.value}" if self.type else self.value
 
     def __str__(self) -> str:
-        """The id as listings of messages and the journal have it."""
+        """The name as listings of messages and the journal have it."""
         return f"{self.type}:{self.value}" if self.type else self.value
+
+
+class PartyId(TypedName, frozen=True, gc=False):
+    """One identifier of a party."""
+
+
+class Service(TypedName, frozen=True, gc=False):
+    """The service that acts on a message (ebMS 2.0 §3.1.4)."""
 
 
 class Party(Struct, frozen=True, gc=False):
@@ -140,32 +157,3 @@ class Party(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return str(self.ids[0])
-
-
-class Service(Struct, frozen=True, gc=False):
-    """The service that acts on a message (ebMS 2.0 §3.1.4).
-
-    `value`: its name. `type`: what kind of name that is; without one it must be a URI.
-    """
-
-    value: str
-    type: str | None = None
-
-    def __post_init__(self) -> None:
-        check_id(self.value, "Service")
-        if self.type is not None:
-            check_id(self.type, "Service type")
-
-    @classmethod
-    def read(cls, text: str) -> Service:
-        """The Service that people write as `value` or `type|value`."""
-        return cls(*split_type(text))
-
-    @property
-    def spelled(self) -> str:
-        """The Service as `read` takes it."""
-        return f"{self.type}|{self.value}" if self.type else self.value
-
-    def __str__(self) -> str:
-        """The Service as listings of messages and the journal have it."""
-        return f"{self.type}:{self.value}" if self.type else self.value

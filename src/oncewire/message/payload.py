@@ -47,11 +47,7 @@ def safe_name(name: str) -> str:
     text = _RESERVED.sub("_", text).strip(" .-")
     if _DEVICES.match(text):
         text = f"_{text}"
-    return _bounded(text)
-
-
-def _bounded(text: str) -> str:
-    """The name cut to at most that many bytes; its suffix stays."""
+    # The name cut to at most that many bytes; its suffix stays.
     if len(text.encode()) <= NAME_BYTES_MAX:
         return text
     stem, dot, ending = text.rpartition(".")

@@ -13,10 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
-from oncewire.message.header import SPLIT_TOTAL_MAX, Split
+from oncewire.message.envelope import SPLIT_TOTAL_MAX, Split
 from oncewire.message.instant import Instant
-from oncewire.protocol.effects import Effect, Resolve
-from oncewire.protocol.notes import Acknowledged, Ignored
+from oncewire.protocol.notes import Acknowledged, Effect, Ignored, Resolve
 from oncewire.protocol.sending import SenderStep, failure, note_of
 from oncewire.protocol.states import FINAL_OUTGOING, Outgoing, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import Terms

@@ -6,9 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest
-from oncewire.message.signals import Actor, Error, Severity
+from oncewire.message.envelope import AckRequest, Actor, Error, Message, MessageKind, Severity
 from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import HopMode, Terms

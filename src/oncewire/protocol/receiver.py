@@ -20,12 +20,18 @@ from oncewire.errors import (
     NotSupported,
     TimeToLiveExpired,
 )
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest, ReliableMessagingMethod, SequenceNumber
+from oncewire.message.envelope import (
+    AckRequest,
+    Actor,
+    Error,
+    Message,
+    MessageKind,
+    ReliableMessagingMethod,
+    SequenceNumber,
+)
 from oncewire.message.instant import Duration, Instant
-from oncewire.message.signals import Actor, Error
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Effect, Note, Raise
+from oncewire.protocol.notes import Effect, Note, Raise
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
 from oncewire.protocol.states import Incoming, IncomingState
 from oncewire.protocol.terms import (

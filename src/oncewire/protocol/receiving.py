@@ -41,7 +41,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import SequenceNumber, SequenceStatus
+from oncewire.message.envelope import SequenceNumber, SequenceStatus
 from oncewire.message.instant import Instant
 from oncewire.protocol.sequence import DuplicationWindow, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
@@ -155,7 +155,13 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
         if epoch is Epoch.OVER:
             return Fit.STRAGGLER
         if epoch is Epoch.NEXT:
-            return _fit_next(sequence.number, terms)
+            # How a number fits that begins an epoch: any of the first window may be the first to
+            # come.
+            number = sequence.number
+            if number not in terms.numbers:
+                return Fit.OUTSIDE
+            offset = terms.numbers.distance(terms.numbers.first, number)
+            return Fit.NEW_EPOCH if offset < terms.window_size else Fit.BEYOND
         if sequence.number not in kept.numbers:
             return Fit.OUTSIDE
         ahead = kept.numbers.distance(self.expected, sequence.number)
@@ -328,11 +334,3 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
             expected, passed = kept.numbers.after(expected), passed + 1
         channel = replace(self, expected=expected, passed=passed, held=tuple(held.values()))
         return channel, tuple(released), skipped
-
-
-def _fit_next(number: int, terms: Terms) -> Fit:
-    """How a number fits that begins an epoch: any of the first window may be the first to come."""
-    if number not in terms.numbers:
-        return Fit.OUTSIDE
-    offset = terms.numbers.distance(terms.numbers.first, number)
-    return Fit.NEW_EPOCH if offset < terms.window_size else Fit.BEYOND

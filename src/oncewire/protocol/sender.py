@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
+from oncewire.message.envelope import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
-from oncewire.message.signals import Error, ErrorClass, Severity
 from oncewire.protocol import notes
-from oncewire.protocol.effects import (
+from oncewire.protocol.notes import (
     AskStatus,
     Effect,
     Leave,
@@ -598,8 +598,10 @@ def _messaging_error(
     note = _rejected(outgoing, error, error_id, by)
     # A copy that the network still holds may meet another agreement than this one did. A warning
     # says that the message was transmitted, and not what became of it (ERR-9).
+    # Whether a receiver has no agreement for the message now; no copy of it is remembered.
     certain = error.severity is Severity.ERROR and not (
-        _is_about_agreement(error) and (outgoing.copies > 1 or outgoing.proved_by is Proof.HOP)
+        (error.location.rpartition("/")[2] in ("CPAId", "TPAId"))
+        and (outgoing.copies > 1 or outgoing.proved_by is Proof.HOP)
     )
     if outgoing.state is OutgoingState.DELIVERED:
         if outgoing.proved_by is Proof.HOP:
@@ -675,11 +677,6 @@ def is_id_taken(refusal: str) -> bool:
     What became of that other one is no word about the message that was refused.
     """
     return _ID_TAKEN.match(refusal) is not None
-
-
-def _is_about_agreement(error: Error) -> bool:
-    """Whether a receiver has no agreement for the message now; no copy of it is remembered."""
-    return error.location.rpartition("/")[2] in ("CPAId", "TPAId")
 
 
 def _taken_back(

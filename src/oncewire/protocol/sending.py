@@ -23,12 +23,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import SequenceNumber, SequenceStatus
+from oncewire.message.envelope import SequenceNumber, SequenceStatus, Severity
 from oncewire.message.instant import Instant
-from oncewire.message.signals import Severity
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Admit, Effect, Note, Notify, Raise, Resolve
-from oncewire.protocol.notes import Detail
+from oncewire.protocol.notes import Admit, Detail, Effect, Note, Notify, Raise, Resolve
 from oncewire.protocol.sequence import SendingWindow, SequenceRange
 from oncewire.protocol.states import (
     CHANNEL,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import SequenceStatus
+from oncewire.message.envelope import SequenceStatus
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.terms import Terms
 

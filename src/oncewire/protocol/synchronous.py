@@ -10,10 +10,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from oncewire.errors import Inconsistent
-from oncewire.message.envelope import Message
-from oncewire.message.header import SyncReplyMode
+from oncewire.message.envelope import Error, Message, Severity, SyncReplyMode
 from oncewire.message.instant import Duration
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol.terms import AckBundling, SyncBundle, SyncRetries, Terms
 
 TIMEOUT_MESSAGE = "communication protocol time-out"

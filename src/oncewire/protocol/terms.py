@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message.header import AckRequest, ReliableMessagingMethod, SyncReplyMode
+from oncewire.message.envelope import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import DAY, Duration, seconds
 from oncewire.protocol.sequence import SLIDES_RANGE, SequenceRange, check_window
 
@@ -225,7 +225,7 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def never_repeated(self) -> bool:
         """Whether its sender has given it up when its connection ends: a synchronous request that
         is not resent (C28, SYNC-18)."""
-        return self.synchronous and self.sync_retries is SyncRetries.NONE
+        return self.sync_retries is SyncRetries.NONE and self.synchronous
 
     @property
     def resends(self) -> int:

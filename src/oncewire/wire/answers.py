@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
@@ -27,17 +27,14 @@ from oncewire.message import (
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    PartyId,
     RoutingHeader,
-    Service,
     Severity,
     SignedDigest,
     StatusRequest,
     StatusResponse,
 )
 from oncewire.message.form import Form
-from oncewire.message.ids import is_uri
+from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks as draft_names
 from oncewire.wire.ebms2 import blocks as ebms2_names

@@ -15,33 +15,38 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue
-from oncewire.message import Dialect, Message, Payload, Reference
+from oncewire.message.envelope import Acknowledgment, Actor, Dialect, Message
 from oncewire.message.form import Form, Validation
+from oncewire.message.payload import Payload, Reference
 from oncewire.wire import header
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import writer as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
-from oncewire.wire.mime import writer as mime_writer
+from oncewire.wire.mime import multipart
 from oncewire.wire.mime.multipart import (
     BUNDLE_TYPE,
+    Packaging,
     PartHeaders,
+    Source,
+    bundle,
     parameters,
     part_of,
     reference_to,
 )
-from oncewire.wire.mime.writer import Packaging, Source, bundle
 from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.reader import (
-    HeaderRead,
-    MultipartReader,
-    Reader,
-)
+from oncewire.wire.reader import HeaderRead, MultipartReader, Reader
 from oncewire.wire.refusal import ReadFault
+from oncewire.wire.security.references import bare_content_id
+from oncewire.wire.security.signature import Covered
 from oncewire.wire.soap import action_of
-from oncewire.wire.templates.envelope import EnvelopeTemplates
+
+if TYPE_CHECKING:
+    from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
 """Takes the envelope and the payloads it refers to; gives the signed envelope."""
@@ -231,11 +236,11 @@ def lay_out(message: Message, form: Form, *, signer: Signer | None = None) -> La
     if signer is not None:
         envelope = signer(envelope, message.payloads)
     # What is left out is put in as it lies there.
-    frame, payloads = _frame(message, mail=False), tuple(map(mime_writer.plain, message.payloads))
-    boundary = mime_writer.boundary_for(envelope, payloads)
+    frame, payloads = _frame(message, mail=False), tuple(map(multipart.plain, message.payloads))
+    boundary = multipart.boundary_for(envelope, payloads)
     body: list[bytes | Payload] = []
     written: list[bytes] = []
-    for piece in mime_writer.laid_out(envelope, payloads, frame, boundary):
+    for piece in multipart.laid_out(envelope, payloads, frame, boundary):
         if isinstance(piece, bytes):
             written.append(piece)
         elif piece.data is not None:
@@ -244,7 +249,7 @@ def lay_out(message: Message, form: Form, *, signer: Signer | None = None) -> La
             body += [b"".join(written), piece]
             written = []
     body.append(b"".join(written))
-    content_type = mime_writer.content_type(frame, boundary)
+    content_type = multipart.content_type(frame, boundary)
     return LaidOut(content_type, _headers(message, form, mail=False), tuple(body))
 
 
@@ -273,8 +278,8 @@ def pack(
         return Parcel(_EBMS2_ROOT, envelope, headers)
     frame = _frame(message, mail=mail)
     chosen = _boundary(envelope, message.payloads, boundary)
-    pieces = mime_writer.pieces(envelope, message.payloads, {}, frame, chosen)
-    return Parcel(mime_writer.content_type(frame, chosen), b"".join(pieces), headers)
+    pieces = multipart.pieces(envelope, message.payloads, {}, frame, chosen)
+    return Parcel(multipart.content_type(frame, chosen), b"".join(pieces), headers)
 
 
 def pack_stream(
@@ -294,10 +299,10 @@ def pack_stream(
     payloads = message.payloads
     chosen = _boundary(envelope, payloads, boundary)
     return StreamParcel(
-        mime_writer.content_type(frame, chosen),
+        multipart.content_type(frame, chosen),
         headers,
-        mime_writer.pieces(envelope, payloads, sources, frame, chosen),
-        mime_writer.body_size(envelope, payloads, frame, chosen),
+        multipart.pieces(envelope, payloads, sources, frame, chosen),
+        multipart.body_size(envelope, payloads, frame, chosen),
     )
 
 
@@ -312,8 +317,8 @@ def _is_bare(message: Message, *, mail: bool) -> bool:
 def _boundary(envelope: bytes, payloads: tuple[Payload, ...], given: str | None) -> str:
     # Chosen by content, so that the bytes of a message follow from the message alone.
     if given is None:
-        return mime_writer.boundary_for(envelope, payloads)
-    mime_writer.check_boundary(given, payloads, envelope)
+        return multipart.boundary_for(envelope, payloads)
+    multipart.check_boundary(given, payloads, envelope)
     return given
 
 
@@ -334,9 +339,9 @@ def referring(message: Message) -> Message:
         # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
         ids = tuple(payload.content_id for payload in message.payloads)
         named = {
-            part_of(reference.content_id, ids)
+            part_of(content_id, ids)
             for reference in message.manifest
-            if reference.content_id
+            if (content_id := reference.content_id)
         }
         missing = [payload for payload in message.payloads if payload.content_id not in named]
     if not missing:
@@ -436,3 +441,84 @@ __all__ = [
     "write_envelope",
     "write_stream",
 ]
+
+
+# The message that a good signature covers, read from the signed bytes and nothing else.
+
+
+def read_verified(
+    received: Received,
+    verified: Covered,
+    limits: Limits = DEFAULT_LIMITS,
+    templates: EnvelopeTemplates | None = None,
+    owner: str = "",
+) -> Received:
+    """The received message with only what was signed, and the hop blocks, which are not.
+
+    Parts that no reference covers are left out, and not refused: the standard has a reference
+    for each part that needs signing (§4.1.3) and lets others be there, and gateways of mail do
+    add some. Those that are signed stand in the order in which they are signed, whatever the
+    order they came in. Of their MIME headers, which nothing signs, only the media type and the
+    file name are kept: what a document is called, which no digest could hold.
+    The envelope stays as it was received: it is what is kept and forwarded.
+
+    `templates` read it sooner, and learn of it as the signer's, `owner`'s.
+    """
+    # Read again from these octets, so that not one value can come from elsewhere (XML Signature
+    # §8.1.3).
+    octets = verified.readable
+    payloads = _signed_parts(received.message, verified)
+    # Canonical octets are UTF-8, and the schema was judged on what was received.
+    asked = octets, None, limits, Validation.OFF, payloads
+    reading = templates.read(*asked) if templates is not None else None
+    if reading is None:
+        reading = header.read(*asked)
+        if templates is not None:
+            templates.learn_envelope(octets, None, owner, limits, Validation.OFF)
+    left_out = tuple(
+        f"the part {content_id[:64]!r} is not signed and was left out"
+        for content_id in verified.unsigned_parts
+    )
+    message = reading.message
+    backed = _backed(message, verified)
+    if backed is not message.acknowledgments:
+        message = structs.replace(message, acknowledgments=backed)
+    return structs.replace(received, message=message, notes=(*received.notes, *left_out))
+
+
+def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
+    """The parts that the signature covers, in its order."""
+    parts = {bare_content_id(part.content_id): part for part in message.payloads}
+    return tuple(
+        # A Content-Encoding that is added changes what the application gets, and no digest shows
+        # it.
+        structs.replace(
+            parts[reference.content_id],
+            content_encoding=None,
+            mime_headers=_name_only(parts[reference.content_id]),
+        )
+        for reference in verified.references
+        if reference.content_id is not None
+    )
+
+
+def _name_only(part: Payload) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for pair in part.mime_headers if pair[0].lower() == "content-disposition")
+
+
+def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
+    """The acknowledgements that the signature stands behind.
+
+    One that is addressed to the next hop lies outside of it (§4.1.3), so any hop can
+    put one in. It counts for the message that the signed header refers to and for no other, and
+    the signed header says whose it is.
+    """
+    if not any(tag.endswith("}Acknowledgment") for tag in verified.hop_blocks):
+        return message.acknowledgments
+    # §6.3.2.3 and MessageData name the same message; only the second is signed.
+    meant = message.header.ref_to_message_id
+    return tuple(
+        structs.replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
+        for ack in message.acknowledgments
+        if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant
+    )

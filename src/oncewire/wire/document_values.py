@@ -16,7 +16,7 @@ from oncewire.errors import EbxmlError
 from oncewire.message.document_path import DocumentPath, Step
 from oncewire.wire.limits import Limits
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.xml.tree import Element, local_name, parse
+from oncewire.wire.xml.source import Element, local_name, parse
 
 DOCUMENT_MAX = 256 * 1024
 """A larger document is not looked into."""

@@ -12,9 +12,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from oncewire.errors import EbxmlError, OtherXml, SoapFault
-from oncewire.message import Dialect, Message, Payload
+from oncewire.message.envelope import Dialect, Message
 from oncewire.message.form import Form, Validation
 from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.payload import Payload
 from oncewire.wire import schema
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name
@@ -25,7 +26,7 @@ from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.mime.multipart import parameters
 from oncewire.wire.refusal import Findings, PartialHeader, ReadFault
 from oncewire.wire.soap import fault_of
-from oncewire.wire.xml.tree import Element, children, local_name, namespace, parse
+from oncewire.wire.xml.source import Element, children, local_name, namespace, parse
 
 ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
 READERS: dict[Dialect, ReadDialect] = {

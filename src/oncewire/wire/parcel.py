@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from oncewire.message import Dialect, Message
+from oncewire.message.envelope import Dialect, Message
 
 
 class Parcel(Struct, frozen=True):

@@ -10,13 +10,13 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
-from oncewire.message import Payload
 from oncewire.message.form import Validation
+from oncewire.message.payload import Payload
 from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime.multipart import (
@@ -33,7 +33,9 @@ from oncewire.wire.mime.multipart import (
 from oncewire.wire.parcel import Parcel, PartPlace, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.security.references import digest_names
-from oncewire.wire.templates.envelope import EnvelopeTemplates
+
+if TYPE_CHECKING:
+    from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # --- a multipart: bytes in, parts out ------------------------------------------------------------
 #
@@ -107,8 +109,9 @@ def delimiter_of(boundary: str) -> bytes:
     return b"\n--" + boundary.encode("latin-1", "replace")
 
 
-def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -> Boundary | None:
+def find_boundary(buffer: bytes, delimiter: bytes, *, final: bool) -> Boundary | None:
     """The next boundary line; text that merely begins like one is content."""
+    start = 0
     while True:
         at = buffer.find(delimiter, start)
         if at < 0:
@@ -238,7 +241,7 @@ class MultipartReader:
                 continue
             # Content and preamble: everything up to the next boundary line.
             buffer = self._buffer
-            found = find_boundary(buffer, self._delimiter, 0, final=final)
+            found = find_boundary(buffer, self._delimiter, final=final)
             if found is None:
                 if not final:
                     # A boundary cut in two begins with a line feed near the end of the piece.

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OncewireError, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     ANSWERS,
     DeliverySemantics,
     Dialect,
     Message,
     MessageKind,
-    Party,
     RoutingHeader,
-    Service,
 )
+from oncewire.message.ids import Party, Service
 
 # Fault: what a received SOAP Fault says.
 

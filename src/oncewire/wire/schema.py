@@ -19,10 +19,10 @@ from typing import Any
 from lxml import etree
 
 from oncewire.errors import SoapFault
-from oncewire.message import Dialect
+from oncewire.message.envelope import Dialect
 from oncewire.wire.drafts.blocks import canonical_tag
 from oncewire.wire.ebms2.blocks import DS, EB, SOAP, STRUCTURE, XLINK, XML
-from oncewire.wire.xml.tree import Element, children
+from oncewire.wire.xml.source import Element, children
 
 PROBLEMS_MAX = 20
 """Breaches that are reported: the first usually causes the rest."""

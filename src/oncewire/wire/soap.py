@@ -5,13 +5,12 @@ from __future__ import annotations
 from lxml import etree
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import Dialect, Message
+from oncewire.message.envelope import Dialect, Message
 from oncewire.message.form import Form, SoapActionCheck
 from oncewire.wire.ebms2.blocks import BODY, ENVELOPE, FAULT, SOAP
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import Fault, FaultDetail
-from oncewire.wire.xml.source import text
-from oncewire.wire.xml.tree import Element, local_name
+from oncewire.wire.xml.source import Element, local_name, text
 
 # SOAP 1.1 §4.4.1.
 FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")

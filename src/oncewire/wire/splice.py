@@ -12,7 +12,14 @@ import pyexpat
 from dataclasses import dataclass
 
 from oncewire.errors import MimeProblem, OtherXml
-from oncewire.message import AckRequest, AckRequested, Actor, Dialect, RoutingHeader, SequenceNumber
+from oncewire.message.envelope import (
+    AckRequest,
+    AckRequested,
+    Actor,
+    Dialect,
+    RoutingHeader,
+    SequenceNumber,
+)
 from oncewire.message.form import Extension, Form
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.ebms2 import blocks as n
@@ -301,9 +308,9 @@ def envelope_in(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> bytes:
     return decoded(encoding, parcel.body[start:end], lenient=True)
 
 
-def with_envelope(parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Parcel:
+def with_envelope(parcel: Parcel, envelope: bytes) -> Parcel:
     """The parcel with that header in place of its own; every other byte is equal."""
-    front, end = front_with(parcel, envelope, limits)
+    front, end = front_with(parcel, envelope)
     return Parcel(parcel.content_type, front + parcel.body[end:], parcel.headers)
 
 

@@ -11,24 +11,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from oncewire.agreement import (
-    PROFILES,
-    Agreement,
-    Finding,
-    Severity,
-    check,
-    check_all,
-    check_cpa,
-    check_toml,
-    read_cpa,
-)
-from oncewire.agreement.agreement import TRANSPORTS
+from oncewire.agreement.agreement import TRANSPORTS, Agreement
 from oncewire.agreement.certificates import to_pem
+from oncewire.agreement.check.checks import check, check_all
 from oncewire.agreement.check.exposure import Abilities, refuse_unable
+from oncewire.agreement.check.finding import Finding, Severity
+from oncewire.agreement.compose import PROFILES
+from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.message import Party
+from oncewire.message.ids import Party
 from oncewire.message.instant import DAY, SECOND
 from tests.agreement import samples
+from tests.agreement.readings import check_cpa, check_toml
 from tests.agreement.samples import NOW
 
 

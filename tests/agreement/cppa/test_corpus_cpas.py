@@ -7,24 +7,23 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from oncewire.agreement import (
+from oncewire.agreement.agreement import (
     Agreement,
     Direction,
     EndpointType,
     Origin,
     Requested,
     address_of,
-    outbound,
-    party_ids,
-    read_cpa,
-    read_views,
 )
 from oncewire.agreement.certificates import facts, fingerprint
+from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.message import Actor, MessageKind, Party, PartyId, Service, SyncReplyMode
+from oncewire.message.envelope import Actor, MessageKind, SyncReplyMode
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_duration, parse_instant
 from oncewire.protocol.terms import FlowMode, OnExhausted, Scope
 from oncewire.wire.security.certificates import der_of
+from tests.agreement.readings import outbound, party_ids, read_views
 from tests.wire.security.keys import alpha
 
 RSA_SHA1 = "http://www.w3.org/2000/09/xmldsig#rsa-sha1"

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.agreement import Direction, EndpointType, Requested, outbound, read_cpa, read_views
+from oncewire.agreement.agreement import Direction, EndpointType, Requested
 from oncewire.agreement.cppa.document import SIZE_MAX
+from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem
-from oncewire.message import Actor, MessageKind, ReliableMessagingMethod, Service, SyncReplyMode
+from oncewire.message.envelope import Actor, MessageKind, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.form import EncryptionSyntax
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND
 from oncewire.protocol.terms import ReceiptProvided, Scope
 from tests.agreement import samples
+from tests.agreement.readings import outbound, read_views
 
 NS_2_0 = "http://www.oasis-open.org/committees/ebxml-cppa/schema/cpp-cpa-2_0.xsd"
 

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from lxml import etree
 from msgspec import structs
 
-from oncewire.agreement import PROFILES, Agreement, Direction, read_cpa, read_toml, read_views
-from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE
+from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE, Agreement, Direction
 from oncewire.agreement.certificates import to_pem
+from oncewire.agreement.compose import PROFILES
+from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.cppa.writer import write_cpa
-from oncewire.agreement.toml.writer import write_toml
+from oncewire.agreement.toml import read_toml, write_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message.instant import SECOND, parse_duration
 from oncewire.wire.security.certificates import der_of
 from tests.agreement import samples
 from tests.agreement.cppa.cpa_rules import all_of, problems, said, schema
 from tests.agreement.cppa.test_corpus_cpas import STATED
+from tests.agreement.readings import read_views
 from tests.agreement.toml.test_writing import _lines, _some
 from tests.examples import examples
 from tests.wire.security.keys import alpha

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncewire.agreement import Direction, Endpoint, EndpointType, Origin, Requested, read_toml
+from oncewire.agreement.agreement import Direction, Endpoint, EndpointType, Origin, Requested
 from oncewire.agreement.certificates import fingerprint, to_pem
 from oncewire.agreement.keys import KEYS
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message import PartyId, Service, SyncReplyMode
+from oncewire.message.envelope import SyncReplyMode
 from oncewire.message.form import Extension
+from oncewire.message.ids import PartyId, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, parse_instant
 from oncewire.protocol.sequence import RM_080_RANGE, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnExhausted

@@ -7,23 +7,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oncewire.agreement import (
-    PROFILES,
-    Agreement,
-    Severity,
-    check,
-    new,
-    read_toml,
-    read_views,
-    write_toml,
-    write_whole,
-)
-from oncewire.agreement.agreement import Origin
+from oncewire.agreement.agreement import Agreement, Origin
+from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.keys import KEYS
+from oncewire.agreement.toml import new, read_toml, write_toml, write_whole
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message import kinds
 from tests.agreement import samples
 from tests.agreement.cppa.test_corpus_cpas import STATED
+from tests.agreement.readings import read_views
 from tests.examples import examples
 
 

@@ -15,7 +15,7 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import RECORD, store_path
 from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
-from oncewire.message.signals import MessageStatus, StatusResponse
+from oncewire.message.envelope import MessageStatus, StatusResponse
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.cli import output
 from oncewire.entry.cli.main import build
 from oncewire.message.instant import DAY

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.entry.cli.output import find_id
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.world import RealWorld
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import PassedOn
+from oncewire.protocol.notes import Note, PassedOn
 from oncewire.store.contract import Reader
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

@@ -17,8 +17,8 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
-from oncewire.handler.sending.handing_in import HandedIn
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.sending.submit import HandedIn
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Reader
 from oncewire.store.sqlite.store import SqliteStore

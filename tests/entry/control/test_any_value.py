@@ -22,7 +22,7 @@ from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
-from oncewire.handler.submission import Submission
+from oncewire.handler.actions import Submission
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 

@@ -31,7 +31,7 @@ from oncewire.errors import (
     UnknownMessage,
     ValueNotRecognized,
 )
-from oncewire.handler.submission import Submission
+from oncewire.handler.actions import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload

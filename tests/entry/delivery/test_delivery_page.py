@@ -21,15 +21,14 @@ from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import KEYS, ApplicationWay
 from oncewire.entry.running.open_party import open_party
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
+from oncewire.handler.delivering.deliver import LEASE
 from oncewire.handler.runtime import offers
-from oncewire.handler.runtime.handler import LEASE
-from oncewire.handler.submission import Submission
 from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
-from oncewire.message.signals import Severity
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import patience
 from oncewire.protocol.terms import Terms

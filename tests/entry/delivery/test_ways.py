@@ -28,12 +28,11 @@ from oncewire.entry.files import write_new
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
-from oncewire.handler.actions import Notice
-from oncewire.handler.submission import Submission
+from oncewire.handler.actions import Notice, Submission
 from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import Severity
 from oncewire.message.ids import Service
 from oncewire.message.payload import DistantPayload, Payload, disposition
-from oncewire.message.signals import Severity
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.test_streams import MEGABYTE, LongContent
@@ -269,8 +268,8 @@ def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
 # --- function ----------------------------------------------------------------------------------
 
 MODULE = """
-from oncewire.handler.submission import Submission
-from oncewire.message.signals import Severity
+from oncewire.handler.actions import Submission
+from oncewire.message.envelope import Severity
 from oncewire.message.ids import Service
 
 calls = []

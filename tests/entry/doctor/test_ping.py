@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.doctor.ping import Reached, ping
 from oncewire.entry.party.agreements import Kept
 from oncewire.entry.party.settings import Settings, load

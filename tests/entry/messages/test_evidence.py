@@ -16,7 +16,7 @@ from oncewire.entry.messages.evidence import Evidence, Held, evidence_of
 from oncewire.entry.party.partners import with_values
 from oncewire.errors import StoreDamaged
 from oncewire.handler.content_digest import with_digest
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.served import both_served

@@ -12,8 +12,9 @@ from oncewire.entry.party.partners import CPA_ID, agreement_with_itself, kept_it
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import OncewireError
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.actions import Submission
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from tests.entry.served import Served
 from tests.parts import ROOT
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement import PROFILES, Severity, check
 from oncewire.agreement.agreement import TRANSPORTS, Requested
-from oncewire.agreement.compose import profile_values
+from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.compose import PROFILES, profile_values
 from oncewire.entry.doctor.checkup import probe_inboxes
 from oncewire.entry.doctor.ping import Reached, ping, probe_ways
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
@@ -21,7 +22,8 @@ from oncewire.entry.running.assemble import make_handler
 from oncewire.entry.running.transports import other_transports, reader_name
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld
-from oncewire.message import Payload, SyncReplyMode
+from oncewire.message.envelope import SyncReplyMode
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from tests.entry.terminal import run as run_cli
 from tests.entry.terminal import run_json

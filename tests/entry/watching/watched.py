@@ -16,17 +16,17 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.entry.watching.alerts import Alert
 from oncewire.entry.watching.metrics import written
 from oncewire.entry.watching.snapshot import Snapshot, look
 from oncewire.errors import TransportProblem
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, SECOND, Duration, Instant
+from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
 from tests.handler.pair import START, TestWorld, agreement_of, agreement_text

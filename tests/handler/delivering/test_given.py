@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
+from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.encryption import body_slice
+from oncewire.handler.encryption import body_slice, whole_parcel
 from oncewire.handler.receiving import arrive
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredIncoming, StoredParcel

@@ -12,10 +12,10 @@ import pytest
 
 from oncewire.errors import NotAllowed
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.runtime.retention import sweep
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.outcome import fold_outcome

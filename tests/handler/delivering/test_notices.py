@@ -8,22 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.options import Options
-from oncewire.message import Service
+from oncewire.message.envelope import Error
+from oncewire.message.ids import Service
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND
-from oncewire.message.signals import Error
 from oncewire.protocol.sender import error_arrived
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store

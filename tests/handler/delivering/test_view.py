@@ -12,18 +12,28 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreProblem
 from oncewire.handler import encryption as spooled_module
+from oncewire.handler.actions import Submission
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import (
+    AckRequest,
+    DeliverySemantics,
+    Dialect,
+    Error,
+    ErrorList,
+    Header,
+    Message,
+    MessageKind,
+    Severity,
+    Split,
+    SyncReplyMode,
+)
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Compression, Payload, Reference
-from oncewire.message.signals import Error, ErrorList, Severity
 from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.parcel import Parcel, PartPlace

@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.control.client import LocalHandler, OfflineStore
+from oncewire.handler.actions import Submission
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending import splitting
-from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.sending import outgoing_document
+from oncewire.handler.sending.submit import handed_in
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.wire.mime.compression import compressed
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import agreement_text
@@ -48,7 +49,7 @@ class Compressor:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.seen = threading.Event(), threading.Event()
         self.beside: list[bool] = []
-        monkeypatch.setattr(splitting, "compressed", self)
+        monkeypatch.setattr(outgoing_document, "compressed", self)
 
     def __call__(self, pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         self.began.set()

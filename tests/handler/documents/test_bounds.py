@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Post
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import NOTHING, Answer
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.message.envelope import Message
-from oncewire.message.header import Split
+from oncewire.message.envelope import Message, Split
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.journal.check import check_journal
-from oncewire.message.envelope import Message
-from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Split
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Message, Split
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol.documents import DocumentState

@@ -11,16 +11,15 @@ import pytest
 from msgspec import structs
 
 from oncewire.errors import InvalidValue
-from oncewire.handler.actions import Post
+from oncewire.handler.actions import Post, Submission
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
-from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MINUTE, SECOND
-from oncewire.message.payload import Attachment, Reference, naming
+from oncewire.message.payload import Attachment, Payload, Reference, naming
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

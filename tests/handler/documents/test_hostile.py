@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE, SequenceNumber, Split
 from oncewire.message.form import Extension
-from oncewire.message.header import TRIAL_MARK, TRIAL_SERVICE, SequenceNumber, Split
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from tests.handler import pair as pair_module

@@ -9,15 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, StoreFull
-from oncewire.handler.actions import Action, Join, Post
+from oncewire.handler.actions import Action, Join, Post, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
-from oncewire.message import MessageStatus, Payload, Service
+from oncewire.message.envelope import MessageStatus
+from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MINUTE, SECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState

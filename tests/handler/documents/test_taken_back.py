@@ -7,20 +7,27 @@ import random
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, TransientError
-from oncewire.handler.actions import Notice, Post, Source
+from oncewire.handler.actions import Notice, Post, Source, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.journal.check import check_journal
-from oncewire.message import Party, Payload, Service
-from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.header import Header
+from oncewire.message.envelope import (
+    Dialect,
+    Error,
+    ErrorList,
+    Header,
+    Message,
+    MessageKind,
+    MessageStatus,
+    StatusResponse,
+)
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import MINUTE
-from oncewire.message.signals import Error, ErrorList, MessageStatus, StatusResponse
+from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore

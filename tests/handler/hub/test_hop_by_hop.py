@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options

@@ -8,17 +8,16 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import envelope_for, signal_route
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.lab.simulation.options import Options
 from oncewire.lab.simulation.world import World
-from oncewire.message.envelope import MessageKind
+from oncewire.message.envelope import MessageKind, MessageStatus
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import MessageStatus
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
 from oncewire.wire import answers, codec

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Post
+from oncewire.agreement.agreement import Agreements
+from oncewire.handler.actions import Post, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Post, PostAnswer, Source
+from oncewire.agreement.agreement import Agreements
+from oncewire.handler.actions import Post, PostAnswer, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.options import Options
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from tests.handler.chain import AT_WEB, Chain, options
 from tests.simulation.given import CPA_ID, world_of

@@ -7,15 +7,16 @@ import asyncio
 import pytest
 
 from oncewire.errors import SoapFault, StoreFull
-from oncewire.handler.actions import Action, Post, PostOn, Relay
+from oncewire.handler.actions import Action, Post, PostOn, Relay, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.door import Connections
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.submission import Submission
-from oncewire.message import MessageKind, Payload, Service, Severity
+from oncewire.message.envelope import MessageKind, Severity
+from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from oncewire.store.memory.store import MemoryStore

@@ -6,10 +6,9 @@ import hashlib
 
 import pytest
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.handler.actions import Source
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     Dialect,
     Error,
@@ -18,12 +17,10 @@ from oncewire.message import (
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    PartyId,
-    Service,
     StatusResponse,
 )
 from oncewire.message.form import Form
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE

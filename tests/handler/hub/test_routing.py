@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.agreement.toml.writer import write_toml, write_whole
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml, write_toml, write_whole
 from oncewire.handler.hub.accept import HOPS_MAX
-from oncewire.message import Party, PartyId, Service
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.chain import AT_WEB, Chain, options

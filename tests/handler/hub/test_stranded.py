@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Post
 from oncewire.handler.hub.next_hop import abandon_stranded, is_stranded
 from oncewire.journal.check import check_journal
-from oncewire.message import Party
+from oncewire.message.ids import Party
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import Incident

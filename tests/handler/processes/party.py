@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import OncewireError
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.http.address import AddressRule
 from oncewire.transport.http.client import HttpClientSettings

@@ -16,19 +16,18 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import structs
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreement, Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.actions import Source
+from oncewire.handler.actions import Source, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

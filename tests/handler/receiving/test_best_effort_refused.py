@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.messages.outlook import held_up
 from oncewire.handler.actions import Action, Refused, Source
 from oncewire.handler.runtime import offers
@@ -19,7 +19,7 @@ from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.journal.row import Row
-from oncewire.message.signals import Severity
+from oncewire.message.envelope import Severity
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel

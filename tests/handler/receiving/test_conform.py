@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
+from oncewire.handler.actions import Submission
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import Dialect, MessageKind, MessageStatus, Party, PartyId, Service, Severity
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import Dialect, MessageKind, MessageStatus, Severity
 from oncewire.message.form import Form, UnknownCpa
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

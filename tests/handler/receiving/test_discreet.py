@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Source
-from oncewire.message import Party
 from oncewire.message.form import Form
+from oncewire.message.ids import Party
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import SOAP_ACTION, Desk, Reply

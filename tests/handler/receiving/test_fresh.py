@@ -10,8 +10,8 @@ import pytest
 
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.context import Keys
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.message.instant import DAY
 from oncewire.transport.contract import Peer
 from oncewire.transport.http.server import HttpServer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.receiving import inbound as module
 from oncewire.handler.receiving.inbound import READ_AT_ONCE

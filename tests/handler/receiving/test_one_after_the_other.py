@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.submission import Submission
-from oncewire.message import Payload, Service
+from oncewire.handler.actions import Submission
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair, TestWorld

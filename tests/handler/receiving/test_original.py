@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import PostAnswer
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.message import Party
 from oncewire.message.envelope import MessageKind
+from oncewire.message.ids import Party
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import IncomingState, Outgoing, OutgoingState
 from oncewire.store.memory.store import MemoryStore

@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.errors import NotAllowed, StoreDamaged, UnknownMessage
 from oncewire.handler.content_digest import with_whole_answer
-from oncewire.handler.runtime.carrier import check_files
+from oncewire.handler.runtime.handler import check_files
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel

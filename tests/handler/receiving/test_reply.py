@@ -10,18 +10,19 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.actions import Notice, Source
+from oncewire.handler.actions import Notice, Source, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.door import _Connection
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
-from oncewire.handler.sending.seal import stored_parcel, whole_parcel
-from oncewire.handler.submission import Submission
+from oncewire.handler.sending.seal import stored_parcel
 from oncewire.journal.check import check_journal
-from oncewire.message import ErrorList, Message, MessageKind, Payload
+from oncewire.message.envelope import ErrorList, Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE, timeout_error
 from oncewire.wire import codec

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncewire.handler.actions import Source
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import DeliverySemantics
+from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import DeliverySemantics, MessageKind
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 from tests.handler.wiretap import Crossing, Tapped, find, names

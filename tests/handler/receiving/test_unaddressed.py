@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.protocol.notes import Kind
 from tests.handler.pair import Pair, agreement_text

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import pytest
 
-from oncewire.handler.runtime import carrier
-from oncewire.handler.runtime.carrier import CHUNK, Carrier
+from oncewire.handler.runtime import handler
+from oncewire.handler.runtime.handler import CHUNK, Carrier
 from oncewire.store.memory.store import MemorySpool
 from oncewire.store.records import SpoolSlice, StoredParcel
 
@@ -58,7 +58,7 @@ async def until_read(file: Watched, times: int) -> None:
 
 async def test_the_next_piece_is_read_while_one_is_sent() -> None:
     file = Watched(bytes(range(256)) * (PIECES * CHUNK // 256))
-    chunks = carrier.Carrier(WatchedSpool(file), {})._chunks(of_file(PIECES * CHUNK), "")
+    chunks = handler.Carrier(WatchedSpool(file), {})._chunks(of_file(PIECES * CHUNK), "")
     assert await anext(chunks) == b"before"
     for number in range(PIECES):
         assert len(await anext(chunks)) == CHUNK

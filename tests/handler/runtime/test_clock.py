@@ -13,8 +13,7 @@ from oncewire.handler.perform import open_incident
 from oncewire.handler.world import CORRECTION, RealWorld
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
-from oncewire.protocol.effects import Raise
-from oncewire.protocol.notes import ClockSet
+from oncewire.protocol.notes import ClockSet, Raise
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.handler.refusals import JOURNALED_EVERY, JOURNALED_MAX
-from oncewire.message import Party
+from oncewire.handler.context import JOURNALED_EVERY, JOURNALED_MAX
 from oncewire.message.form import Form
+from oncewire.message.ids import Party
 from oncewire.message.instant import HOUR, Duration
 from oncewire.wire import codec
 from tests.handler.runtime.test_clock import YEAR, SetPair

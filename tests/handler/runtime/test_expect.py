@@ -12,9 +12,9 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action, Source
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import commit_loop as shell_module
 from oncewire.handler.runtime.commit_loop import TURN_FEW, CommitLoop
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.codec import named_in

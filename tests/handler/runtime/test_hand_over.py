@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import Application, GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident
 from oncewire.wire.parcel import Parcel

@@ -7,27 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem, UnknownMessage
-from oncewire.handler.actions import PostAnswer, Source
+from oncewire.handler.actions import PostAnswer, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import retention
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import seal
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
-from oncewire.message import (
+from oncewire.message.envelope import (
     Dialect,
     Header,
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    Payload,
-    Service,
     StatusRequest,
 )
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore

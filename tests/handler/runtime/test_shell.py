@@ -11,17 +11,17 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.errors import AgreementProblem, HandlerFailed
-from oncewire.handler.actions import Action, Post, Source
+from oncewire.handler.actions import Action, Post, Source, Submission
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import failures
 from oncewire.handler.runtime.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, CommitLoop
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.seal import whole_parcel
-from oncewire.handler.submission import Submission
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
 from tests.simulation.given import CPA_ID, world_of

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.entry.control.client import LocalHandler
 from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
 from oncewire.handler.context import HandlerContext

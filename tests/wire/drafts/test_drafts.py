@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError
-from oncewire.message import (
+from oncewire.message.envelope import (
     AcknowledgmentType,
     AckRequest,
     Actor,
@@ -16,15 +16,14 @@ from oncewire.message import (
     ErrorList,
     MessageKind,
     MessageStatus,
-    PartyId,
     ReliableMessagingMethod,
     SequenceNumber,
     SequenceStatus,
-    Service,
     Severity,
     Split,
     SyncReplyMode,
 )
+from oncewire.message.ids import PartyId, Service
 from oncewire.message.instant import parse_instant
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, ReadFault, Received

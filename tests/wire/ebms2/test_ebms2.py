@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, InvalidValue, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     Actor,
     DeliverySemantics,
     Dialect,

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import Inconsistent, SoapFault
-from oncewire.message import Dialect, MessageKind
+from oncewire.message.envelope import Dialect, MessageKind
 from oncewire.message.form import Form
-from oncewire.wire import answers, codec, soap
+from oncewire.wire import answers, codec, inspection, soap
 from oncewire.wire.codec import Parcel, ReadFault
-from oncewire.wire.inspection import compare, describe
-from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
+from oncewire.wire.inspection import Capture, CaptureKind, open_capture
 from tests.wire import samples
 from tests.wire.roots import read_fault
 from tests.wire.samples import NOW, corpus_bytes, envelope_for
@@ -36,7 +35,7 @@ def test_each_kind_is_recognised() -> None:
     for data, kind in kinds.items():
         capture = open_capture(data)
         assert capture.kind is kind
-        values = describe.describe_bytes(data)
+        values = inspection.describe_bytes(data)
         assert values["message_id"] == "m-1001@alpha.example", values
         if kind is not CaptureKind.XML:
             assert values["parts"][0]["sha256"] == samples.ORDER.digest
@@ -64,13 +63,13 @@ def test_what_is_nothing_known_is_refused(data: bytes) -> None:
     with pytest.raises(ReadFault) as caught:
         open_capture(data)
     assert isinstance(caught.value.error, SoapFault)
-    assert describe.describe_bytes(data)["fault"]["code"] == "Client"
+    assert inspection.describe_bytes(data)["fault"]["code"] == "Client"
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_everything_decoded_can_be_printed_as_json(dialect: Dialect) -> None:
     parcel = samples.written(dialect, (samples.ORDER, samples.PICTURE))
-    values = describe.describe_bytes(http(parcel, "POST / HTTP/1.1"))
+    values = inspection.describe_bytes(http(parcel, "POST / HTTP/1.1"))
     again = json.loads(json.dumps(values))
     assert again["dialect"] == dialect.value
     assert again["from"]["ids"][0]["value"] == "alpha"
@@ -83,7 +82,7 @@ def test_everything_decoded_can_be_printed_as_json(dialect: Dialect) -> None:
 
 def test_a_fault_is_shown_as_the_error_it_is_answered_with() -> None:
     parcel = Parcel("text/xml", samples.soap(samples.MESSAGE_HEADER.replace("2.0", "3")))
-    values = describe.describe(Capture(CaptureKind.HTTP_REQUEST, parcel))
+    values = inspection.describe(Capture(CaptureKind.HTTP_REQUEST, parcel))
     assert values["fault"]["code"] == "Inconsistent"
     assert values["fault"]["location"] == "//Header/MessageHeader/@version"
     assert values["answered_with"] == "ErrorList"
@@ -92,7 +91,7 @@ def test_a_fault_is_shown_as_the_error_it_is_answered_with() -> None:
 
 def test_the_state_of_a_signature_is_shown(corpus: Path) -> None:
     def state(name: str) -> str:
-        values = describe.describe_bytes(corpus_bytes(corpus, f"nav-smtp-transport/{name}"))
+        values = inspection.describe_bytes(corpus_bytes(corpus, f"nav-smtp-transport/{name}"))
         return str(values["signature"])
 
     assert state("acknowledgment_no_from.eml") == "intact"
@@ -102,12 +101,12 @@ def test_the_state_of_a_signature_is_shown(corpus: Path) -> None:
 
 def test_a_verdict_from_outside_is_shown_as_it_is() -> None:
     data = samples.written(Dialect.EBMS2).body
-    assert describe.describe_bytes(data, signature_state="valid")["signature"] == "valid"
+    assert inspection.describe_bytes(data, signature_state="valid")["signature"] == "valid"
 
 
 def test_several_messages_of_one_body_are_listed() -> None:
     together = codec.bundle([samples.written(Dialect.MS_09X), samples.written(Dialect.MS_09X)])
-    values = describe.describe_bytes(http(together, "HTTP/1.1 200 OK"))
+    values = inspection.describe_bytes(http(together, "HTTP/1.1 200 OK"))
     assert [one["message_id"] for one in values["messages"]] == ["m-1001@alpha.example"] * 2
 
 
@@ -149,7 +148,7 @@ def test_a_peer_that_answers_as_we_do_differs_in_nothing(dialect: Dialect) -> No
     message = codec.read(samples.written(dialect)).message
     answer = answers.acknowledgment_for(message, envelope_for(dialect))
     theirs = codec.write(answer, samples.form(dialect))
-    found = compare.compare(request(dialect), capture(theirs), Form(dialect), now=NOW)
+    found = inspection.compare(request(dialect), capture(theirs), Form(dialect), now=NOW)
     assert found.differences == ()
     assert found.message_id == "m-1001@alpha.example"
     assert found.ours.message is not None
@@ -162,7 +161,7 @@ def test_differences_are_listed_field_by_field() -> None:
         message, [Inconsistent("x", location="//y")], envelope_for(Dialect.EBMS2)
     )
     theirs = codec.write(error, samples.form(Dialect.EBMS2))
-    found = compare.compare(request(), capture(theirs), Form(), now=NOW)
+    found = inspection.compare(request(), capture(theirs), Form(), now=NOW)
     assert {one.field for one in found.differences} == {
         "kind",
         "action",
@@ -175,37 +174,37 @@ def test_differences_are_listed_field_by_field() -> None:
 
 
 def test_silence_faults_and_garbage_are_answers_too() -> None:
-    silent = compare.compare(request(), None, Form(), now=NOW)
+    silent = inspection.compare(request(), None, Form(), now=NOW)
     assert [(one.field, one.theirs, one.ours) for one in silent.differences] == [
         ("answer", "nothing", "message")
     ]
     fault = capture(soap.write_fault(SoapFault("Client", "no")))
-    assert compare.compare(request(), fault, Form(), now=NOW).theirs.fault_code == "Client"
+    assert inspection.compare(request(), fault, Form(), now=NOW).theirs.fault_code == "Client"
     garbage = capture(Parcel("text/html", b"<html>oops</html>"))
-    found = compare.compare(request(), garbage, Form(), now=NOW)
-    assert found.theirs.kind is compare.AnswerKind.UNREADABLE
+    found = inspection.compare(request(), garbage, Form(), now=NOW)
+    assert found.theirs.kind is inspection.AnswerKind.UNREADABLE
 
 
 def test_a_refused_request_is_compared_by_its_error(corpus: Path) -> None:
     broken = open_capture(
         corpus_bytes(corpus, "ebms-core/soap/EbMSMessageInvalidAckRequestedActor.xml")
     )
-    found = compare.compare(broken, None, Form(), now=NOW)
+    found = inspection.compare(broken, None, Form(), now=NOW)
     assert found.ours.message is not None
     assert found.ours.message.error_list is not None
     assert found.ours.message.error_list.errors[0].location == "//Header/AckRequested/@actor"
     lost = Capture(CaptureKind.HTTP_REQUEST, Parcel("text/xml", b"<x"))
-    assert compare.compare(lost, None, Form(), now=NOW).ours.kind is compare.AnswerKind.FAULT
+    assert inspection.compare(lost, None, Form(), now=NOW).ours.kind is inspection.AnswerKind.FAULT
 
 
 def test_pings_and_errors_have_their_own_answers(corpus: Path) -> None:
     ping = open_capture(corpus_bytes(corpus, "phinms-phineas/examples/ping.txt"))
-    found = compare.compare(ping, None, Form(), now=NOW)
+    found = inspection.compare(ping, None, Form(), now=NOW)
     assert found.ours.message is not None
     assert found.ours.message.kind is MessageKind.PONG
     status = open_capture(corpus_bytes(corpus, "ebms-core/soap/EbMSMessageStatus.xml"))
-    answer = compare.compare(status, None, Form(), now=NOW).ours.message
+    answer = inspection.compare(status, None, Form(), now=NOW).ours.message
     assert answer is not None
     assert answer.kind is MessageKind.STATUS_RESPONSE
     error = open_capture(corpus_bytes(corpus, "nhs-mhs/expected_messages/ebxml_nack.xml"))
-    assert compare.compare(error, None, Form(), now=NOW).differences == ()
+    assert inspection.compare(error, None, Form(), now=NOW).differences == ()

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives import serialization
 from lxml import etree
 
-from oncewire.wire.security import algorithms, references, signing
+from oncewire.wire.security import algorithms, references
+from oncewire.wire.security import signature as signing
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice
 from tests.wire.security import documents, keys, reference_engine
 from tests.wire.security.documents import DS, EB, NEXT, NEXT_MSH, PART, PART_ID, SOAP
 

@@ -14,14 +14,16 @@ from functools import cache
 from cryptography.hazmat.primitives import serialization
 from msgspec.structs import replace
 
-from oncewire.message import Dialect, Party, PartyId, Payload
+from oncewire.message.envelope import Dialect
 from oncewire.message.form import Form
+from oncewire.message.ids import Party, PartyId
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.codec import Signer
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.security import signing
+from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice
 from tests.wire import samples
 from tests.wire.security import keys
 
@@ -50,7 +52,7 @@ def signer(who: keys.Identity, choice: SigningChoice) -> Signer:
 
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         parts = [PartDigests.of(one.content_id, one.data or b"", "sha256") for one in payloads]
-        return signing.sign(envelope, parts, who.key, who.certificate, choice).envelope
+        return signature.sign(envelope, parts, who.key, who.certificate, choice).envelope
 
     return sign
 

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 import pytest
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import signature, signing
+from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signature import Verified
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice, Verified
 from tests.wire.security import documents, keys
 from tests.wire.security.documents import PART_ID
 
@@ -24,7 +23,7 @@ def _message() -> tuple[bytes, bytes]:
 
     def sign(padding: str) -> bytes:
         given = documents.envelope(padding=padding)
-        return signing.sign(
+        return signature.sign(
             given, [part], who.key, who.certificate, SigningChoice("ecdsa-sha256")
         ).envelope
 

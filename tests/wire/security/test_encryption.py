@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import encryption, signature, signing
+from oncewire.wire.security import encryption, signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.encryption import (
     DATA_URIS,
@@ -30,7 +30,7 @@ from oncewire.wire.security.encryption import (
     encrypt_part,
 )
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice
 from tests.wire.security import documents, keys
 from tests.wire.security.documents import PART, PART_ID
 
@@ -256,7 +256,7 @@ def test_order_of_signature_and_encryption_is_the_callers(encrypt_first: bool) -
     who = keys.alpha()
     sent = encrypt_part(PART, _certificate(), "text/xml")
     over = sent if encrypt_first else PART
-    signed = signing.sign(
+    signed = signature.sign(
         documents.envelope(),
         [PartDigests.of(PART_ID, over, "sha256")],
         who.key,

@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import OncewireError
-from oncewire.message import Dialect, Message
+from oncewire.message.envelope import Dialect, Message
 from oncewire.wire import codec
+from oncewire.wire.codec import read_verified
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import signature_parts
-from oncewire.wire.security.signing import SigningChoice
-from oncewire.wire.verified import read_verified
+from oncewire.wire.security.signature import SigningChoice
 from tests.wire.security import keys, parcel_forger
 from tests.wire.security.parcel_forger import EVIL
 

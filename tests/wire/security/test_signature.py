@@ -7,12 +7,11 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import algorithms, references, signature, signing, wrapping
+from oncewire.wire.security import algorithms, references, signature, wrapping
 from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signature import Verified
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice, Verified
 from tests.wire.roots import acknowledged_in
 from tests.wire.security import documents, keys, reference_engine
 from tests.wire.security.documents import PART, PART_ID
@@ -40,7 +39,7 @@ def _part(content: bytes = PART, content_id: str = PART_ID) -> PartDigests:
 
 def _signed(envelope: bytes | None = None, choice: SigningChoice = _EC) -> bytes:
     who = alpha(_KEY_OF[choice.signature])
-    return signing.sign(
+    return signature.sign(
         envelope or documents.envelope(), [_part()], who.key, who.certificate, choice
     ).envelope
 
@@ -180,7 +179,7 @@ def test_parts_that_nothing_signs_are_named() -> None:
 
 def test_percent_signs_in_a_cid_are_read() -> None:
     given = documents.envelope(manifest="order%2D1@alpha.example")
-    signed = signing.sign(given, [_part()], alpha().key, alpha().certificate, _EC)
+    signed = signature.sign(given, [_part()], alpha().key, alpha().certificate, _EC)
     assert b'URI="cid:order%2D1@alpha.example"' in signed.envelope
     assert _verify(signed.envelope)
 
@@ -204,7 +203,7 @@ def test_sha1_needs_the_agreements_word() -> None:
 
 def test_a_small_rsa_key_needs_the_agreements_word() -> None:
     small = keys.issue("small", "rsa1024")
-    signed = signing.sign(documents.envelope(), [_part()], small.key, small.certificate).envelope
+    signed = signature.sign(documents.envelope(), [_part()], small.key, small.certificate).envelope
     trust = Trust((small.certificate,))
     with pytest.raises(SecurityFailure, match="1024 bits"):
         signature.verify_signature(signed, [_part()], trust, NOW)
@@ -224,7 +223,7 @@ def test_two_certificates_may_be_good_at_once() -> None:
     old, new = keys.issue("alpha"), keys.issue("alpha")
     trust = Trust((old.certificate, new.certificate))
     for who in (old, new):
-        signed = signing.sign(documents.envelope(), [_part()], who.key, who.certificate, _EC)
+        signed = signature.sign(documents.envelope(), [_part()], who.key, who.certificate, _EC)
         found = signature.verify_signature(signed.envelope, [_part()], trust, NOW)
         assert found.certificate == who.certificate
         # Without KeyInfo the agreement's own certificates are tried.
@@ -236,7 +235,7 @@ def test_two_certificates_may_be_good_at_once() -> None:
 
 def test_key_and_algorithm_must_be_of_one_kind() -> None:
     with pytest.raises(SecurityFailure, match="not of the kind"):
-        signing.sign(documents.envelope(), [_part()], alpha().key, alpha().certificate)
+        signature.sign(documents.envelope(), [_part()], alpha().key, alpha().certificate)
     relabelled = _signed().replace(
         algorithms.SIGNATURE_URIS["ecdsa-sha256"].encode(),
         algorithms.SIGNATURE_URIS["rsa-sha256"].encode(),
@@ -452,7 +451,7 @@ def test_signing_wants_every_digest() -> None:
         ([_part(), _part()], "one Content-ID"),
     ):
         with pytest.raises(SecurityFailure, match=why):
-            signing.sign(documents.envelope(), parts, who.key, who.certificate, _EC)
+            signature.sign(documents.envelope(), parts, who.key, who.certificate, _EC)
 
 
 # --- the drafts ----------------------------------------------------------------------------------
@@ -491,7 +490,7 @@ def _acknowledge(received: tuple[references.SignedReference, ...]) -> bytes:
         b"<eb:RefToMessageId>m-1001@alpha.example</eb:RefToMessageId>" + elements
     ).decode() + "</eb:Acknowledgment>"
     given = documents.envelope(block, manifest="")
-    return signing.sign(given, [], alpha().key, alpha().certificate, _EC).envelope
+    return signature.sign(given, [], alpha().key, alpha().certificate, _EC).envelope
 
 
 def _read_acknowledgment(envelope: bytes) -> tuple[references.SignedReference, ...]:
@@ -501,7 +500,7 @@ def _read_acknowledgment(envelope: bytes) -> tuple[references.SignedReference, .
 
 @pytest.mark.requirement("ACK-14")
 def test_a_signed_acknowledgment_proves_what_was_received() -> None:
-    sent = signing.sign(
+    sent = signature.sign(
         documents.envelope(documents.HOP_BLOCKS), [_part()], alpha().key, alpha().certificate, _EC
     )
     received = _verify(sent.envelope)
@@ -518,18 +517,18 @@ def test_a_signed_acknowledgment_proves_what_was_received() -> None:
 @pytest.mark.requirement("ACK-14")
 def test_a_signed_acknowledgment_of_an_unsigned_message() -> None:
     given = documents.envelope()
-    theirs = signing.computed_references(given, [_part()], "sha256")
+    theirs = signature.computed_references(given, [_part()], "sha256")
     proof = _read_acknowledgment(_acknowledge(theirs))
-    ours = signing.computed_references(given, [_part()], proof[0].digest_name)
+    ours = signature.computed_references(given, [_part()], proof[0].digest_name)
     references.check_acknowledged(proof, ours)
 
 
 def test_an_acknowledgment_of_something_else_is_refused() -> None:
     given = documents.envelope()
-    sent = signing.computed_references(given, [_part()], "sha256")
-    other = signing.computed_references(given, [_part(b"other")], "sha256")
-    longer = signing.computed_references(given, [_part(), _part(b"more", "more@x")], "sha256")
-    stronger = signing.computed_references(given, [_part()], "sha512")
+    sent = signature.computed_references(given, [_part()], "sha256")
+    other = signature.computed_references(given, [_part(b"other")], "sha256")
+    longer = signature.computed_references(given, [_part(), _part(b"more", "more@x")], "sha256")
+    stronger = signature.computed_references(given, [_part()], "sha512")
     strange = references.SignedReference("http://x/", "sha256", b"")
     for proof, why in (
         ((), "carries no digests"),
@@ -547,7 +546,7 @@ def test_an_acknowledgment_of_something_else_is_refused() -> None:
 
 
 def test_an_acknowledgment_whose_copied_expression_lost_its_binding_still_counts() -> None:
-    sent = signing.sign(documents.envelope(), [_part()], alpha().key, alpha().certificate, _EC)
+    sent = signature.sign(documents.envelope(), [_part()], alpha().key, alpha().certificate, _EC)
     copied = "".join(map(references.reference_xml, sent.references))
     lost = copied.replace("SOAP:actor", "SOAP-ENV:actor").replace("xmlns:SOAP=", "xmlns:x=")
     block = references.parse(f'<a xmlns:ds="{documents.DS}">{lost}</a>'.encode())

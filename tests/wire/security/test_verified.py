@@ -3,15 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message import Actor, Dialect, Message, Payload
+from oncewire.message.envelope import Actor, Dialect, Message
+from oncewire.message.payload import Payload
 from oncewire.wire import answers, codec, splice
-from oncewire.wire.codec import Parcel, Reader
+from oncewire.wire.codec import Parcel, Reader, read_verified
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests, digest_names, signature_parts
-from oncewire.wire.security.signature import acknowledged_digests
-from oncewire.wire.security.signing import SigningChoice, sign
-from oncewire.wire.verified import read_verified
+from oncewire.wire.security.signature import SigningChoice, acknowledged_digests, sign
 from tests.wire import samples
 from tests.wire.security import keys
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
     Actor,
@@ -22,8 +22,7 @@ from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signature import acknowledged_digests
-from oncewire.wire.security.signing import SigningChoice, sign
+from oncewire.wire.security.signature import SigningChoice, acknowledged_digests, sign
 from oncewire.wire.templates.envelope import EnvelopeTemplate, learned
 from tests.fuzz.mutations import TOKENS, mutated
 from tests.fuzz.seeds import conversation

@@ -5,13 +5,12 @@ import base64
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message import Dialect, SequenceNumber, SequenceStatus
+from oncewire.message.envelope import Dialect, SequenceNumber, SequenceStatus
 from oncewire.message.form import Validation
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.parcel import Received
-from oncewire.wire.templates.envelope import EnvelopeTemplate, EnvelopeTemplates, learned
-from oncewire.wire.templates.signature import Templates
+from oncewire.wire.templates.envelope import EnvelopeTemplate, EnvelopeTemplates, Templates, learned
 from oncewire.wire.templates.slotted import DOCUMENT_MAX, TemplateCache
 from tests.wire import samples
 from tests.wire.templates.likes import (

@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import SecurityFailure
-from oncewire.message import Dialect, Message
+from oncewire.message.envelope import Dialect, Message
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import CaptureKind, open_capture
+from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security import references, signature, wrapping
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signature import Covered, Signature
-from oncewire.wire.security.signing import SigningChoice
-from oncewire.wire.templates.signature import Templates, signature_template
+from oncewire.wire.security.signature import Covered, Signature, SigningChoice
+from oncewire.wire.templates.envelope import Templates, signature_template
 from oncewire.wire.templates.slotted import slotted
 from tests.wire import samples
 from tests.wire.samples import corpus_bytes, corpus_messages

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import references, signature, signing
+from oncewire.wire.security import references, signature
 from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signature import Verified
-from oncewire.wire.security.signing import SigningChoice
-from oncewire.wire.templates.signature import LATEST, SignatureTemplates
+from oncewire.wire.security.signature import SigningChoice, Verified
+from oncewire.wire.templates.envelope import LATEST, SignatureTemplates
 from oncewire.wire.templates.slotted import (
     DOCUMENT_MAX,
     Template,
@@ -39,7 +38,7 @@ def _signed(number: int, header_extra: str = _HOPS, part_id: str = PART_ID) -> b
     who, given = keys.alpha(), documents.envelope(header_extra, part_id, f" {number}")
     given = given.replace(b"m-1001@", b"m-%d@" % number)
     parts = [_part(content_id=part_id)]
-    return signing.sign(given, parts, who.key, who.certificate, _EC).envelope
+    return signature.sign(given, parts, who.key, who.certificate, _EC).envelope
 
 
 def _taught(*envelopes: bytes, part_id: str = PART_ID) -> SignatureTemplates:
@@ -310,15 +309,15 @@ def test_what_is_signed_by_a_template_is_what_would_be_signed(
     who, choice = keys.alpha("rsa"), SigningChoice(canonicalization=method)
     templates = SignatureTemplates()
 
-    def sign(number: int, sign: Callable[..., signing.Signed]) -> signing.Signed:
+    def sign(number: int, sign: Callable[..., signature.Signed]) -> signature.Signed:
         name = f"order-{number}@alpha.example"
         given = documents.envelope(_HOPS, name, f" {number}")
         parts = [_part(b"%d" % number, name), _part(content_id="more")]
         return sign(given, parts, who.key, who.certificate, choice)
 
-    assert sign(1, templates.sign) == sign(1, signing.sign)
+    assert sign(1, templates.sign) == sign(1, signature.sign)
     assert len(templates) == 2
-    second = sign(2, signing.sign)
+    second = sign(2, signature.sign)
     parts = {"cid:order-2@alpha.example": b"2", "cid:more": PART}
     assert reference_engine.verifies(second.envelope, who.certificate_pem, parts)
     monkeypatch.setattr(references, "parse", None)

@@ -7,18 +7,14 @@ to do about it in another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.check.dangers import agreement_dangers, binding_dangers, hub_dangers
 from oncewire.agreement.check.exposure import Abilities, beyond_abilities
-from oncewire.agreement.check.finding import CheckReport, Danger, Finding, Severity, claim_dangers
-from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.toml.reader import Load, read_toml
-from oncewire.errors import AgreementProblem, OncewireError
-from oncewire.message.ids import Party
+from oncewire.agreement.check.finding import Danger, Finding, Severity, claim_dangers
+from oncewire.errors import AgreementProblem
 from oncewire.message.instant import Instant
 
 
@@ -56,58 +52,12 @@ def check_all(
     try:
         Agreements(everything)
     except AgreementProblem as problem:
-        found.append(_finding_of(problem))
+        found.append(Finding(Severity.ERROR, problem.key, problem.problem, problem.remedy))
     for cpa_id, danger in (*claim_dangers(everything), *hub_dangers(everything)):
         found += _sorted(cpa_id, [(danger, "")])
     return tuple(
         sorted(found, key=lambda each_finding: list(Severity).index(each_finding.severity))
     )
-
-
-def check_toml(
-    text: str,
-    *,
-    load: Load | None = None,
-    now: Instant | None = None,
-    abilities: Abilities | None = None,
-) -> CheckReport:
-    """The report about a TOML file; what keeps it from being read is a finding too."""
-    return _report(lambda: read_toml(text, load=load), now, abilities)
-
-
-def check_cpa(
-    xml: bytes | str,
-    *,
-    own: str | int,
-    profile: str | None = None,
-    own_party: Party | None = None,
-    partner_party: Party | None = None,
-    now: Instant | None = None,
-    abilities: Abilities | None = None,
-) -> CheckReport:
-    """The report about a CPA, as the party `own` sees it."""
-
-    def read() -> Agreement:
-        return read_cpa(
-            xml, own=own, profile=profile, own_party=own_party, partner_party=partner_party
-        )
-
-    return _report(read, now, abilities)
-
-
-def _report(
-    read: Callable[[], Agreement], now: Instant | None, abilities: Abilities | None
-) -> CheckReport:
-    try:
-        agreement = read()
-    except OncewireError as problem:
-        return CheckReport(None, (_finding_of(problem),))
-    return CheckReport(agreement, check(agreement, now=now, abilities=abilities))
-
-
-def _finding_of(problem: OncewireError) -> Finding:
-    key = problem.key if isinstance(problem, AgreementProblem) else ""
-    return Finding(Severity.ERROR, key, problem.problem, problem.remedy)
 
 
 def _sorted(cpa_id: str, found: Iterable[tuple[Danger, str]]) -> tuple[Finding, ...]:

@@ -22,11 +22,10 @@ from oncewire.agreement.check.exposure import (
     unprotected_ways,
 )
 from oncewire.agreement.check.finding import Danger, Severity
+from oncewire.message.envelope import AckRequest, Actor, SyncReplyMode
 from oncewire.message.form import Extension, PartsForm
-from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Duration, Instant, format_duration, format_instant
-from oncewire.message.signals import Actor
 from oncewire.protocol.terms import (
     AckBundling,
     FlowMode,
@@ -194,18 +193,14 @@ def _fragments(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]
 
 def agreement_dangers(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:
     """What the agreement as a whole risks. Without `now` no dates are judged."""
-    yield from _features(agreement)
+    for key, sentence in agreement.not_offered:
+        yield Danger(Severity.DANGER, key, sentence, "agree on something that both sides have")
     yield from _period(agreement, now)
     yield from _parties(agreement)
     yield from _unread(agreement)
     yield from known_certificates(agreement, now)
     yield from recognition(agreement)
     yield from via_dangers(agreement)
-
-
-def _features(agreement: Agreement) -> Iterator[Danger]:
-    for key, sentence in agreement.not_offered:
-        yield Danger(Severity.DANGER, key, sentence, "agree on something that both sides have")
 
 
 def _period(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:

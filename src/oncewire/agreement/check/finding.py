@@ -46,19 +46,6 @@ class Finding:
         return plain | {"severity": self.severity.value, "scopes": list(self.scopes)}
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The findings about one file, and the agreement if it could be read at all."""
-
-    agreement: Agreement | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether the agreement can be used: no finding is an error."""
-        return not any(finding.severity is Severity.ERROR for finding in self.findings)
-
-
 # Dangers that only show when agreements are laid side by side: two that claim one name.
 
 

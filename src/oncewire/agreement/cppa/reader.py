@@ -34,7 +34,7 @@ from oncewire.agreement.cppa.document import (
 )
 from oncewire.agreement.cppa.remainder import SIDES, read_remainder
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant, parse_instant
 
 # What a CPA's channels and actions say, in the keys of an agreement, as CPPA 2.0 has them.
@@ -136,7 +136,14 @@ def _reliable(channel: Channel) -> dict[str, object]:
                 TRANSPORT_METHOD if uri == "Transport" else uri for uri in stated[name].split()
             ]
     if "deliverySemantics" in stated:
-        found["delivery.reliable"] = _semantics(stated["deliverySemantics"])
+        word = stated["deliverySemantics"]
+        if word not in _SEMANTICS:
+            raise AgreementProblem(
+                f"deliverySemantics {word[:64]!r} is not known",
+                key="delivery.reliable",
+                remedy="OnceAndOnlyOnce or BestEffort",
+            )
+        found["delivery.reliable"] = _SEMANTICS[word]
     acked = channel.characteristics.get("ackRequested", "perMessage")
     if channel.is_2_0 and acked == "perMessage":
         # The header decides; what we ask for ourselves follows from the binding.
@@ -146,16 +153,6 @@ def _reliable(channel: Channel) -> dict[str, object]:
     if _guaranteed(exchange) and found.get("delivery.reliable", acked != "never"):
         found["sequence.ordered"] = True
     return found
-
-
-def _semantics(word: str) -> bool:
-    if word not in _SEMANTICS:
-        raise AgreementProblem(
-            f"deliverySemantics {word[:64]!r} is not known",
-            key="delivery.reliable",
-            remedy="OnceAndOnlyOnce or BestEffort",
-        )
-    return _SEMANTICS[word]
 
 
 def _guaranteed(exchange: Exchange) -> bool:
@@ -379,14 +376,6 @@ def read_cpa(
         )
     except InvalidValue as error:
         raise AgreementProblem(error.problem, key="CPA", remedy=error.remedy) from None
-
-
-def read_views(xml: bytes | str, *, profile: str | None = None) -> tuple[Agreement, Agreement]:
-    """Both views of one CPA: as its first party sees it, and as its second does."""
-    return (
-        read_cpa(xml, own=0, profile=profile),
-        read_cpa(xml, own=1, profile=profile),
-    )
 
 
 def _sides(document: CpaDocument, own: str | int) -> tuple[CpaParty, CpaParty]:
@@ -683,8 +672,3 @@ def _said(
         where = f"action binding {action.binding_id or action.action or action.service}"
         layers.append(layer(action_values(action), Origin.CPA, where))
     return merge(*layers)
-
-
-def party_ids(xml: bytes | str) -> tuple[tuple[str, tuple[PartyId, ...]], ...]:
-    """Name and ids of each party of a CPA, so that a caller can ask which one is ours."""
-    return tuple((party.label, party.ids) for party in read_document(xml).parties)

@@ -30,7 +30,7 @@ from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.messages.contents import nth_content, open_at
+from oncewire.entry.messages.stored import nth_content, open_at
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import open_readers, store_path

@@ -40,9 +40,9 @@ from oncewire.entry.messages.documents import payloads_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_of
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.view import PartContent
-from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.submission import Accepted, Submission
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.instant import format_duration
 
 if TYPE_CHECKING:

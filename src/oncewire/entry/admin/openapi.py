@@ -14,11 +14,10 @@ from oncewire.entry.admin.form import IDEMPOTENCY, KEY_MAX, MESSAGES, TakenMessa
 from oncewire.entry.control.verb import Argument, Permission
 from oncewire.entry.control.verbs import MEANINGS, Status
 from oncewire.entry.messages.submitting import SendOptions
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Accepted, Notice
 from oncewire.handler.runtime.trying import Tried
-from oncewire.handler.submission import Accepted
 from oncewire.journal.outcome import Outcome
-from oncewire.message.signals import StatusResponse
+from oncewire.message.envelope import StatusResponse
 
 TYPES: dict[str, Any] = {
     "None": None,

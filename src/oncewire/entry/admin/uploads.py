@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from oncewire.entry.admin.problems import Refused
 from oncewire.entry.messages.documents import open_payload
 from oncewire.errors import InvalidValue, StoreFull
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.payload import PAYLOADS_MAX, Payload, disposition, safe_name
 
 if TYPE_CHECKING:

@@ -255,7 +255,7 @@ def show(
     """Show every value of an agreement, where it came from and what it means."""
 
     from oncewire.agreement.keys import rows
-    from oncewire.agreement.toml.writer import write_toml
+    from oncewire.agreement.toml import write_toml
 
     path, party = _files([named], own, config)[0]
     agreement = _read(path, party)
@@ -300,7 +300,7 @@ def export(
     agreement import` of it gives the same terms.
     """
 
-    from oncewire.agreement.toml.writer import write_toml
+    from oncewire.agreement.toml import write_toml
     from oncewire.entry.files import write_new
     from oncewire.entry.party.importing import export_cpa
 
@@ -342,8 +342,8 @@ def new(
     For a party that also runs Oncewire, `oncewire partner add` is easier.
     """
 
-    from oncewire.agreement.toml.reader import read_toml
-    from oncewire.agreement.toml.writer import new as new_text
+    from oncewire.agreement.toml import new as new_text
+    from oncewire.agreement.toml import read_toml
     from oncewire.entry.files import write_new
     from oncewire.entry.party.partners import patience, with_values
 

@@ -26,7 +26,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.files import number_of
 from oncewire.entry.messages.outlook import outlook, resolving
-from oncewire.entry.party.names import names_of
+from oncewire.entry.party.agreements import names_of
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _header(facts: MessageFacts) -> dict[str, Any]:
 def why(message_id: MessageId, others: Others = None, config: Config = None) -> Report:
     """Say in one sentence why a message is where it is; then show every step it took."""
 
-    from oncewire.entry.messages.story import tell
+    from oncewire.entry.messages.outlook import tell
 
     settings = loaded(config).settings
     found, rows, then, steps = _rows_of(settings, message_id, others or [])

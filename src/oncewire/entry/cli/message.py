@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.stored import Exchange
     from oncewire.entry.messages.submitting import Words
     from oncewire.message.form import Form, Validation
-    from oncewire.wire.inspection.compare import Comparison
+    from oncewire.wire.inspection import Comparison
 
 _FILE_MAX = 64 * 1024 * 1024
 AgreementFile = Annotated[
@@ -54,7 +54,7 @@ def decode(
     command ends with status 2.
     """
 
-    from oncewire.wire.inspection.describe import describe_bytes
+    from oncewire.wire.inspection import describe_bytes
 
     data = _content(file)
     level = _validation(validation)
@@ -93,7 +93,7 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
     from oncewire.entry.files import read_bytes
     from oncewire.errors import EbxmlError
     from oncewire.wire import codec
-    from oncewire.wire.inspection.capture import open_capture
+    from oncewire.wire.inspection import open_capture
     from oncewire.wire.refusal import ReadFault
     from oncewire.wire.security import signature
     from oncewire.wire.security.certificates import Trust, load_certificates
@@ -290,8 +290,7 @@ def _compared(
 ) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
     """The row of one exchange and its differences; trouble with one is its note, not the end."""
     from oncewire.errors import OncewireError
-    from oncewire.wire.inspection.capture import open_capture
-    from oncewire.wire.inspection.compare import compare
+    from oncewire.wire.inspection import compare, open_capture
 
     try:
         request = open_capture(exchange.request())

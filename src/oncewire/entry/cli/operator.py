@@ -26,7 +26,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.messages.outlook import is_of_clock
-from oncewire.entry.party.names import names_of
+from oncewire.entry.party.agreements import names_of
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ REFUSALS_SHOWN = 5
 REFUSALS_READ = 2_000
 """More rows than a store keeps of refused messages."""
 NOTICES_COUNTED = 1000
-"""More failures that nobody took note of are not counted."""
+"""More failures that were not taken note of are not counted."""
 
 
 @output.answers
@@ -57,8 +57,7 @@ def status(config: Config = None, json: Json = False) -> Report:
 
     import asyncio
 
-    from oncewire.entry.running.assemble import find_replaced, open_readers
-    from oncewire.entry.running.backup import find_restored
+    from oncewire.entry.running.assemble import find_replaced, find_restored, open_readers
 
     settings = loaded(config).settings
     facts: dict[str, Any] = {"party": settings.party.name, "running": False}
@@ -198,7 +197,7 @@ def incidents(
     Ends with status 1 while something is open.
     """
 
-    from oncewire.entry.messages.trouble import advice, troubles
+    from oncewire.entry.messages.outlook import advice, troubles
     from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings
@@ -234,7 +233,7 @@ def incidents(
     )
 
 
-# `oncewire notices`: failures that nobody was told of yet, and taking note of them.
+# `oncewire notices`: failures that were not told yet, and taking note of them.
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")]
 _EMPTY = "No failure waits to be told."

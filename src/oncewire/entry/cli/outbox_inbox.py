@@ -30,7 +30,7 @@ from oncewire.entry.cli.output import (
     loaded,
 )
 from oncewire.entry.files import number_of
-from oncewire.entry.party.names import names_of
+from oncewire.entry.party.agreements import names_of
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def listed(config: Path | None, asked: Asked, limit: int) -> Report:
         (moment(one.at), one.message_id, one.partner, one.action, one.state, one.size)
         for one in found
     ]
-    # Whoever has its application called does not take by hand what the application is given.
+    # A party whose application is called does not take by hand what the application is given.
     pulls = settings.application.way == "pull"
     ready = pulls and counts.get("in.ready", 0) + counts.get("in.handed_over", 0)
     return Report(

@@ -98,7 +98,7 @@ def now() -> Instant:
 
 # Commands that a sentence names, so that they find the party from here when they are pasted.
 #
-# Errors come from where nobody knows how the party was named, or that a command line was there.
+# Errors come from code that knows neither how the party was named nor of a command line.
 # What a partner is to run is named without the quotes.
 
 
@@ -400,7 +400,7 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def _wide(columns: str | None) -> int:
-    # A pipe has no width: whoever reads it wants whole lines, not wrapped ones.
+    # A pipe has no width: its reader wants whole lines, not wrapped ones.
     return int(columns) if columns and columns.isdigit() else 200
 
 
@@ -559,7 +559,7 @@ SHOWN_ABOVE = 32 * 1024 * 1024
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """A progress bar on stderr while something takes time; silent when nobody watches."""
+    """A progress bar on stderr while something takes time; silent where there is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _done, **_more: None
         return

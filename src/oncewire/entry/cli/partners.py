@@ -288,8 +288,13 @@ def _added(
 def _rolled_over(settings: Settings, card: Card) -> Report:
     from oncewire.agreement.certificates import read_certificates
     from oncewire.entry.files import read_text
-    from oncewire.entry.party.partners import check_card, known_partner, partner_file, revoked_of
-    from oncewire.entry.party.rolling import roll_over
+    from oncewire.entry.party.partners import (
+        check_card,
+        known_partner,
+        partner_file,
+        revoked_of,
+        roll_over,
+    )
 
     check_card(settings, card, now())
     file = roll_over(settings, card)
@@ -343,7 +348,7 @@ def revoke(
     stays, so that it can be given new ones.
     """
 
-    from oncewire.entry.party.rolling import revoke as revoke_certificates
+    from oncewire.entry.party.partners import revoke as revoke_certificates
 
     settings = loaded(config).settings
     count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
@@ -597,7 +602,7 @@ def make_next(config: Config = None) -> Report:
     partner add CARD --roll-over` and believes both; then `oncewire keys switch`.
     """
 
-    from oncewire.entry.party.rolling import make_next_keys
+    from oncewire.entry.party.partners import make_next_keys
 
     settings = loaded(config).settings
     made = make_next_keys(settings, now())
@@ -616,7 +621,7 @@ def make_next(config: Config = None) -> Report:
 def switch(config: Config = None) -> Report:
     """Use the next key from now on; a handler that runs takes it over at once."""
 
-    from oncewire.entry.party.rolling import switch_keys
+    from oncewire.entry.party.partners import switch_keys
 
     settings = loaded(config).settings
     used = switch_keys(settings)

@@ -20,13 +20,13 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.files import number_of
 from oncewire.entry.messages.outlook import outlook, tries
-from oncewire.entry.party.names import names_of
+from oncewire.entry.party.agreements import names_of
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
     from oncewire.entry.messages.submitting import SendOptions
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.submission import Accepted, Submission
+    from oncewire.handler.actions import Accepted, Submission
 
 
 def register(app: typer.Typer) -> None:
@@ -136,7 +136,11 @@ def _sent(
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:
         door = reach(settings) if timeout is None else reach_running(settings)
         async with door as verbs:
-            with output.bytes_progress("handing in", _size(submissions), quiet=quiet) as heard:
+            with output.bytes_progress(
+                "handing in",
+                sum(payload.size for submission in submissions for payload in submission.payloads),
+                quiet=quiet,
+            ) as heard:
                 accepted = [await verbs.send(_counted(one, heard)) for one in submissions]
             with output.progress("sending", len(submissions), quiet=quiet) as advance:
                 rows = await _outcomes(verbs, accepted, timeout, advance)
@@ -145,10 +149,6 @@ def _sent(
     with only_errors():
         rows, at_rest = asyncio.run(run())
     return _sent_report(settings, rows, waited=timeout is not None, at_rest=at_rest)
-
-
-def _size(submissions: list[Submission]) -> int:
-    return sum(payload.size for submission in submissions for payload in submission.payloads)
 
 
 def _counted(submission: Submission, heard: output.Advance) -> Submission:
@@ -205,7 +205,7 @@ def _sent_report(
                 sentence = explain(journal, outlook=then)
         outcome = fold_outcome(journal)
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000
-        # Named also where nobody said whom it is for, and there is only one.
+        # Named also where the caller did not say whom it is for, and there is only one.
         to = "" if stored is None else name(stored.facts.to_party, stored.facts.cpa_id)
         tried: int | None = 0 if outcome is None else outcome.attempts
         if stored is not None and tries(stored) is None:

@@ -71,7 +71,7 @@ def serve(
 
     found = loaded(config, settings).settings
     if systemd:
-        from oncewire.entry.running.unit import unit_of
+        from oncewire.entry.running.background import unit_of
 
         return Report(text=unit_of(found))
     if detach:
@@ -110,7 +110,7 @@ def serve(
 
 
 def _say_ready(party: str, url: str, *, json: bool) -> None:
-    """One line, for whoever waits for it: a person or a program that started us."""
+    """One line, for the person or the program that started us."""
     if json:
         _say_line({"event": "ready", "party": party, "url": url, "pid": os.getpid()})
         return
@@ -160,8 +160,8 @@ class Waiting:
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:
+    from oncewire.entry.running.assemble import find_restored
     from oncewire.entry.running.background import log_file, start
-    from oncewire.entry.running.backup import find_restored
 
     ready = jsonlib.loads(start(settings, given))
     hints = [f"oncewire stop {typed(settings.folder)}"]

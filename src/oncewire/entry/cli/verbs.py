@@ -161,7 +161,7 @@ def _questions(reader: Reader, command: Command, calls: list[dict[str, Any]]) ->
 
 
 def _ask(questions: list[str]) -> None:
-    """Ask a person; where nobody can be asked, or says no, nothing is done."""
+    """Ask a person; where none can be asked, or says no, nothing is done."""
     from oncewire.errors import NotAllowed
 
     for question in questions:

@@ -64,7 +64,7 @@ def verify(
         chosen = [loaded(config).settings]
     fresh = [party.party.name for party in chosen if not has_store(party)]
     if len(fresh) < len(chosen):
-        # What the others have is judged; where nobody has anything the first of them says so.
+        # What the others have is judged; where none has anything the first of them says so.
         chosen = [party for party in chosen if has_store(party)]
     with output.progress("reading journals", None, quiet=json) as advance:
         rows = [row for party in chosen for row in journal_rows(party, advance)]

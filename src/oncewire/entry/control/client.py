@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from inspect import BoundArguments
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
@@ -18,20 +18,21 @@ from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
-from oncewire.entry.party.agreements import AgreementFolder
-from oncewire.entry.party.names import Names
+from oncewire.entry.party.agreements import AgreementFolder, Names
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.watching.readiness import Readiness, readiness
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
-from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.actions import Accepted, Submission
+from oncewire.handler.delivering.deliver import LEASE, GivenMessage
 from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.handler import LEASE, Handler
 from oncewire.handler.runtime.operate import find_outgoing
-from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.submission import Accepted, Submission
+from oncewire.handler.sending.submit import handed_in
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration, Instant
 from oncewire.store.contract import Reader, Store
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.handler import Handler
 
 R = TypeVar("R")
 
@@ -39,7 +40,7 @@ CONNECTIONS = 64
 """Requests under way at once; the handler's commit serves all of them together."""
 
 BUSY_SECONDS = 10.0
-"""How long a handler may take to let somebody in: others came first."""
+"""How long a handler may take to let a caller in: others came first."""
 
 LONGEST_PAUSE = 0.5
 """Seconds between two tries to get in, at most."""
@@ -109,7 +110,7 @@ class Remote(Verbs):
         return await asyncio.open_unix_connection(sock=connection, limit=control.LINE_MAX)
 
     def _connected(self) -> socket.socket:
-        # A Unix socket is connected at once or not at all, so nobody waits here; the event loop
+        # A Unix socket is connected at once or not at all, so there is no wait here; the event loop
         # would take "not now" for "under way", and a full queue for a connection.
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
@@ -134,7 +135,7 @@ class Remote(Verbs):
         return result
 
     async def _exchange(self, request: ControlFrame, remedy: str) -> ControlFrame:
-        """One question, one answer, on a connection that nobody else uses meanwhile."""
+        """One question, one answer, on a connection that has no other user meanwhile."""
         async with self._turns:
             try:
                 streams = self._idle.pop() if self._idle else await self._open()
@@ -367,7 +368,7 @@ class OfflineStore(Verbs):
         _need_handler("readiness")
 
     async def read_anew(self) -> int:
-        """See `VerbBackend`; whoever opens the party next reads them anyway."""
+        """See `VerbBackend`; the next process that opens the party reads them anyway."""
         return len(self.engine.context.agreements)
 
     async def close(self) -> None:

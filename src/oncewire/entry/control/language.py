@@ -3,7 +3,7 @@
 While `oncewire serve` runs it is the store's only writer. Other commands reach it through a
 Unix domain socket beside the database, which only the owner of the files can open. One line of
 JSON asks, one line answers; `bytes` in a line announces how many raw bytes of each payload
-follow it. Those of a payload whose length nobody knows (`null`) follow in pieces, each after its
+follow it. Those of a payload whose length is unknown (`null`) follow in pieces, each after its
 length in four bytes, up to one that is empty; a large one is put into the spool as it comes. A
 line names its version, so that an old command and a new handler understand that they do not
 understand each other.
@@ -25,8 +25,8 @@ from oncewire import errors
 from oncewire.entry.delivery.received_message import message_of
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.sending.handing_in import SpooledContent
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.sending.submit import SpooledContent
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.payload import Content, DistantPayload
 from oncewire.wire.limits import DEFAULT_LIMITS
 
@@ -75,7 +75,7 @@ def short_name(path: Path) -> Iterator[str]:
 
 def listening_socket(path: Path) -> socket.socket:
     """A socket at that path that only its owner can open. What lay there before was left by a
-    process that is gone: whoever calls this owns the store."""
+    process that is gone: the caller owns the store."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
@@ -185,7 +185,7 @@ async def read_frame(
 
 
 def give_back(parts: Iterable[Part]) -> None:
-    """Nobody took these: what lies in the spool goes."""
+    """These were not taken: what lies in the spool goes."""
     for part in parts:
         if isinstance(part, SpooledContent):
             part.give_back()
@@ -211,7 +211,7 @@ async def _read_pieces(reader: asyncio.StreamReader, spool: Spool) -> bytes | Sp
             await asyncio.to_thread(file.write, piece)
         name, size = await asyncio.to_thread(file.finish)
     except BaseException:
-        # What is still under way to a slow disk keeps nobody else.
+        # What is still under way to a slow disk keeps no other caller.
         await asyncio.shield(asyncio.to_thread(file.abandon))
         raise
     return SpooledContent(spool, name, size)

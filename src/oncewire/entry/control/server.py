@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
 from oncewire.entry.control.language import ControlFrame
-from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.store.spool_contract import Spool
@@ -23,7 +22,7 @@ logger = logging.getLogger("oncewire.control")
 T = TypeVar("T")
 
 LOOK_EVERY = 0.5
-"""Seconds after which it is looked whether somebody still waits for an answer."""
+"""Seconds after which it is looked whether the caller still waits for an answer."""
 
 
 class ControlServer:
@@ -43,7 +42,7 @@ class ControlServer:
         )
 
     async def stop(self) -> None:
-        """Stop listening; whoever waits for an outcome is let go."""
+        """Stop listening; callers that wait for an outcome are let go."""
         if self._server is None:
             return
         self._path.unlink(missing_ok=True)
@@ -80,7 +79,10 @@ class ControlServer:
                 return
             verb = TABLE.get(str(frame.values.get("verb")))
             answering = self.answer(frame)
-            waits = verb is not None and _may_wait(verb)
+            # Whether it may take as long as its caller says; any other ends by itself soon.
+            waits = verb is not None and any(
+                argument.name == "timeout" for argument in verb.arguments
+            )
             try:
                 answer = await (_while_there(writer, answering) if waits else answering)
             finally:
@@ -106,13 +108,8 @@ class ControlServer:
             return control.error_frame(OncewireError(f"a fault in the handler itself: {error}"))
 
 
-def _may_wait(verb: Verb[..., Any]) -> bool:
-    """Whether it may take as long as its caller says; any other ends by itself soon."""
-    return any(argument.name == "timeout" for argument in verb.arguments)
-
-
 async def _while_there(writer: asyncio.StreamWriter, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of it, unless the one who asked hangs up first: then nobody waits for it."""
+    """What comes of it, unless the caller hangs up first."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_EVERY))[0]:

@@ -25,17 +25,16 @@ from oncewire.entry.delivery.received_message import (
     notice_from,
 )
 from oncewire.entry.messages.listing import MessagePage
-from oncewire.entry.messages.story import Story
-from oncewire.entry.messages.trouble import Trouble
+from oncewire.entry.messages.outlook import Story, Trouble
 from oncewire.entry.watching.readiness import Readiness
 from oncewire.errors import InvalidValue, NotHere
+from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
-from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import StatusResponse
 from oncewire.message.ids import Service, check_text
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition
-from oncewire.message.signals import StatusResponse
 
 # Arguments: what a verb may be given, checked in one place for every way to ask it.
 #
@@ -72,7 +71,7 @@ def _whole(name: str, value: Any) -> int:
         raise _is_no(name, "int", value, "give it as a whole number")
     least = MEANINGS[name].least
     if least is not None and value < least:
-        # It means something to whoever writes it: all, or none. Here it has no meaning.
+        # Its writer means something by it: all, or none. Here it has no meaning.
         raise InvalidValue(f"{name} is {value}", remedy=f"give a whole number, {least} or more")
     return int(_within_bounds(name, value))
 
@@ -200,7 +199,10 @@ def _list_of(form: ValueForm) -> ValueForm:
 
 
 def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
-    parts += [_part_of(payload) for payload in submission.payloads]
+    parts += [
+        (payload if isinstance(payload, DistantPayload) else content(payload))
+        for payload in submission.payloads
+    ]
     return {
         "cpa_id": submission.cpa_id,
         "service": submission.service.value,
@@ -217,10 +219,6 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
         "best_effort": submission.best_effort,
         "by": submission.by,
     }
-
-
-def _part_of(payload: Payload) -> Part:
-    return payload if isinstance(payload, DistantPayload) else content(payload)
 
 
 _SUBMISSION = {*Submission.__struct_fields__} | {"service_type"}

@@ -135,7 +135,7 @@ class Awaiting(ABC):
 
 
 class Performing(Awaiting):
-    """One that may also be given a verb itself: by whoever has the verb, and not its name."""
+    """One that may also be given a verb itself: by a caller that has the verb, and not its name."""
 
     @abstractmethod
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:

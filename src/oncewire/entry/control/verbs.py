@@ -1,7 +1,7 @@
 """The table of verbs: what people and programs may ask of a party, each defined here and nowhere
 else. `verb` says what is made from a definition.
 
-A body says what is done by whoever has the store open (`here`): a handler of this process or an
+A body says what is done by the one who has the store open (`here`): a handler of this process or an
 engine at rest, see `doers`. Other faces only pass a call on: `client.Remote` to the handler that
 runs elsewhere, the Python API of `entry/running/open_party.py` to whichever it found.
 
@@ -34,20 +34,18 @@ if TYPE_CHECKING:
     from oncewire.entry.control.language import AnswerRoom
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.entry.messages.listing import MessagePage
-    from oncewire.entry.messages.story import Story
-    from oncewire.entry.messages.trouble import Trouble
-    from oncewire.entry.party.names import Names
+    from oncewire.entry.messages.outlook import Story, Trouble
+    from oncewire.entry.party.agreements import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.entry.watching.readiness import Readiness
-    from oncewire.handler.actions import Notice
+    from oncewire.handler.actions import Accepted, Notice, Submission
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine
     from oncewire.handler.runtime.handler import Handler
     from oncewire.handler.runtime.trying import Tried
-    from oncewire.handler.submission import Accepted, Submission
     from oncewire.journal.outcome import Outcome
+    from oncewire.message.envelope import StatusResponse
     from oncewire.message.instant import Duration
-    from oncewire.message.signals import StatusResponse
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -140,8 +138,8 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
             "No answer came in time, so nothing new is known. Ask again, or with more --timeout.",
             good=False,
         )
+    from oncewire.message.envelope import MessageStatus
     from oncewire.message.instant import format_instant
-    from oncewire.message.signals import MessageStatus
     from oncewire.protocol.sender import is_id_taken
 
     words = {
@@ -196,7 +194,7 @@ _OF_ANOTHER = (
 
 
 class VerbBackend(Protocol):
-    """Whoever has the store of the party open in this process."""
+    """The one who has the store of the party open in this process."""
 
     @property
     def handler(self) -> Handler:
@@ -204,7 +202,7 @@ class VerbBackend(Protocol):
 
     @property
     def lease(self) -> Duration:
-        """How long whoever took a message may take to confirm it."""
+        """How long the taker of a message may take to confirm it."""
 
     async def submit(self, submission: Submission) -> Accepted:
         """Store a document to be sent; returns when it is durable, or raises why it is not."""
@@ -492,7 +490,7 @@ class PartyVerbs:
     @verb(Need.STORE, Permission.LOOK, Within("why"))
     async def why(self, message_id: str) -> Story:
         """Why a message is where it is, in one sentence, and every step that it took."""
-        from oncewire.entry.messages.story import story_of
+        from oncewire.entry.messages.outlook import story_of
 
         settings = self.here.settings
         return await self.here.look(
@@ -505,7 +503,7 @@ class PartyVerbs:
 
         `oncewire incidents` names the command that ends each.
         """
-        from oncewire.entry.messages.trouble import troubles
+        from oncewire.entry.messages.outlook import troubles
 
         return await self.here.look(
             lambda reader, names, _: troubles(

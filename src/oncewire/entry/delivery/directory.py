@@ -3,7 +3,7 @@
 Guarantee: a message becomes one set of files whose names follow from its sender and MessageId,
 and end in what its sender called each document (`file_name`); so handing it over again writes the
 same files again and changes nothing. Each file
-is on the disk before it gets its name, and the `.message.json` comes last: whoever sees it has
+is on the disk before it gets its name, and the `.message.json` comes last: who sees it has
 everything it names. A program that removes files after its work sees a name again only if the
 handler died between writing them and noting that; it then says `redelivered`. In order per
 channel: the next message is written when this one is confirmed. A message of ours that failed
@@ -77,7 +77,7 @@ def _ending(payload: Payload) -> str:
     """What tells people what a file is: its sender's name for it, made safe, else its kind."""
     if payload.file_name:
         ending = f".{payload.file_name}"
-        # Nobody's document passes for what is written about documents.
+        # No document passes for what is written about documents.
         return f"{ending}.bin" if ending.lower().endswith(_OURS) else ending
     kind = payload.media_type.partition(";")[0].strip().lower()
     return _ENDINGS.get(kind, ".bin")
@@ -94,7 +94,7 @@ def put_notice(folder: Path, notice: Notice) -> Path:
 
 def put_file(path: Path, source: BinaryIO) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
-    # Under a name of its own each time: a thread that nobody waits for any more may still write
+    # Under a name of its own each time: a thread that is not awaited any more may still write
     # the same message.
     with source, placed(path) as file:
         through = WriteThrough(file, "delivery")

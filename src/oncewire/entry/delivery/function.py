@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 from oncewire.entry.delivery.received_message import ReceivedMessage, message_of
 from oncewire.entry.party.settings import ApplicationWay
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.submission import Submission
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

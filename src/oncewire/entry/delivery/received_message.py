@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.errors import InvalidValue
-from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.submission import Submission
+from oncewire.handler.actions import Notice, Submission
 from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
 from oncewire.message.payload import Content, DistantPayload, Payload, disposition
-from oncewire.message.signals import Severity
+
+if TYPE_CHECKING:
+    from oncewire.handler.delivering.deliver import GivenMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ PIECE = 3 * 256 * 1024
 
 
 class EventBody:
-    """The bytes of an event, in pieces. They can be read as often as somebody asks, and are the
+    """The bytes of an event, in pieces. They can be read as often as asked for, and are the
     same each time: they are signed before they are sent."""
 
     def __init__(self, event: Mapping[str, Any], gaps: Mapping[str, Payload]) -> None:

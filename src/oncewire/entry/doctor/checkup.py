@@ -22,14 +22,15 @@ from oncewire.entry.messages.stored import outworn
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.party.importing import other_certificate
 from oncewire.entry.running.assemble import (
+    MANIFEST,
     RECORD,
     UNREADABLE,
     find_replaced,
+    find_restored,
     open_readers,
     read_record,
     store_path,
 )
-from oncewire.entry.running.backup import MANIFEST, find_restored
 from oncewire.entry.running.transports import mailbox_settings, other_transports, withdrawn_by
 from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.world import RealWorld
@@ -470,7 +471,7 @@ def _period(what: str, known: Kept, now: Instant) -> Iterator[Finding]:
 
 # Inboxes: whether the places can be looked into where others leave what is for us.
 #
-# A mailbox or a folder that cannot be read is seen by nobody else: partners send, and their
+# A mailbox or a folder that cannot be read is seen here alone: partners send, and their
 # servers take it.
 
 _FIXES = {

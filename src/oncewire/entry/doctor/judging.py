@@ -12,8 +12,8 @@ from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Row
-from oncewire.message.header import is_trial
-from oncewire.message.instant import DAY, Duration, Instant
+from oncewire.message.envelope import is_trial
+from oncewire.message.instant import DAY, Instant
 from oncewire.protocol.states import IncomingState
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oncewire.store.contract import Reader
 
 _IN_INBOX = frozenset({IncomingState.READY, IncomingState.HANDED_OVER})
-"""States in which a message is given to whoever comes for it, for the first time or again."""
+"""States in which a message is given to the next taker, for the first time or again."""
 
 _NOT_TAKEN = frozenset({ViolationKind.LOST.value, ViolationKind.UNCONFIRMED.value})
 """What rows say of a message that no application has."""
@@ -116,7 +116,9 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
     context = Context.gather(everything, healed=ended)
     before = until = None
     if everything and not ended:
-        longest = _longest(context)
+        # After so long every timer of a message has run out, on every node: a sender stops at
+        # persistDuration, and then a hub may begin with its own.
+        longest = 2 * max((terms.persist_duration for terms in context.terms.values()), default=DAY)
         before = _reached(everything, now) - longest
         until = _newest(everything) + longest
     report = check_journal(everything, healed=ended, healed_before=before)
@@ -126,10 +128,10 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
 
 
 def with_inboxes(verdict: Verdict, parties: Iterable[Settings]) -> Verdict:
-    """The verdict of somebody who has the parties' stores at hand, and not their rows alone.
+    """The verdict of a judge who has the parties' stores at hand, and not their rows alone.
 
     Rows say that an application never confirmed a message. If the inbox still has it, it is no
-    more lost than a letter that nobody fetched: it is given to whoever comes for it.
+    more lost than a letter that was not fetched: it is given to the next taker.
     """
     inboxes: dict[str, int] = {}
     found = verdict.report.violations
@@ -155,12 +157,6 @@ def _waits(reader: Reader, violation: Violation) -> bool:
         return False
     kept = reader.incoming(violation.message_id)
     return any(stored.incoming.state in _IN_INBOX for stored in kept)
-
-
-def _longest(context: Context) -> Duration:
-    """After so long every timer of a message has run out, on every node: a sender stops at
-    persistDuration, and then a hub may begin with its own."""
-    return 2 * max((terms.persist_duration for terms in context.terms.values()), default=DAY)
 
 
 def _reached(rows: list[Row], now: Instant) -> Instant:

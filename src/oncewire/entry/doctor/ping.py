@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.entry.party.agreements import Kept
 from oncewire.entry.running.assemble import keys_of, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
@@ -28,8 +27,7 @@ from oncewire.handler.route import route_under
 from oncewire.handler.sending.answer import envelope_for, signal_route
 from oncewire.handler.sending.seal import seal
 from oncewire.handler.world import RealWorld
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import PROBE_MARK, Header
+from oncewire.message.envelope import PROBE_MARK, Header, Message, MessageKind
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
@@ -196,7 +194,7 @@ async def _few_at_a_time(asking: Sequence[Callable[[], Awaitable[Echo]]]) -> lis
 async def _patiently(
     attempt: Callable[[float], Awaitable[AttemptOutcome]], timeout: float
 ) -> AttemptOutcome:
-    """What an attempt came to, or where it reached nobody the next one, which has twice as long:
+    """What an attempt came to, or where it did not arrive the next one, which has twice as long:
     the time is taken by a machine that may itself be late."""
     outcome = await attempt(timeout)
     if outcome.kind is not OutcomeKind.SENT and outcome.reply is None:

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.sending.seal import SPOOL_ABOVE
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.payload import Content, DistantPayload, Payload, as_file, disposition
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload
@@ -128,7 +128,7 @@ def _id(number: int) -> str:
 
 
 class NamedFile:
-    """See `Content`: a file that somebody named. It has to be there when it is named."""
+    """See `Content`: a file that was named. It has to be there when it is named."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,6 +1,6 @@
 """Evidence: one message and the signed word of its receiver, in a file for others to check.
 
-Nobody needs Oncewire for that: it takes openssl, xmlsec1 and xmllint, and the commands are in it.
+It needs no Oncewire: it takes openssl, xmlsec1 and xmllint, and the commands are in it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from oncewire.entry.messages.submitting import as_file
 from oncewire.errors import EbxmlError, NotAllowed, SecurityFailure, StoreDamaged
 from oncewire.handler.content_digest import is_intact
 from oncewire.handler.encryption import is_closed
-from oncewire.message import Acknowledgment, Payload
+from oncewire.message.envelope import Acknowledgment
 from oncewire.message.form import Validation
 from oncewire.message.instant import Instant, format_instant
+from oncewire.message.payload import Payload
 from oncewire.wire import codec, header
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.security import algorithms, certificates, references, signature, signing
+from oncewire.wire.security import algorithms, certificates, references, signature
 from oncewire.wire.security.references import (
     USUAL,
     SignedReference,
@@ -47,7 +48,7 @@ class Kept:
 
     name: str
     received: Received
-    # Whose key made the signature; None where there is none, or nobody knows.
+    # Whose key made the signature; None where there is none, or it is unknown.
     certificate: x509.Certificate | None
     # The octets of its envelope that are digested; the references say of what else.
     octets: bytes
@@ -75,7 +76,7 @@ class Kept:
                 self.octets, None, DEFAULT_LIMITS, Validation.OFF, self.received.message.payloads
             )
         except ReadFault:
-            # Without what nobody signed it is no acknowledgement any more.
+            # Without its unsigned parts it is no acknowledgement any more.
             return ()
         return reading.message.acknowledgments
 
@@ -102,11 +103,11 @@ def _unsigned(name: str, parcel: Parcel, received: Received) -> Kept:
     octets: bytes = b""
     references: tuple[SignedReference, ...] = ()
     try:
-        octets = signing.envelope_octets(received.envelope)
+        octets = signature.envelope_octets(received.envelope)
         parts = signature_parts(received)
-        references = signing.computed_references(received.envelope, parts, USUAL)
+        references = signature.computed_references(received.envelope, parts, USUAL)
     except SecurityFailure:
-        # What could not be signed, nobody can have signed for.
+        # What could not be signed cannot be signed for.
         pass
     return Kept(name, received, None, octets, references, _stored_otherwise(parcel))
 
@@ -174,7 +175,7 @@ class Evidence:
 
 
 def evidence_of(held: Held) -> Evidence:
-    """Everything that somebody else needs to check what this party says of a message.
+    """Everything that another party needs to check what this party says of a message.
 
     What it says is checked here first, in the bytes that are kept. Raises StoreDamaged where the
     message or its acknowledgement cannot be read.

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.entry.messages.outlook import held_up, progress, tries
-from oncewire.entry.party.names import Names
+from oncewire.entry.party.agreements import Names
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import Instant, parse_instant
 from oncewire.message.kinds import read_duration

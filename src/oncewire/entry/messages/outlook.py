@@ -1,4 +1,4 @@
-"""Outlook: what has to happen before something goes on, and the command that makes it happen.
+"""Outlook: the story of a message, what stops it, and the command that makes it go on.
 
 The journal tells what became of a message; whether its channel stands still, and when its timer
 runs out, only the state rows know.
@@ -6,24 +6,32 @@ runs out, only the state rows know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from oncewire.message.instant import SECOND, moment
+from msgspec import Struct
+from msgspec.structs import replace
+
+from oncewire.entry.party.agreements import Names
+from oncewire.errors import UnknownMessage
+from oncewire.journal.history import agreement_of, explain, failure_reason, ladder
+from oncewire.journal.row import Row
+from oncewire.message.instant import SECOND, Instant, moment
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.contract import Reader
+from oncewire.store.records import Incident
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.message.instant import Instant
     from oncewire.protocol.sending import SendingChannel
-    from oncewire.store.contract import Reader
-    from oncewire.store.records import Incident, StoredOutgoing
+    from oncewire.store.records import StoredOutgoing
 
 PARTS_LOOKED_AT = 20_000
 """How many of the newest messages under way are searched for the parts of a document."""
 
 SOON = 30 * SECOND
-"""Nobody need be told how not to wait for what comes sooner."""
+"""How not to wait for what comes sooner is not worth telling."""
 
 
 def outlook(
@@ -217,3 +225,168 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     if arrived and any(kept.incoming.state not in FINAL_INCOMING for kept in arrived):
         return ""
     return "resume" if stored is None or can_resume(reader, stored, now) else "abandon"
+
+
+# The story of a message: why it is where it is in one sentence, and every step that it took.
+
+
+class StoryStep(Struct, frozen=True):
+    """One step.
+
+    `at`: when, in microseconds since 1970. `node`: at which handler.
+    `direction`: `in`, `out` or `here`. `peer`: with whom. `what`: what it was.
+    """
+
+    at: Instant
+    node: str
+    direction: str
+    peer: str
+    what: str
+
+
+class Story(Struct, frozen=True):
+    """What became of a message.
+
+    `message_id`, `cpa_id`: its MessageId, and the agreement that it is under.
+    `why`: why it is where it is, in one sentence.
+    `steps`: every step that it took. `next`: commands that help it on.
+    """
+
+    message_id: str
+    why: str
+    cpa_id: str
+    steps: tuple[StoryStep, ...]
+    next: tuple[str, ...] = ()
+
+
+def story_of(
+    reader: Reader, names: Names, message_id: str, now: Instant, settings: Settings | None
+) -> Story:
+    """The story as our own store tells it; UnknownMessage where it has no row of it."""
+    rows = reader.journal_of(message_id)
+    if not rows:
+        raise UnknownMessage(
+            f"there is no message {message_id[:255]}",
+            remedy="give its whole MessageId; `find` finds it by any 8 characters of it",
+        )
+    then = "" if settings is None else outlook(reader, message_id, now, settings)
+    return tell(message_id, rows, names, then, resolving(reader, message_id, now, ""))
+
+
+def tell(
+    message_id: str, rows: Sequence[Row], names: Names, then: str, steps: tuple[str, ...]
+) -> Story:
+    """The story that rows tell, of any journals; `then`: what has to happen before it goes on."""
+    cpa_id = agreement_of(rows)
+    return Story(
+        message_id,
+        explain(rows, outlook=then),
+        cpa_id,
+        tuple(
+            StoryStep(
+                step.at,
+                step.node,
+                step.direction.value,
+                names(step.peer, cpa_id) if step.peer else "",
+                step.text,
+            )
+            for step in ladder(rows)
+        ),
+        steps,
+    )
+
+
+# Trouble: open incidents as people meet them, one for each partner and cause.
+#
+# A partner that cannot be reached fails every message to it, each with an incident of its own.
+# They are one trouble: it is told once, with how many messages it is about and what failed last,
+# and one command ends all of it.
+
+FAILED = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
+
+LOOKED_INTO = 1_000
+"""Of so many incidents the journal is asked what failed last; others are told by their reason."""
+
+
+class Trouble(Struct, frozen=True):
+    """Incidents of one partner and one cause, or one that stands alone.
+
+    `id`: of the first of them.
+    `opened_at`, `last_at`, `resolved_at`: when the first and the last were opened, and when that
+    was over, in microseconds since 1970.
+    `problem`: what is wrong, in words. `count`: how many messages that is about.
+    `partner`: whose they are; empty where it is about no message of ours.
+    `message_id`: the first of the messages. `channel`: the channel, if it is about one.
+    """
+
+    id: int
+    opened_at: Instant
+    last_at: Instant
+    problem: str
+    count: int = 1
+    partner: str = ""
+    message_id: str | None = None
+    channel: str | None = None
+    resolved_at: Instant | None = None
+
+
+def troubles(reader: Reader, names: Names, incidents: Iterable[Incident]) -> list[Trouble]:
+    """Incidents by partner and cause, in the order of the first of each."""
+    found: dict[tuple[object, ...], Trouble] = {}
+    for looked_at, incident in enumerate(incidents):
+        one, joins = _trouble(reader, names, incident, looks=looked_at < LOOKED_INTO)
+        key = (one.partner, one.problem, one.resolved_at is None) if joins else (incident.id,)
+        before = found.get(key)
+        if before is None:
+            found[key] = one
+        else:
+            latest = max(before.last_at, one.last_at)
+            found[key] = replace(before, count=before.count + 1, last_at=latest)
+    return list(found.values())
+
+
+def _trouble(
+    reader: Reader, names: Names, incident: Incident, *, looks: bool
+) -> tuple[Trouble, bool]:
+    """The trouble of one incident, and whether it is one with others like it."""
+    opened, message_id = incident.opened_at, incident.message_id
+    one = Trouble(
+        incident.id,
+        opened,
+        opened,
+        incident.reason,
+        message_id=message_id,
+        channel=incident.channel,
+        resolved_at=incident.resolved_at,
+    )
+    if message_id is None:
+        return one, False
+    stored = reader.outgoing(message_id)
+    if stored is None:
+        for arrived in reader.incoming(message_id):
+            facts = arrived.facts
+            return replace(one, partner=names(facts.from_party, facts.cpa_id)), False
+        return one, False
+    facts = stored.facts
+    one = replace(one, partner=names(facts.to_party, facts.cpa_id))
+    if stored.outgoing.state not in FAILED or incident.channel is not None:
+        return one, False
+    last = failure_reason(reader.journal_of(message_id)) if looks else ""
+    # What ended otherwise, by its lifetime or a refusal, says so itself.
+    if last and "attempts" in one.problem and last not in one.problem:
+        one = replace(one, problem=f"{one.problem}; the last one: {last}")
+    return one, True
+
+
+def advice(
+    reader: Reader, found: list[Trouble], incidents: Iterable[Incident], now: Instant, place: str
+) -> tuple[str, ...]:
+    """What to run: what ends all of a trouble first, then what is for single messages."""
+    ends = [
+        f"oncewire resend --failed --to {quote(one.partner)}{place}"
+        for one in found
+        if one.count > 1 and one.resolved_at is None
+    ]
+    alone = {one.id for one in found if one.count == 1}
+    left = [incident for incident in incidents if not ends or incident.id in alone]
+    return (*dict.fromkeys(ends), *next_steps(reader, left, now, place))

@@ -16,9 +16,9 @@ from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
+from oncewire.handler.actions import Submission
 from oncewire.handler.sending.submit import check_sizes, route_to_send
-from oncewire.handler.submission import Submission
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
     Actor,
@@ -27,16 +27,13 @@ from oncewire.message import (
     Header,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
     RoutingHeader,
     SequenceNumber,
-    Service,
 )
 from oncewire.message.form import Form
-from oncewire.message.ids import is_uri
+from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Duration, Instant, parse_duration
+from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 
@@ -123,7 +120,9 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         )
     if cpa_id:
         found = [
-            paper for paper in kept if cpa_id in (paper.agreement.cpa_id, *_other_names(paper))
+            paper
+            for paper in kept
+            if cpa_id in (paper.agreement.cpa_id, *paper.agreement.also_known_as)
         ]
     elif to:
         # A name of ours is one agreement's; a PartyId may be that of several.
@@ -142,10 +141,6 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         "several agreements are possible" if to or cpa_id else "it is not said to whom",
         remedy=f"name one of them, by its partner or its CPAId: {known}",
     )
-
-
-def _other_names(kept: Kept) -> tuple[str, ...]:
-    return kept.agreement.also_known_as
 
 
 def _is_called(kept: Kept, name: str) -> bool:
@@ -429,7 +424,7 @@ def _signer(keys: KeyFiles) -> codec.Signer:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     from oncewire.wire.security.references import PartDigests
-    from oncewire.wire.security.signing import SigningChoice, sign
+    from oncewire.wire.security.signature import SigningChoice, sign
 
     certificate = x509.load_pem_x509_certificate(keys.certificate.read_bytes())
     key = serialization.load_pem_private_key(keys.key.read_bytes(), None)

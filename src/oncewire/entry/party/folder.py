@@ -51,7 +51,7 @@ class Card:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """SHA-256 of each certificate, the newest last: whoever takes the card believes them all,
+        """SHA-256 of each certificate, the newest last: the taker of the card believes them all,
         so people compare them all."""
         return fingerprints_of(self.certificate)
 
@@ -251,7 +251,7 @@ def read_card(place: Path) -> Card:
 
 
 def card_from(table: dict[str, object], place: Path) -> Card:
-    """The card that a table of a file has; `place` is the file, for whoever reads what is wrong."""
+    """The card that a table of a file has; `place` is the file, for the reader of what is wrong."""
     unknown = sorted(set(table) - {*_CARD_KEYS, _ADDRESSES})
     if unknown or table.get("version") != CARD_VERSION:
         raise InvalidValue(
@@ -281,7 +281,7 @@ def card_from(table: dict[str, object], place: Path) -> Card:
 
 def _check_certificates(text: str, place: Path) -> None:
     """A card has one certificate, or two while a key follows another: each of them is compared by
-    people, and a long row would be read to the end by nobody."""
+    people, and a long row is not read to its end."""
     from oncewire.agreement.certificates import facts, read_certificates
 
     found = dict.fromkeys(read_certificates(text))
@@ -296,7 +296,7 @@ def _check_certificates(text: str, place: Path) -> None:
 
 def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:
     """Where else a partner is reached; what is no address of its transport is refused."""
-    from oncewire.agreement.toml.writer import transport_of
+    from oncewire.agreement.toml import transport_of
 
     found = []
     for name, address in told.items() if isinstance(told, dict) else [("", told)]:

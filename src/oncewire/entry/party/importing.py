@@ -73,7 +73,11 @@ def understand(
     agreement = read_cpa(xml, own=position, profile=profile or None)
     refuse_unable(agreement, able(settings))
     findings = check(agreement, now=now, abilities=able(settings))
-    _refuse_beyond(findings)
+    # Refuse what contradicts itself, or asks for what is not built, so that nothing could be read
+    # or sent.
+    for finding in findings:
+        if finding.severity is Severity.ERROR and finding.key not in _MENDED_LATER:
+            raise AgreementProblem(finding.sentence, key=finding.key, remedy=finding.fix)
     if settings is not None:
         findings = (*about_this_handler(settings, agreement), *findings)
     return Understood(agreement, xml, agreement.own.party.ids[0], because, findings)
@@ -89,14 +93,6 @@ _MENDED_LATER = frozenset(
 """What does not keep a CPA out: dates pass, certificates are exchanged, and an action over mail
 keeps no other action from being used. It is said, and what it concerns is refused when it is
 used."""
-
-
-def _refuse_beyond(findings: tuple[Finding, ...]) -> None:
-    """Refuse what contradicts itself, or asks for what is not built, so that nothing could be
-    read or sent."""
-    for finding in findings:
-        if finding.severity is Severity.ERROR and finding.key not in _MENDED_LATER:
-            raise AgreementProblem(finding.sentence, key=finding.key, remedy=finding.fix)
 
 
 # --- which party we are ------------------------------------------------------------------------
@@ -187,7 +183,7 @@ def about_this_handler(settings: Settings, agreement: Agreement) -> Iterator[Fin
 
 
 def _other_type(settings: Settings, agreement: Agreement) -> Iterator[Finding]:
-    """Our id under another type is another party to whoever compares both."""
+    """Our id under another type is another party to a handler that compares both."""
     party, told = settings.party, agreement.own.party.ids
     ours = PartyId(party.party_id, party.party_type) if party.party_type else None
     if ours is None or ours in told or ours.value not in {one.value for one in told}:

@@ -73,7 +73,7 @@ class Invitation:
 
 
 def invite(settings: Settings, options: PartnerOptions) -> Invitation:
-    """What we send to somebody who is to become a partner."""
+    """What we send to a party that is to become a partner."""
     return Invitation(card_of(settings), options, secrets.token_hex(8))
 
 

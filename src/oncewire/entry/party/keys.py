@@ -48,7 +48,6 @@ def make_keys(
     now: Instant,
     kind: KeyKind = KeyKind.RSA,
     hosts: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
-    days: int = VALID_DAYS,
     replace: bool = False,
     subject: str = "",
 ) -> KeyFiles:
@@ -57,7 +56,7 @@ def make_keys(
     from cryptography.hazmat.primitives import serialization
 
     key = _generate(kind)
-    certificate = _self_signed(key, subject or name, now, hosts, days)
+    certificate = _self_signed(key, subject or name, now, hosts)
     secret = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -112,7 +111,6 @@ def _self_signed(
     name: str,
     now: Instant,
     hosts: Iterable[str],
-    days: int,
 ) -> x509.Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -140,7 +138,7 @@ def _self_signed(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(start + timedelta(days=days + 1))
+        .not_valid_after(start + timedelta(days=VALID_DAYS + 1))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.KeyUsage(**uses), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)

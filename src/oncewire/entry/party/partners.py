@@ -1,4 +1,4 @@
-"""Partners: from a card to an agreement, so that two parties can talk.
+"""Partners: from a card to an agreement, so that two parties can talk, and their new keys.
 
 Both sides must end up with the same CPAId and the same profile. The CPAId is made of both
 parties' names in alphabetical order, so each side finds the same one without asking the other.
@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Origin, Value
-from oncewire.agreement.toml.reader import read_toml
-from oncewire.entry.files import make_folder, write_new
+from oncewire.agreement.toml import read_toml
+from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, write_new
 from oncewire.entry.party.agreements import Kept, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
+from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, make_keys
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
@@ -25,8 +26,6 @@ from oncewire.protocol.terms import Scope
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import PartyTerms
-    from oncewire.entry.party.settings import Settings
-
 
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 _NOT = Value("", None, Origin.DEFAULT)
@@ -124,9 +123,15 @@ def plan_partner(
     cpa_id = options.cpa_id or usual_cpa_id(own, card)
     _refuse_claims(settings, card, cpa_id, agreement)
     certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
-    believed = _believed(settings, card)
+    # The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
+    # was revoked here does not come back in the company of another.
+    from oncewire.agreement.certificates import read_certificates, to_pem
+
+    gone = revoked_of(settings, card.name)
+    ders = dict.fromkeys(read_certificates(card.certificate))
+    believed = "".join(to_pem(der) for der in ders if der not in gone)
     if not replace and certificate.is_file() and certificate.read_bytes() != believed.encode():
-        # Nobody of that name is a partner, and yet an agreement may name the file: a hub's, say.
+        # No partner has that name, and yet an agreement may name the file: a hub's, say.
         raise NotAllowed(
             f"there are other certificates of {card.name} already: {certificate}",
             remedy="remove that file if no agreement names it, or write it anew with --replace",
@@ -168,16 +173,6 @@ def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> N
 def usual_cpa_id(own: Card, partner: Card) -> str:
     """The CPAId that either side finds without asking the other."""
     return "-".join(sorted((own.name, partner.name)))
-
-
-def _believed(settings: Settings, card: Card) -> str:
-    """The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
-    was revoked here does not come back in the company of another."""
-    from oncewire.agreement.certificates import read_certificates, to_pem
-
-    gone = revoked_of(settings, card.name)
-    ders = dict.fromkeys(read_certificates(card.certificate))
-    return "".join(to_pem(der) for der in ders if der not in gone)
 
 
 def check_card(settings: Settings, card: Card, now: Instant) -> None:
@@ -223,7 +218,7 @@ def known_partner(settings: Settings, name: str) -> PartyTerms:
 
 
 def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
-    """Both sides listen with TLS, unless somebody says that it need not be."""
+    """Both sides listen with TLS, unless it is said that they need not."""
     for side, side_card in (("this party", own), (card.name, card)):
         if not options.insecure and not side_card.url.startswith("https://"):
             raise InvalidValue(
@@ -246,7 +241,7 @@ def partner_file(settings: Settings, name: str) -> Path:
 def _remembered_long_enough(text: str, files: Mapping[str, bytes]) -> str:
     """The agreement with a persistDuration that no retry outlives: several transports are tried
     one after the other, and some communities remember for less long than they retry (DRV-4)."""
-    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.agreement.toml import read_toml
 
     terms = read_toml(text, load=files.__getitem__).sending.terms
     if not terms.runs_protocol or terms.longest_retry <= terms.persist_duration:
@@ -268,7 +263,7 @@ def _refuse_dangers(
     is called is its own matter."""
     from oncewire.agreement.check.checks import check
     from oncewire.agreement.check.finding import Severity
-    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.agreement.toml import read_toml
     from oncewire.entry.party.agreements import able
 
     agreement = read_toml(text, load=files.__getitem__)
@@ -285,7 +280,7 @@ def _agreement_text(
     own: Card, partner: Card, options: PartnerOptions, cpa_id: str, certificate: str, *, bound: bool
 ) -> str:
     from oncewire.agreement.compose import profile_values
-    from oncewire.agreement.toml.writer import new
+    from oncewire.agreement.toml import new
 
     text = new(
         cpa_id=cpa_id,
@@ -424,7 +419,7 @@ CPA_ID = "oncewire-itself"
 
 def agreement_with_itself(settings: Settings) -> Agreement | None:
     """Signals only, signed where there is a key; None where the party has no id yet."""
-    from oncewire.agreement.toml.writer import new
+    from oncewire.agreement.toml import new
 
     party, certificate = settings.party, settings.path(settings.keys.certificate)
     if not party.party_id:
@@ -456,3 +451,121 @@ def kept_itself(settings: Settings) -> Kept | None:
     agreement = agreement_with_itself(settings)
     name = settings.party.name or "itself"
     return None if agreement is None else Kept(settings.folder / f"{name}.toml", agreement)
+
+
+# Rolling over: a key follows another while both are valid, and a certificate is believed no more.
+#
+# Our own key: the next pair lies beside the one in use, and our card carries both certificates,
+# the newest last. When every partner has the card, the next pair takes the place of the old one.
+# A partner's key: its new certificate is added to those we believe, and the old one is revoked
+# when nothing is signed with it any more.
+
+NEXT = ".next"
+
+
+def next_files(settings: Settings) -> tuple[Path, Path]:
+    """Where the certificate and the key that will follow ours are."""
+    certificate = settings.path(settings.keys.certificate)
+    key = settings.path(settings.keys.key)
+    return (
+        certificate.with_name(f"{certificate.stem}{NEXT}{certificate.suffix}"),
+        key.with_name(f"{key.stem}{NEXT}{key.suffix}"),
+    )
+
+
+def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
+    """Make the pair that will follow ours, for the same hosts and of the same kind."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    certificate, key = next_files(settings)
+    if certificate.exists():
+        raise NotAllowed(
+            f"{certificate} is there already",
+            remedy="give partners our card, then use it: `oncewire keys switch`",
+        )
+    old = x509.load_pem_x509_certificate(
+        read_bytes(settings.path(settings.keys.certificate), "certificate")
+    )
+    names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts = [str(name.value) for name in names]
+    kind = KeyKind.RSA if isinstance(old.public_key(), rsa.RSAPublicKey) else KeyKind.EC
+    made = make_keys(
+        certificate.parent,
+        settings.party.name + NEXT,
+        now=now,
+        kind=kind,
+        hosts=hosts,
+        subject=settings.party.name,
+    )
+    # Named after the party, wherever the settings have its files.
+    made.key.replace(key)
+    made.certificate.replace(certificate)
+    return describe_keys(certificate, key)
+
+
+def switch_keys(settings: Settings) -> KeyFiles:
+    """The next pair becomes ours; the old one stays beside it, out of use."""
+    certificate, key = next_files(settings)
+    if not certificate.is_file() or not key.is_file():
+        raise NotHere("there is no next key", remedy="make one: `oncewire keys next`")
+    describe_keys(certificate, key)
+    own_certificate, own_key = (
+        settings.path(settings.keys.certificate),
+        settings.path(settings.keys.key),
+    )
+    write_new(own_key.with_name(f"{own_key.name}.old"), read_bytes(own_key, "key"), PRIVATE,
+              replace=True)  # fmt: skip
+    # The key first: a handler that reads both in between keeps what it has.
+    key.replace(own_key)
+    certificate.replace(own_certificate)
+    return describe_keys(own_certificate, own_key)
+
+
+def roll_over(settings: Settings, card: Card) -> Path:
+    """Believe the new certificates of a partner beside those it has."""
+    from oncewire.agreement.certificates import read_certificates, to_pem
+
+    partner = known_partner(settings, card.name)
+    if card.party_id not in (party_id.value for party_id in partner.party.ids):
+        raise InvalidValue(
+            f"the card is of {card.party_id}, and our partner {card.name} is {partner.party}",
+            remedy="ask the partner for its own card",
+        )
+    path = settings.path(settings.keys.partners) / f"{card.name}.crt"
+    known = read_certificates(read_text(path, "partner's certificate"))
+    passed = (*known, *revoked_of(settings, card.name))
+    fresh = [der for der in read_certificates(card.certificate) if der not in passed]
+    if not fresh:
+        raise NotAllowed(f"{card.name} has no other certificate", remedy="ask for its new card")
+    write_new(path, "".join(to_pem(der) for der in (*known, *fresh)), replace=True)
+    return path
+
+
+def revoke(settings: Settings, name: str, *, all_but_newest: bool = False) -> int:
+    """Believe a partner's certificates no more, or all but its newest; returns how many. They
+    count for nothing at once, whatever was accepted under them."""
+    from oncewire.agreement.certificates import read_certificates, to_pem
+
+    agreement = partner_file(settings, name)
+    path = settings.path(settings.keys.partners) / f"{name}.crt"
+    known = read_certificates(read_text(path, "partner's certificate"))
+    gone = known[:-1] if all_but_newest else known
+    if not gone:
+        raise NotAllowed(f"{name} has one certificate only", remedy="leave --all-but-newest out")
+    revoked = revoked_file(settings, name)
+    listed = dict.fromkeys((*revoked_of(settings, name), *gone))
+    write_new(revoked, "".join(to_pem(der) for der in listed), replace=True)
+    text = read_text(agreement, "agreement")
+    if agreement.suffix != ".toml":
+        raise InvalidValue(
+            f"{agreement} is no TOML agreement", remedy="name the certificates as its form has it"
+        )
+    place = Path("..") / path.parent.relative_to(settings.folder) / revoked.name
+    if path.parent.is_absolute() and not path.parent.is_relative_to(settings.folder):
+        place = revoked
+    said = {"security.revoked": f"[{quoted(str(place))}]"}
+    write_new(agreement, with_values(text, said), replace=True)
+    if all_but_newest:
+        write_new(path, to_pem(known[-1]), replace=True)
+    return len(gone)

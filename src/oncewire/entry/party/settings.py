@@ -81,7 +81,7 @@ def kind_of(section: type[Any], name: str) -> ValueKind:
     """The kind of a section's field, by its annotation."""
     annotation = str(section.__annotations__[name])
     if annotation.startswith("Annotated[Duration"):
-        # An alias of int to the type checker, but a length of time to whoever writes it.
+        # An alias of int to the type checker, but a length of time to its writer.
         return _PERIOD
     if name == "port" or name.endswith("_port"):
         return _PORT
@@ -663,7 +663,7 @@ def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
 
 
 def unknown_setting(name: str, where: str) -> InvalidValue:
-    """The error for a setting nobody knows: it names the nearest one."""
+    """The error for an unknown setting: it names the nearest one."""
     remedy = did_you_mean(name, [*KEYS, *SECTIONS], "`oncewire config show` lists them all")
     return InvalidValue(f"there is no setting {name[:128]!r} ({where})", remedy=remedy)
 

@@ -8,11 +8,12 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_bytes, write_new
@@ -25,6 +26,7 @@ from oncewire.handler.context import HandlerContext, Keys, KillPoints
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
+from oncewire.message.instant import Instant, format_instant, parse_instant
 from oncewire.store.records import StoreMark
 from oncewire.store.sqlite.connection import check_mark
 from oncewire.store.sqlite.reader import SqliteReaders
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 # A party whose database was emptied, lost or replaced looks like a new one, and would hand over
 # again what was confirmed. So its folder notes the mark of its store
 # (`oncewire.store.sqlite.connection`) when it is opened, every few seconds while it works and when
-# it is closed, each time after the commit and by a rename: whoever dies on the way leaves a record
+# it is closed, each time after the commit and by a rename: a death on the way leaves a record
 # that is behind the store, never ahead of it. A backup has the record of the store that is in it,
 # so a backup put in the folder's place is right.
 #
@@ -67,7 +69,7 @@ def read_record(settings: Settings) -> StoreMark | None:
 
 
 def write_record(settings: Settings, mark: StoreMark) -> None:
-    """Note a mark. A folder that cannot be written keeps nobody from working: the log says so, and
+    """Note a mark. A folder that cannot be written stops no party: the log says so, and
     `oncewire doctor`."""
     try:
         put_record(settings.folder, mark)
@@ -265,7 +267,7 @@ async def running_or(settings: Settings, make: Callable[[], T]) -> Remote | T:
         try:
             return make()
         except StoreProblem:
-            # Somebody has it: a handler that is about to listen, or another command. One that
+            # It is in use: by a handler that is about to listen, or another command. One that
             # let go of it in this very moment is no reason to give up either.
             owned = is_owned(store_path(settings))
             strikes = 0 if owned else strikes + 1
@@ -295,3 +297,49 @@ def is_owned(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+MANIFEST = "backup.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Which backup a party was restored from."""
+
+    # When that backup was taken; empty if its manifest does not say so.
+    taken: str
+    # When something first happened here after that: the handler started; None if nothing did.
+    since: Instant | None
+
+    def __str__(self) -> str:
+        if not self.taken:
+            return "from a backup that does not say when it was taken"
+        since = "" if self.since is None else f", in use since {format_instant(self.since)}"
+        return f"from the backup of {self.taken}{since}"
+
+
+def find_restored(settings: Settings) -> Restored | None:
+    """Which backup this party is; None if it is none, or an operator removed the mark."""
+    path = settings.folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        taken, rows = str(said["taken"]), said.get("journal")
+        parse_instant(taken)
+    except (OSError, InvalidValue, ValueError, KeyError, TypeError):
+        return Restored("", None)
+    # Backups of earlier versions do not say how long the journal was.
+    return Restored(taken, _first_after(settings, rows) if isinstance(rows, int) else None)
+
+
+def _first_after(settings: Settings, seq: int) -> Instant | None:
+    try:
+        readers = open_readers(settings)
+        with readers.reader() as reader:
+            rows = reader.journal_since(seq, 1)
+        readers.close()
+    except (NotHere, StoreProblem):
+        # The process that opens it says what is wrong with it.
+        return None
+    return rows[0].at if rows else None

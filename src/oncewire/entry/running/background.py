@@ -1,23 +1,21 @@
-"""Background: a party's handler as a process of its own, started and stopped by commands."""
+"""Background: a party's handler as a process of its own, or as a unit of systemd."""
 
 from __future__ import annotations
 
 import json
 import os
+import pwd
 import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE_FOLDER, make_folder
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.assemble import is_owned, store_path
-from oncewire.errors import NotAllowed, TransportProblem
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
+from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -132,3 +130,84 @@ def _lives(pid: int) -> bool:
     except OSError:
         # Where the system has no such files.
         return True
+
+
+# Unit: a party's handler as a service of systemd.
+#
+# `oncewire serve` tells systemd when it listens and that its loop turns, so a handler that hangs
+# is started anew. The service may write where the settings say and to nothing else.
+
+_UNIT = """\
+[Unit]
+Description=Oncewire, the business messages of {party}
+Documentation=man:systemd.service(5)
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=notify
+User={user}
+{environment}ExecStart={python} -m oncewire serve --quiet --config {folder}
+ExecReload=/bin/kill -HUP $MAINPID
+WorkingDirectory={folder}
+Restart=always
+RestartSec=2
+WatchdogSec=60
+TimeoutStopSec=60
+UMask=0077
+ReadWritePaths={written}
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp={private_tmp}
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+NoNewPrivileges=yes
+CapabilityBoundingSet={capabilities}
+AmbientCapabilities={capabilities}
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_PRIVILEGED = 1024
+"""Ports below this one need a capability."""
+
+
+def unit_of(settings: Settings) -> str:
+    """The unit file of a party; its handler runs as the user who owns the folder."""
+    folder = settings.folder.resolve()
+    written = [settings.store.path.parent, settings.store.spool, settings.application.folder]
+    if settings.log.file is not None:
+        written.append(settings.log.file.parent)
+    paths = [folder, *(settings.path(path).resolve() for path in written)]
+    outside = [path for path in paths[1:] if not path.is_relative_to(folder)]
+    modules = os.environ.get("PYTHONPATH", "") if settings.application.function else ""
+    for path in (sys.executable, modules, *map(str, paths)):
+        if any(character in path for character in ' "\\%\n'):
+            raise InvalidValue(
+                f"systemd would not read the path {path!r} as it is",
+                remedy="use a folder without spaces, quotes, percent signs and backslashes",
+            )
+    low = 0 < settings.http.port < _PRIVILEGED
+    return _UNIT.format(
+        party=settings.party.name,
+        user=pwd.getpwuid(Path(folder).stat().st_uid).pw_name,
+        # A function of the application is found as here.
+        environment=f"Environment=PYTHONPATH={modules}\n" if modules else "",
+        # Files below /tmp would be hidden from it.
+        private_tmp="no" if any(path.is_relative_to("/tmp") for path in paths) else "yes",  # noqa: S108
+        python=sys.executable,
+        folder=folder,
+        written=" ".join(map(str, dict.fromkeys([folder, *outside]))),
+        capabilities="CAP_NET_BIND_SERVICE" if low else "",
+    )

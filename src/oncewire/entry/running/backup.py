@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
 from oncewire.entry.party.settings import FILE
-from oncewire.entry.running.assemble import find_replaced, open_readers, put_record, store_path
-from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreProblem
-from oncewire.message.instant import Instant, format_instant, parse_instant
+from oncewire.entry.running.assemble import (
+    MANIFEST,
+    find_replaced,
+    put_record,
+    store_path,
+)
+from oncewire.errors import NotAllowed, NotHere, StoreProblem
+from oncewire.message.instant import Instant, format_instant
 
 if TYPE_CHECKING:
-    import apsw
-
     from oncewire.entry.party.settings import Settings
     from oncewire.store.records import StoreMark
 
 
-MANIFEST = "backup.json"
 TRIES = 5
 CHUNK = 1024 * 1024
 
@@ -67,7 +69,12 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
         put_record(half, mark)
         _write_manifest(settings, half, now, mark.journal)
         found = check_backup(half)
-        _sync(half)
+        for path in half.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        for path in (half, *(each_path for each_path in half.rglob("*") if each_path.is_dir())):
+            sync_folder(path)
         if target.exists():
             target.rmdir()
         half.replace(target)
@@ -83,7 +90,7 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
 
 def _begun(target: Path) -> Path:
     """The new, empty folder in which a backup is made. Keys go into it, and others may write where
-    it stands: it is never a link or a folder that somebody else put there."""
+    it stands: it is never a link or a folder that another user put there."""
     half = target.with_name(f".{target.name}.part")
     try:
         make_folder(target.parent)
@@ -126,7 +133,8 @@ def check_backup(folder: Path) -> Backup:
         if verdict != "ok":
             raise _broken(f"{database} is damaged: {verdict}")
         kept = sum(SqliteReader(connection, database).counts().values())
-        journal = _journal_rows(connection)
+        (rows,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
+        journal = int(str(rows))
         for name in _spooled(connection):
             # Named by its digest: what has changed before it was copied is told, too.
             if listed.get(f"data/spool/{name}") != name:
@@ -196,11 +204,6 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
         ) from error
 
 
-def _journal_rows(connection: apsw.Connection) -> int:
-    (rows,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
-    return int(str(rows))
-
-
 def _spooled(connection: object) -> set[str]:
     from oncewire.store.sqlite.reader import LAYOUTS
     from oncewire.store.sqlite.rows import spool_names
@@ -267,59 +270,7 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-    for path in (folder, *(each_path for each_path in folder.rglob("*") if each_path.is_dir())):
-        sync_folder(path)
-
-
 # Restored: whether a party's folder is a backup that was put in its place, and since when.
 #
 # A backup carries its manifest, and so does the party that is made of it: nothing else tells that
 # what is kept here is older than what partners know. It is said until the manifest goes.
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """Which backup a party was restored from."""
-
-    # When that backup was taken; empty if its manifest does not say so.
-    taken: str
-    # When something first happened here after that: the handler started; None if nothing did.
-    since: Instant | None
-
-    def __str__(self) -> str:
-        if not self.taken:
-            return "from a backup that does not say when it was taken"
-        since = "" if self.since is None else f", in use since {format_instant(self.since)}"
-        return f"from the backup of {self.taken}{since}"
-
-
-def find_restored(settings: Settings) -> Restored | None:
-    """Which backup this party is; None if it is none, or somebody took note and removed that."""
-    path = settings.folder / MANIFEST
-    if not path.is_file():
-        return None
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        taken, rows = str(said["taken"]), said.get("journal")
-        parse_instant(taken)
-    except (OSError, InvalidValue, ValueError, KeyError, TypeError):
-        return Restored("", None)
-    # Backups of earlier versions do not say how long the journal was.
-    return Restored(taken, _first_after(settings, rows) if isinstance(rows, int) else None)
-
-
-def _first_after(settings: Settings, seq: int) -> Instant | None:
-    try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
-            rows = reader.journal_since(seq, 1)
-        readers.close()
-    except (NotHere, StoreProblem):
-        # Whoever opens it says what is wrong with it.
-        return None
-    return rows[0].at if rows else None

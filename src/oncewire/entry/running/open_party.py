@@ -39,8 +39,7 @@ from oncewire.entry.running import assemble
 from oncewire.entry.running.assemble import running_or
 from oncewire.entry.running.serving import prepare, serving
 from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.handler.actions import Notice
-from oncewire.handler.submission import Accepted, Submission
+from oncewire.handler.actions import Accepted, Notice, Submission
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -108,7 +107,7 @@ class Reached:
         self.transports = settings.transports
 
     def close(self) -> None:
-        """Take no more verbs: nobody is there any more who could do them."""
+        """Take no more verbs: the handler that did them is gone."""
         self._closed = True
 
     def check_open(self) -> None:
@@ -215,7 +214,7 @@ class _Unopened:
         )
 
     if not TYPE_CHECKING:
-        # Whoever checks types hears it from there.
+        # A type checker hears it from there.
         def __getattr__(self, name: str) -> Any:
             raise self._refusal() if hasattr(OpenParty, name) else AttributeError(name)
 

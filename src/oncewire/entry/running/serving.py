@@ -1,8 +1,9 @@
-"""Serving: a handler that runs, with the control socket through which commands reach it."""
+"""Serving: a handler that runs, its control socket, and how it follows files that change."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -11,6 +12,8 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from oncewire.agreement.certificates import facts, read_certificates
@@ -22,20 +25,31 @@ from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.function import application_of
 from oncewire.entry.delivery.webhook import Webhook
 from oncewire.entry.files import read_bytes
-from oncewire.entry.running.assemble import make_engine, make_handler, running_or
-from oncewire.entry.running.backup import find_restored
-from oncewire.entry.running.reloading import Reloading
-from oncewire.errors import (
-    HandlerFailed,
-    NotAllowed,
-    OncewireError,
-    StoreDamaged,
-    TransportProblem,
+from oncewire.entry.party.agreements import (
+    AGREEMENT,
+    FILES,
+    AgreementFolder,
+    Kept,
+    Readable,
+    Stamp,
+    stamp_of,
 )
+from oncewire.entry.running.assemble import (
+    find_restored,
+    in_force,
+    keys_of,
+    make_engine,
+    make_handler,
+    running_or,
+)
+from oncewire.entry.running.transports import client_settings, server_settings
+from oncewire.errors import HandlerFailed, NotAllowed, OncewireError, StoreDamaged, TransportProblem
 from oncewire.handler.perform import HANDLER
+from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.upkeep import OutageIncident
 from oncewire.message.instant import DAY, Instant, format_instant
 from oncewire.transport.budget import TurnsAway
+from oncewire.transport.http.transport import HttpTransport
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -43,8 +57,131 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.commit_loop import Supervisor
     from oncewire.handler.runtime.handler import Handler
 
+# Reloading: agreements, certificates and keys are taken over while the handler runs.
+#
+# The files of a party are looked at every second. What changed takes effect with the next
+# message: a partner that was added is known, one whose certificate was revoked is believed no
+# more, also on connections that are open already. A file that cannot be read changes nothing:
+# what it said before stays in force, the log and an incident say so.
 
-# Our own certificate: whoever runs a handler hears that it has run out, or soon will.
+
+RELOAD_EVERY = 1.0
+
+Seen = tuple[tuple[Path, Stamp], ...]
+
+
+class Reloading:
+    """Keeps a running handler in step with the files of its party."""
+
+    def __init__(self, settings: Settings, handler: Handler) -> None:
+        self._settings, self._handler = settings, handler
+        self._agreements = AgreementFolder(settings)
+        self._in_force: dict[Path, Kept] = {}
+        self._seen: Seen = ()
+        self._bad: set[str] = set()
+
+    async def run(self) -> None:
+        """Look for changes for ever."""
+        while True:
+            await asyncio.sleep(RELOAD_EVERY)
+            if await asyncio.to_thread(self._has_changed):
+                await self._take_over()
+
+    async def begin(self) -> None:
+        """Note what the handler was started with."""
+        self._seen = self._look()
+        found = self._agreements.readable()
+        self._in_force = {kept.file: kept for kept in found.kept}
+        # A file may have been mended while no handler ran.
+        self._bad = await self._handler.loop.operate(_told_of)
+        await self._tell(_unread(found))
+
+    async def reload(self) -> int:
+        """Read every file again and take it over; returns how many agreements are in force."""
+        self._agreements.forget()
+        return await self._take_over()
+
+    async def _take_over(self) -> int:
+        """The same, of agreements only those that have changed."""
+        self._seen = await asyncio.to_thread(self._look)
+        found = self._agreements.readable()
+        # Where a file cannot be read, what was agreed before holds.
+        still = [self._in_force[file] for file in found.problems if file in self._in_force]
+        kept = [*found.kept, *still]
+        context = self._handler.engine.context
+        try:
+            context.agreements = in_force(self._settings, kept)
+        except (OncewireError, OSError, ValueError) as problem:
+            await self._tell(_unread(found) | {FILES: problem})
+            return len(self._in_force)
+        self._in_force = {paper.file: paper for paper in kept}
+        logger.info("agreements were read anew", extra={"count": len(kept)})
+        trouble = self._take_certificates(kept)
+        await self._tell(_unread(found) | trouble)
+        return len(kept)
+
+    def _take_certificates(self, kept: list[Kept]) -> dict[str, Exception]:
+        """Our keys, and whom the connections believe: all of it or none, and then why not.
+
+        What is agreed holds either way, so that a file of one partner that cannot be read keeps
+        no other from being revoked.
+        """
+        try:
+            keys = keys_of(self._settings)
+            for transport in self._handler.transports.values():
+                if isinstance(transport, HttpTransport):
+                    transport.renew(
+                        server_settings(self._settings, kept), client_settings(self._settings, kept)
+                    )
+        except (OncewireError, OSError, ValueError) as problem:
+            return {FILES: problem}
+        self._handler.engine.context.keys = keys
+        logger.info("keys and certificates were read anew")
+        return {}
+
+    def _has_changed(self) -> bool:
+        return self._look() != self._seen or self._agreements.has_changed()
+
+    def _look(self) -> Seen:
+        """Our own key and certificate, and those of partners."""
+        settings = self._settings
+        folder = settings.path(settings.keys.partners)
+        files = [settings.path(settings.keys.certificate), settings.path(settings.keys.key)]
+        files += sorted(folder.iterdir()) if folder.is_dir() else []
+        return tuple((file, stamp_of(file)) for file in files)
+
+    async def _tell(self, bad: dict[str, Exception]) -> None:
+        """Call the operator for files that cannot be taken over, and no more for those that can."""
+        for channel, problem in bad.items():
+            if channel not in self._bad:
+                logger.error("files are not taken over", extra={"problem": str(problem)})
+                await self._call(channel, problem)
+        for channel in self._bad - set(bad):
+            over = partial(Engine.resume, channel=channel)
+            with contextlib.suppress(OncewireError):
+                await self._handler.loop.operate(over)
+        self._bad = set(bad)
+
+    async def _call(self, channel: str, problem: Exception) -> None:
+        trouble = StoreDamaged(str(problem)[:500], channel=channel)
+        # Where the store cannot keep an incident, the log has it.
+        with contextlib.suppress(OncewireError):
+            await self._handler.loop.operate(lambda engine: engine.trouble(trouble))
+
+
+def _told_of(engine: Engine) -> set[str]:
+    """The channels of files that an operator was called for."""
+    with engine.context.store.reader() as reader:
+        channels = {incident.channel or "" for incident in reader.incidents()}
+    return {channel for channel in channels if channel == FILES or channel.startswith(AGREEMENT)}
+
+
+def _unread(found: Readable) -> dict[str, Exception]:
+    """The agreements that cannot be read, by the channel under which an operator hears of each."""
+    return {f"{AGREEMENT}{file.name}": error for file, error in found.problems.items()}
+
+
+# Our own certificate: the operator hears that it has run out, or soon will.
 #
 # With a certificate that has run out a handler goes on as if nothing were wrong, and every partner
 # turns it away. A line of the log each day says so.
@@ -120,7 +257,7 @@ def tell(word: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """How often a sign of life is expected; None: nobody waits for one."""
+    """How often a sign of life is expected; None: none is expected."""
     meant = os.environ.get("WATCHDOG_PID", "")
     said = os.environ.get("WATCHDOG_USEC", "")
     if not said.isdigit() or int(said) == 0 or (meant and meant != str(os.getpid())):
@@ -210,7 +347,11 @@ async def serving(
         handler.supervisor.keep(OwnCertificate(settings, handler.engine.context.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
-        _say_if_restored(settings)
+        # Nothing else tells the operator that partners know more than is kept here.
+        restored = find_restored(settings)
+        if restored is not None:
+            said = {"backup": restored.taken, "remedy": "`oncewire doctor` says what to do"}
+            logger.warning("the party was restored from a backup", extra=said)
         for one in company:
             one.start()
             begun.append(one)
@@ -222,14 +363,6 @@ async def serving(
         await handler.stop()
         if isinstance(application, Webhook):
             await application.close()
-
-
-def _say_if_restored(settings: Settings) -> None:
-    """Nothing else tells whoever runs it that partners know more than is kept here."""
-    restored = find_restored(settings)
-    if restored is not None:
-        said = {"backup": restored.taken, "remedy": "`oncewire doctor` says what to do"}
-        logger.warning("the party was restored from a backup", extra=said)
 
 
 def _tell_of_refused_partners(handler: Handler) -> None:
@@ -287,7 +420,7 @@ async def serve(
     """
     stop = asyncio.Event()
     here: list[LocalHandler] = []
-    # From the first moment on: a signal that nobody hears would end us in the middle of a word.
+    # From the first moment on: a signal without a handler would end us in the middle of a word.
     _hear_signals(here, stop)
     prepared = await only_one(settings)
     failure: HandlerFailed | None = None
@@ -298,7 +431,17 @@ async def serve(
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)
-        failure = await _until_over(stop, running.handler.supervisor)
+        # Wait until we are stopped, or until the handler has failed; then why.
+        supervisor = running.handler.supervisor
+        telling = asyncio.ensure_future(keep_told(supervisor))
+        stopped, failed = (
+            asyncio.ensure_future(stop.wait()),
+            asyncio.ensure_future(supervisor.failed()),
+        )
+        await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+        for task in (telling, stopped, failed):
+            task.cancel()
+        failure = failed.result() if failed.done() and not failed.cancelled() else None
         logger.info("stopping", extra={"party": settings.party.name})
         tell("STOPPING=1")
         if failure is not None:
@@ -314,18 +457,8 @@ async def serve(
     return status
 
 
-async def _until_over(stop: asyncio.Event, supervisor: Supervisor) -> HandlerFailed | None:
-    """Wait until somebody stops us, or until the handler has failed; then why."""
-    telling = asyncio.ensure_future(keep_told(supervisor))
-    stopped, failed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(supervisor.failed())
-    await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
-    for task in (telling, stopped, failed):
-        task.cancel()
-    return failed.result() if failed.done() and not failed.cancelled() else None
-
-
 def record_failure(settings: Settings, failure: HandlerFailed) -> None:
-    """Leave an incident for the operator, in a store that nobody else has open now."""
+    """Leave an incident for the operator, in a store that no other process has open now."""
     try:
         engine = make_engine(settings)
         try:

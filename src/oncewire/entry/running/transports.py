@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from oncewire.agreement.agreements import withdrawn_in
+from oncewire.agreement.agreement import withdrawn_in
 from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.files import read_text
 from oncewire.entry.party.agreements import Kept
@@ -167,7 +167,7 @@ def _peers(
         for end in (endpoint for some in ends for endpoint in some):
             if end.address.startswith("https://"):
                 found[_origin(end.address)] = tls
-    # Our own endpoints stand in the agreement too; nobody's certificate but ours is there.
+    # Our own endpoints stand in the agreement too; only our certificate is there.
     found.pop(_origin(settings.endpoint_url), None)
     if settings.http.tls and identity is not None:
         found[_origin(settings.endpoint_url)] = _peer(identity.certificate, identity)

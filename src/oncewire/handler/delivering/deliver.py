@@ -18,21 +18,17 @@ from oncewire.errors import (
     StoreGone,
     UnknownMessage,
 )
-from oncewire.handler.actions import Decided, Notice
+from oncewire.handler.actions import Decided, Notice, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted, as_agreed
-from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
-from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.spool_reading import NotProved
-from oncewire.handler.submission import Submission
+from oncewire.handler.perform import journal_received, resolve_incidents, withhold
+from oncewire.handler.spool_reading import SPOOL_ABOVE, NotProved
 from oncewire.journal.identity import identity_digest
-from oncewire.message.header import Header
-from oncewire.message.instant import Duration, Instant
+from oncewire.message.envelope import Error, Header
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.message.payload import DistantPayload, Payload, Reference
-from oncewire.message.signals import Error
 from oncewire.protocol.documents import DocumentState
-from oncewire.protocol.effects import Raise, Resolve
-from oncewire.protocol.notes import Confirmed, HandedOver
+from oncewire.protocol.notes import Confirmed, HandedOver, Resolve
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
@@ -155,7 +151,7 @@ def hand_over(
     is leased and cannot be carried would be nobody's until its lease ends.
 
     `one_by_one`: of each channel one message, and the next when that is confirmed. `is_over`
-    says of a message that it is given to nobody any more, and has then settled it.
+    says of a message that it is not given out any more, and has then settled it.
 
     The taker must confirm within the lease; otherwise, as after a crash of either side,
     the message is handed over again and marked `redelivered`. One that cannot be given as it
@@ -307,22 +303,6 @@ def _is_ordered(context: HandlerContext, tx: Transaction, stored: StoredIncoming
         return True
 
 
-def withhold(
-    context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: Exception
-) -> None:
-    """Call the operator, once: other content than was accepted is given to nobody (S15)."""
-    message_id = stored.incoming.message_id
-    with context.store.reader() as reader:
-        called = any(incident.message_id == message_id for incident in reader.incidents())
-    if not called:
-        logger.error("a message cannot be handed over", extra={"message_id": message_id})
-        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself"
-        if not isinstance(problem, InvalidValue):
-            # What is whole and only too large is not given up: others can take it.
-            reason += f"; or give it up: `oncewire abandon {message_id}`"
-        open_incident(context, tx, Raise(reason, message_id), stored.incoming)
-
-
 def _key(stored: StoredIncoming) -> tuple[str, str]:
     return stored.incoming.sender, stored.incoming.message_id
 
@@ -348,7 +328,7 @@ def confirm(
         return False
     tx.save_incoming(confirmed)
     journal_received(context, tx, stored, Confirmed(by), confirmed, confirmed.digest)
-    # It may have been refused until somebody was called.
+    # It may have been refused until the operator was called.
     resolve_incidents(context, tx, Resolve(message_id), confirmed.channel)
     if by is not None:
         context.state.actions.append(Decided(sender, message_id))
@@ -364,15 +344,18 @@ def _check_not_closed(message_id: str, state: IncomingState) -> None:
         )
 
 
-def recover_hand_overs(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
+def recover_hand_overs(context: HandlerContext, tx: Transaction) -> None:
     """After a restart: what was handed over and not confirmed is ready again, in its order.
 
     The application may have died with this process; waiting for its leases to run out
     would let later messages of a stream overtake these.
     """
-    for stored in tx.ready(FOR_EVER, limit):
+    for stored in tx.ready(FOR_EVER, 10_000):
         if stored.incoming.state is IncomingState.HANDED_OVER:
             try:
                 tx.save_incoming(stored.incoming.lost())
             except (StoreDamaged, NotAllowed) as problem:
                 withhold(context, tx, stored, problem)
+
+
+LEASE: Duration = 60 * SECOND

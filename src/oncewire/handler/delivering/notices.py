@@ -1,11 +1,11 @@
 """Notices: who is told that a message failed, and when that counts as told.
 
 A hub tells the From Party with a message, which is stored in the commit of the failure and owed
-until it is acknowledged or, where nobody acknowledges an error, until its transport took it.
+until it is acknowledged or, where errors are not acknowledged, until its transport took it.
 A party tells its own application, and owes it the notice until the application took it: only
 that is journaled as `notified`. After a crash it is told again, under the same id.
 
-Of a notice, an error or an acknowledgement that failed nobody is told but the operator (C33).
+Of a notice, an error or an acknowledgement that failed only the operator is told (C33).
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.journal.outcome import Outcome
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import is_trial
-from oncewire.message.signals import Severity
-from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.message.envelope import MessageKind, Severity, is_trial
 from oncewire.protocol.hops import owes_failure_notice
-from oncewire.protocol.notes import Notified
+from oncewire.protocol.notes import Note, Notified, Raise, Resolve
 from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
@@ -48,7 +45,7 @@ def is_refused_best_effort(stored: StoredOutgoing) -> bool:
 
 
 def refusal_of(outgoing: Outgoing) -> Notice:
-    """What the application hears of a refused best-effort message. Nobody is owed it (C34)."""
+    """What the application hears of a refused best-effort message. It is not owed (C34)."""
     notice_id = f"{outgoing.message_id}{_MARK}refused"
     return Notice(outgoing.message_id, Severity.ERROR, Outcome.SENT, outgoing.reason, notice_id)
 
@@ -57,13 +54,13 @@ def is_due(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> 
     """Whether the failure of a message is told to its From Party at all (C33, C34)."""
     terms = context.terms_of(tx, stored.outgoing.terms_id)
     if is_trial(stored.outgoing.message_id):
-        # Whoever made the trial waits for what comes of it; no application does.
+        # The caller of the trial waits for what comes of it; no application does.
         return False
     return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)
 
 
 def withhold(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
-    """Owe nobody a notice; the failure of a signal is the operator's business."""
+    """Owe no notice; the failure of a signal is the operator's business."""
     outgoing = stored.outgoing
     no_more_owed(tx, outgoing)
     if stored.facts.kind is not MessageKind.NORMAL:

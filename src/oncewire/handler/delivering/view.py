@@ -2,7 +2,7 @@
 
 It holds the values that were believed, read from what is signed where there is a signature, and
 where in the stored body each part lies, with its size and digest. The parts themselves stay in the
-body: whoever takes a message cuts them out and checks them (`accepted`).
+body: the taker of a message cuts them out and checks them (`accepted`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,24 @@ from oncewire.errors import (
     StoreProblem,
 )
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.encryption import Opening, body_slice, slices_of
+from oncewire.handler.encryption import Opening, body_slice, slices_of, whole_parcel
 from oncewire.handler.route import agreement_for
-from oncewire.handler.sending.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Dialect, Message, MessageKind
+from oncewire.message.envelope import (
+    AckRequest,
+    DeliverySemantics,
+    Dialect,
+    Error,
+    ErrorList,
+    Header,
+    Message,
+    MessageKind,
+    Severity,
+    Split,
+    SyncReplyMode,
+)
 from oncewire.message.form import Security
-from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.payload import (
     Compression,
@@ -46,14 +57,13 @@ from oncewire.message.payload import (
     as_file,
     distant,
 )
-from oncewire.message.signals import Error, ErrorList, Severity
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
+from oncewire.wire.codec import read_verified
 from oncewire.wire.mime.multipart import decoded, decoder, is_identity
 from oncewire.wire.parcel import PartPlace, Received
 from oncewire.wire.security import signature
-from oncewire.wire.verified import read_verified
 
 _FORMAT = 1
 _DIGEST = hashlib.sha256().digest_size
@@ -315,7 +325,7 @@ class JoinedContent:
 # The store keeps the bytes as they travelled. Accepted was a view of them: what the signature
 # covers, and decrypted. The view was stored with its bytes where its parts lie in them (`view`);
 # then they are cut out, and nothing is parsed. Otherwise the bytes are read again. Either way its
-# identity digest was stored with it, so whoever reads them knows which view that was, whatever has
+# identity digest was stored with it, so a reader of them knows which view that was, whatever has
 # become of certificates and agreements since.
 
 
@@ -409,7 +419,7 @@ def digest_of_copy(
     """The identity digest by which a signed copy is judged: its own, or that of the first one
     if it differs from it in nothing that is signed.
 
-    Media types stand outside a signature (§4.1.3). Somebody on the way changed them in one of
+    Media types stand outside a signature (§4.1.3). A handler on the way changed them in one of
     the two, and must not make its sender believe that the message was refused (S9).
     """
     first = stored.incoming.digest
@@ -457,7 +467,7 @@ def _views(context: HandlerContext, opening: Opening) -> Iterator[Message]:
         try:
             covered = signature.covered(received.envelope, opening.parts)
         except EbxmlError:
-            # Nobody here checks signatures of this sender, and this one is not for us.
+            # Signatures of this sender are not checked here, and this one is not for us.
             pass
         else:
             believed = read_verified(opening.received, covered, context.limits).message

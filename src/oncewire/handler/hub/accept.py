@@ -19,10 +19,8 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.hub.next_hop import send_onward
 from oncewire.handler.hub.passing import Upstream, answered_here, pass_again, take_back
 from oncewire.handler.sending.answer import NOTHING, Answer, Awaited, post_or_reply
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import AckRequest, RoutingHeader
+from oncewire.message.envelope import AckRequest, Actor, Message, MessageKind, RoutingHeader
 from oncewire.message.ids import Party
-from oncewire.message.signals import Actor
 from oncewire.protocol.hops import awaits_onward, hop_duty
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import SyncPlan, relay_patience
@@ -81,7 +79,7 @@ class HubArrival:
         return True
 
     def ask_again(self, known: StoredIncoming) -> None:
-        """A copy that waits for the To Party's own word, which nobody else can repeat."""
+        """A copy that waits for the To Party's own word, which no other handler can repeat."""
         if self.message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE:
             pass_again(self.context, self.tx, known)
 

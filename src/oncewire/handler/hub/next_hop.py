@@ -22,10 +22,9 @@ from oncewire.errors import (
     UnknownMessage,
 )
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.encryption import read_head, read_stored
-from oncewire.handler.perform import begin, open_incident, resolve_incidents
+from oncewire.handler.perform import begin, open_incident, resolve_incidents, withhold
 from oncewire.handler.route import route_under
 from oncewire.handler.sending.answer import envelope_for
 from oncewire.handler.sending.seal import (
@@ -33,15 +32,21 @@ from oncewire.handler.sending.seal import (
     relayed,
     relayed_draft,
     sequence_of,
+    store_outgoing,
     unpack_draft,
 )
-from oncewire.handler.sending.submit import store_outgoing
-from oncewire.message.envelope import Message
-from oncewire.message.header import SyncReplyMode
-from oncewire.message.signals import Actor
-from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.message.envelope import Actor, Message, SyncReplyMode
 from oncewire.protocol.hops import owes_failure_notice
-from oncewire.protocol.notes import Abandoned, Failed, Forwarded, Notified, Skipped
+from oncewire.protocol.notes import (
+    Abandoned,
+    Failed,
+    Forwarded,
+    Note,
+    Notified,
+    Raise,
+    Resolve,
+    Skipped,
+)
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, Outgoing, OutgoingState
@@ -158,7 +163,13 @@ def tell_from_party(
     context: HandlerContext, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
 ) -> str:
     """Store the notice of a failure on its way to the From Party; returns its MessageId."""
-    back = _way_back(context, tx, failed)
+    # Today's way to the From Party; where there is none any more, the agreement that the message
+    # came under: what was taken under it is answered for under it.
+    header = failed.header
+    back = context.agreements.toward(header.from_party)
+    for stored in () if back is not None else tx.incoming_by_id(header.message_id):
+        if stored.facts.from_party == str(header.from_party):
+            back = back or context.agreement_kept(tx, stored.agreement_id)
     if back is None:
         raise AgreementProblem(
             f"no agreement leads back to {failed.header.from_party}",
@@ -169,25 +180,14 @@ def tell_from_party(
     notice = answers.delivery_failure_for(
         failed, envelope, transmitted=transmitted, description=reason[:300]
     )
-    # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
+    # No connection waits for it, so it is repeated like any other (SYNC-18).
     asked = notice.asks_ack_of(Actor.TO_PARTY_MSH)
     terms = structs.replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
     if not notice.reliable:
         terms = notice_terms(terms)
     route = replace(route, terms=terms)
-    store_outgoing(context, tx, notice, route)
+    store_outgoing(context, tx, notice, route, route.channel_of(notice.header.conversation_id))
     return notice.header.message_id
-
-
-def _way_back(context: HandlerContext, tx: Transaction, failed: Message) -> Agreement | None:
-    """Today's way to the From Party; where there is none any more, the agreement that the
-    message came under: what was taken under it is answered for under it."""
-    header = failed.header
-    back = context.agreements.toward(header.from_party)
-    for stored in () if back is not None else tx.incoming_by_id(header.message_id):
-        if stored.facts.from_party == str(header.from_party):
-            back = back or context.agreement_kept(tx, stored.agreement_id)
-    return back
 
 
 # Stranded: what a hub acknowledged and cannot send on, because the way on is gone.

@@ -4,13 +4,14 @@ It is a proxy for the To Party: the message goes on, what answers it goes back t
 message came, and every byte but the routing stays as it was. In the drafts an answer names the
 two ends of the last hop only (ACK-4, ACK-12), so whom it is for is known by the message it
 refers to: of each message that may be answered a row is kept, without its bytes. A report that
-goes back is stored until somebody took it: nobody repeats it if it is lost here.
+goes back is stored until it was taken: it would not be repeated if it were lost here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -21,7 +22,8 @@ from oncewire.errors import InvalidValue, ValueNotRecognized
 from oncewire.handler.actions import REPLY, Post, PostAnswer, PostOn, Relay, Source
 from oncewire.handler.authentication import check_connection
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.encryption import read_stored
+from oncewire.handler.encryption import read_stored, whole_parcel
+from oncewire.handler.facts import facts_of, facts_under
 from oncewire.handler.perform import begin
 from oncewire.handler.route import (
     Route,
@@ -40,16 +42,20 @@ from oncewire.handler.sending.answer import (
     answer_error,
     write_answer,
 )
-from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel, whole_parcel
-from oncewire.handler.sending.submit import facts_of, facts_under
-from oncewire.handler.sending.transmit import Transmission
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel
+from oncewire.message.envelope import (
+    ANSWERS,
+    AckRequest,
+    Actor,
+    Error,
+    Message,
+    MessageKind,
+    Severity,
+    SyncReplyMode,
+)
 from oncewire.message.instant import SECOND
-from oncewire.message.signals import Actor, Error, Severity
-from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, answer_previous, awaits_onward, hop_duty
-from oncewire.protocol.notes import PassedOn
+from oncewire.protocol.notes import Note, PassedOn
 from oncewire.protocol.receiver import ack_owed
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, Outgoing, OutgoingState
@@ -66,8 +72,11 @@ from oncewire.protocol.synchronous import (
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
-from oncewire.wire.mime.writer import bundle
+from oncewire.wire.mime.multipart import bundle
 from oncewire.wire.parcel import Parcel, Received
+
+if TYPE_CHECKING:
+    from oncewire.handler.sending.transmit import Transmission
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +348,15 @@ def pass_on(
         _post(context, tx, message, route, parcel, source)
         return NOTHING
     sender = str(sender_of(before.agreement, message.header.from_party))
-    return _keep_open(context, message, sender, route, parcel, before.terms)
+    # Send it on, and keep its connection until the next handler has spoken.
+    outer = before.terms
+    message_id = message.header.message_id
+    way = _way(route, EndpointType.ALL_PURPOSE)
+    if way is None:
+        return NOTHING
+    timeout = onward_patience(outer, route.terms)
+    context.state.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
+    return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
 
 
 def pass_back(
@@ -631,24 +648,6 @@ def answered_here(
     if source.transport != REPLY or reference is None:
         return None
     return waiting_for(context, tx, reference)
-
-
-def _keep_open(
-    context: HandlerContext,
-    message: Message,
-    sender: str,
-    route: Route,
-    parcel: StoredParcel,
-    outer: Terms,
-) -> Answer:
-    """Send it on, and keep its connection until the next handler has spoken."""
-    message_id = message.header.message_id
-    way = _way(route, EndpointType.ALL_PURPOSE)
-    if way is None:
-        return NOTHING
-    timeout = onward_patience(outer, route.terms)
-    context.state.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
-    return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
 
 
 def _way(route: Route, kind: EndpointType) -> tuple[str, str] | None:

@@ -21,10 +21,15 @@ from oncewire.handler.authentication import is_verified
 from oncewire.handler.content_digest import with_whole_answer
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
+from oncewire.handler.facts import facts_under, words_of
 from oncewire.handler.hub.accept import HubArrival
 from oncewire.handler.receiving import signals
-from oncewire.handler.receiving.accepted_terms import known_as, removed_as
-from oncewire.handler.receiving.agreement_match import check_content, check_signing
+from oncewire.handler.receiving.agreement_match import (
+    check_content,
+    check_signing,
+    known_as,
+    removed_as,
+)
 from oncewire.handler.receiving.gathering import (
     awaits_join,
     check_gathering,
@@ -39,7 +44,6 @@ from oncewire.handler.receiving.gathering import (
 from oncewire.handler.receiving.release import follow, release, release_old
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import peer_label
-from oncewire.handler.searchable import words_of
 from oncewire.handler.sending.answer import (
     NOTHING,
     Answer,
@@ -58,15 +62,11 @@ from oncewire.handler.sending.respond import (
     responses_given,
     was_given,
 )
-from oncewire.handler.sending.submit import facts_under
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
 from oncewire.message.form import PartsForm
-from oncewire.message.header import SequenceNumber, Split, is_trial
-from oncewire.message.instant import Instant
-from oncewire.message.signals import Error
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.protocol.notes import Note
 from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,
@@ -181,22 +181,18 @@ def arrival_of(
     """What the judgement needs to know of the message."""
     # The agreed lifetime is that of business messages; a failure notice has its own.
     normal = message.kind is MessageKind.NORMAL
+    # When the handler that numbered the message made it ready (see `receiving`).
+    stamp, hop = message.header.timestamp, message.routing[-1] if message.routing else None
+    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
+    if per_hop and hop is not None and hop.timestamp is not None:
+        stamp = hop.timestamp
     return Arrival(
         message.header.message_id,
         digest,
-        _stamp(message, resolution),
+        stamp,
         number_of_arrival(message, resolution) if channel is not None else None,
         resolution.expires_at if normal else message.header.time_to_live,
     )
-
-
-def _stamp(message: Message, resolution: Resolution) -> Instant:
-    """When the handler that numbered the message made it ready (see `receiving`)."""
-    hop = message.routing[-1] if message.routing else None
-    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
-    if per_hop and hop is not None and hop.timestamp is not None:
-        return hop.timestamp
-    return message.header.timestamp
 
 
 @dataclass(slots=True)
@@ -413,7 +409,13 @@ class Arriving:
         deliver, old = judgement.deliver, 0
         if deliver:
             old = release_old(context, tx, judgement.channel, deliver)
-        tx.add_incoming(stored, self._words())
+        words: tuple[Word, ...] = ()
+        if split is None and self.final:
+            # A part is found by its document.
+            binding = self.resolution.binding
+            index = () if binding is None else binding.rules.index
+            words = words_of(self.message.payloads, index)
+        tx.add_incoming(stored, words)
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
         self._write(note, stored, incoming.digest, self.facts.size)
         follow(context, tx, judgement.channel, judgement.effects)
@@ -443,13 +445,6 @@ class Arriving:
         if relays:
             return self._hub.kept_open(incoming.sender)
         return self._nothing_yet(stored, owed, plan)
-
-    def _words(self) -> tuple[Word, ...]:
-        """What it is found by besides its header; a part is found by its document."""
-        binding = self.resolution.binding
-        if self._split is not None or not self.final:
-            return ()
-        return words_of(self.message.payloads, () if binding is None else binding.rules.index)
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms
@@ -553,14 +548,14 @@ class Arriving:
 
     def _nothing_yet(self, stored: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
         """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
-        message, and sends nobody away that would not come back (RM-7)."""
+        message, and sends no sender away that would not come back (RM-7)."""
         done = self.final or not owed.owed
         return NOTHING if done else self._hub.until_forwarded(stored, plan)
 
     def _late_copy(
         self, gone: Removed, channel: ReceivingChannel | None, owed: AckOwed, plan: SyncPlan
     ) -> Answer:
-        """A copy of what retention removed: handed over to nobody, and acknowledged anew
+        """A copy of what retention removed: not handed over, and acknowledged anew
         because the first answer's bytes are gone with it."""
         incoming = self._incoming(gone.sender or "", channel, self.resolution.terms)
         # One that was closed unanswered stays unanswered.

@@ -11,7 +11,8 @@ import heapq
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import FOR_EVER, withhold
+from oncewire.handler.delivering.deliver import FOR_EVER
+from oncewire.handler.perform import withhold
 from oncewire.handler.receiving.gathering import awaits_join
 from oncewire.handler.receiving.release import follow
 from oncewire.handler.sending.answer import (
@@ -21,8 +22,7 @@ from oncewire.handler.sending.answer import (
     answer_error,
 )
 from oncewire.handler.sending.respond import Request, ack_waits, is_awaited
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Refused
+from oncewire.protocol.notes import Note, Refused
 from oncewire.protocol.receiver import close_number
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.synchronous import (
@@ -75,7 +75,7 @@ def overdue(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answe
 
 def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Close a request that only its connection could answer when no connection waits for it:
-    its initiator has given up, and must not hear of it from somebody else (SYNC-18)."""
+    its initiator has given up, and must not hear of it in another way (SYNC-18)."""
     incoming = stored.incoming
     if (incoming.sender, incoming.message_id) in context.state.replying:
         return False
@@ -95,10 +95,10 @@ def left_alone(context: HandlerContext, tx: Transaction, awaited: Awaited) -> No
         close_if_alone(context, tx, stored)
 
 
-def take_up_waiting(context: HandlerContext, tx: Transaction, limit: int = 10_000) -> None:
+def take_up_waiting(context: HandlerContext, tx: Transaction) -> None:
     """After a restart the connections are gone, and what only they could answer is over;
     acknowledgements that waited for a response have waited long enough."""
-    for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
+    for stored in (*tx.ready(FOR_EVER, 10_000), *tx.held(10_000)):
         try:
             terms = context.terms_of(tx, stored.incoming.terms_id)
         except StoreDamaged as problem:

@@ -22,10 +22,9 @@ from oncewire.errors import (
 from oncewire.handler.actions import Join
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_received
-from oncewire.handler.sending.splitting import Bounds
-from oncewire.message.envelope import Message
+from oncewire.handler.route import Bounds
+from oncewire.message.envelope import Header, Message, Split, is_trial
 from oncewire.message.form import Form
-from oncewire.message.header import Header, Split, is_trial
 from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.message.instant import Instant
 from oncewire.message.payload import attachment_in, message_named
@@ -41,7 +40,7 @@ from oncewire.store.records import MessageFacts, SpoolSlice, StoredIncoming, Sto
 # A fragment says nothing of its document, so the message that names fragments (the index) claims
 # them. What it names and is not here yet gets a note under the fragment's id, by which it is known
 # when it comes. A fragment that comes before its index is known by its Action, and waits as the
-# first of two parts of a document that nobody has named yet.
+# first of two parts of a document that no manifest has named yet.
 
 
 _NOTE = "mid:"
@@ -56,7 +55,7 @@ def note_key(message_id: str) -> str:
 
 
 def is_early(split_id: str) -> bool:
-    """Whether that is a fragment which nobody had named when it came."""
+    """Whether that is a fragment which no manifest had named when it came."""
     return split_id.startswith(_NOTE)
 
 
@@ -200,7 +199,7 @@ def claim(
 
 
 def settle_claims(tx: Transaction, document: SplitDocument, index: Message | None) -> None:
-    """Nobody waits for the fragments of a document any more: their notes go with it."""
+    """The fragments of a document are not awaited any more: their notes go with it."""
     for name in () if index is None else named_in(index):
         note = tx.document(document.sender, note_key(name))
         if note is not None:
@@ -314,7 +313,7 @@ def check_gathering(
 
 
 def _check_name(message: Message, split: Split) -> None:
-    """Refuse a document that is called as fragments are which nobody has named."""
+    """Refuse a document that is called as fragments are which no manifest names."""
     named = message.header.split is not None or split.split_id == message.header.message_id
     if named and is_early(split.split_id):
         raise ValueNotRecognized(
@@ -325,7 +324,7 @@ def _check_name(message: Message, split: Split) -> None:
 
 
 def check_split_id(tx: Transaction, sender: str, split_id: str) -> None:
-    """Refuse a document under the id of a message: one of the two would be nobody's."""
+    """Refuse a document under the id of a message: one of the two would be lost."""
     taken = tx.incoming(sender, split_id) is not None
     if taken or any(gone.sender == sender for gone in tx.removed(split_id)):
         raise Inconsistent(
@@ -415,7 +414,7 @@ def gathered(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -
     if document is None or document.state is not DocumentState.OPEN:
         return
     if is_early(split_id):
-        # Nobody has named it yet.
+        # No manifest has named it yet.
         return
     if not document.last_part and incoming.message_id != split_id:
         # Otherwise it is complete, and what its sender hears of the last part decides over all

@@ -1,7 +1,7 @@
 """Inbound: a body that streams in. Small ones are kept in memory, large ones never are.
 
 A large body goes into the spool as it comes. Its header is read first, and who is not expected
-under any agreement is refused there: the rest of it costs nobody anything.
+under any agreement is refused there: the rest of it costs nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from oncewire.errors import EbxmlError, MimeProblem, OncewireError, SoapFault
 from oncewire.handler.content_digest import is_intact, stated_digest
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, SpooledParcel
-from oncewire.handler.sending.seal import SPOOL_ABOVE
-from oncewire.handler.spool_reading import Reading, RefusedByTerms, TooLong
+from oncewire.handler.spool_reading import SPOOL_ABOVE, Reading, RefusedByTerms, TooLong
 from oncewire.message.envelope import Message
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
@@ -162,7 +161,7 @@ class Intake:
             self._refuse(RefusedByTerms.of(fault) if too_large else fault)
 
     def refuse(self, error: EbxmlError | SoapFault) -> None:
-        """The agreement does not want it, or nobody here knows its sender. Waits for the disk."""
+        """The agreement does not want it, or its sender is unknown here. Waits for the disk."""
         with self._working():
             if self.header is not None and self.fault is None:
                 known = PartialHeader.of(self.header.message)
@@ -175,7 +174,7 @@ class Intake:
             self._reader.limit_payloads(size)
 
     def finish(self) -> tuple[StoredParcel, Reading, Parcel]:
-        """The body is over, or nobody listens any more: where it lies, and what it says."""
+        """The body is over, or its connection: where it lies, and what it says."""
         with self._working():
             return self._finish()
 
@@ -218,12 +217,12 @@ class Intake:
             with self._at_work:
                 yield
         finally:
-            # Whoever abandoned it meanwhile could not clear up; later ones can by themselves.
+            # A caller that abandoned it meanwhile could not clear up; later ones can by themselves.
             if self._abandoned:
                 self.abandon()
 
     def _refuse(self, fault: ReadFault) -> None:
-        # The frames it passed hold what came of the body; nobody needs them.
+        # The frames it passed hold what came of the body; they are not needed.
         fault.__traceback__ = fault.__context__ = None
         self.fault = fault
         if self._file is not None:
@@ -261,7 +260,7 @@ class TooLarge(OncewireError):
 class Inbound:
     """A body that arrived: its bytes, or where in the spool they lie.
 
-    Its file is in use; whoever took the body in lets it go, or gives it back.
+    Its file is in use; the taker of the body lets it go, or gives it back.
     """
 
     parcel: Parcel
@@ -402,7 +401,7 @@ class _Streaming:
             if feeding is not None:
                 await feeding
         finally:
-            # Whoever leaves in the middle waits for no thread; what came of it nobody asks.
+            # A caller that leaves in the middle waits for no thread; its outcome is not asked for.
             if feeding is not None and not feeding.cancel() and not feeding.cancelled():
                 feeding.exception()
         await self._feed(pieces)
@@ -476,7 +475,7 @@ def heard(reply: Reply, limits: Limits, templates: EnvelopeTemplates) -> ReadRep
             raise ReadFault((MimeProblem("the reply was damaged on its way"),))
         return ReadReply(reply, read_all(reply, limits, templates=templates))
     except ReadFault as fault:
-        # The frames it passed hold what came; nobody needs them.
+        # The frames it passed hold what came; they are not needed.
         fault.__traceback__ = fault.__context__ = None
         return ReadReply(reply, fault)
 

@@ -24,6 +24,7 @@ from oncewire.handler.actions import PostReply, Ready
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
 from oncewire.handler.encryption import slices_of
+from oncewire.handler.facts import words_of
 from oncewire.handler.receiving.gathering import (
     attachment_of,
     check_split_id,
@@ -34,19 +35,17 @@ from oncewire.handler.receiving.gathering import (
     settle_claims,
 )
 from oncewire.handler.receiving.release import follow
-from oncewire.handler.searchable import words_of
+from oncewire.handler.route import FRAGMENT_ENCODING, Bounds
 from oncewire.handler.sending.answer import answer_error, post_signal
 from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.sending.respond import Request
-from oncewire.handler.sending.splitting import FRAGMENT_ENCODING, Bounds
 from oncewire.journal.identity import document_digest, identity_digest
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Error, Message
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload, Reference, Stretch, attachment_in, message_named
-from oncewire.message.signals import Error
 from oncewire.protocol import notes
 from oncewire.protocol.documents import DocumentState, SplitDocument
-from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Note
 from oncewire.protocol.receiver import close_number, hold_deadline
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.protocol.terms import Terms
@@ -99,7 +98,7 @@ class Joined:
 
 def put_together(spool: Spool, contents: Iterable[Pieces], limits: Limits) -> tuple[Joined, ...]:
     """Every payload, checked. Raises the error that its sender is told of if one is not what was
-    split, or more than is taken. New files are in use; whoever asked lets them go."""
+    split, or more than is taken. New files are in use; the caller lets them go."""
     joined: list[Joined] = []
     made: list[str] = []
     left = limits.document_bytes
@@ -610,7 +609,7 @@ def _row(
 def refuse_join(
     context: HandlerContext, tx: Transaction, sender: str, split_id: str, error: EbxmlError
 ) -> None:
-    """The parts are no document: it is given up, and whoever waits for an answer is told why."""
+    """The parts are no document: it is given up, and a connection that waits is told why."""
     document = tx.document(sender, split_id)
     if document is not None and document.state is DocumentState.JOINING:
         _give_up(context, tx, document, error)
@@ -634,7 +633,11 @@ def _give_up(
     _hand_over(context, tx, [part for part in theirs if part.answered])
     for listed in parts:
         if listed.incoming.state is IncomingState.HELD:
-            _settle_number(context, tx, listed)
+            # The turn of a part is not awaited any more, nor what follows it.
+            key = listed.incoming.channel
+            channel = None if key is None else tx.receiving_channel(key)
+            if channel is not None:
+                follow(context, tx, *close_number(listed.incoming, channel))
         is_last = listed.incoming.message_id == document.last_part and request is not None
         to = IncomingState.REFUSED if is_last else IncomingState.CLOSED
         _end(tx, context, listed, IncomingEvent.NOT_JOINED, to)
@@ -647,14 +650,6 @@ def _give_up(
     logger.warning(
         "a document is given up", extra={"message_id": document.split_id, "problem": problem}
     )
-
-
-def _settle_number(context: HandlerContext, tx: Transaction, listed: StoredIncoming) -> None:
-    """Nobody waits any more for the turn of a part, nor for what follows it."""
-    key = listed.incoming.channel
-    channel = None if key is None else tx.receiving_channel(key)
-    if channel is not None:
-        follow(context, tx, *close_number(listed.incoming, channel))
 
 
 def _answer(
@@ -687,7 +682,7 @@ def _answer(
 
 
 def give_up_incomplete(context: HandlerContext) -> None:
-    """Forget documents of which a part is missing that nobody sends any more."""
+    """Forget documents of which a part is missing that is not sent any more."""
     with context.transition() as tx:
         waiting = tx.open_documents()
         latest = latest_of(each for each in waiting if is_early(each.split_id))

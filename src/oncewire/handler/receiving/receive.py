@@ -38,21 +38,18 @@ from oncewire.handler.hub.passing import (
     way_back,
 )
 from oncewire.handler.receiving import signals
-from oncewire.handler.receiving.accepted_terms import (
+from oncewire.handler.receiving.agreement_match import (
     AcceptedTerms,
+    Placed,
     Standing,
     copied,
     is_known,
-    is_news,
-    received_from,
-    spoken_of,
-    standing,
-)
-from oncewire.handler.receiving.agreement_match import (
-    Placed,
     place,
     place_as_answer,
+    received_from,
     refusal_by_schema,
+    spoken_of,
+    standing,
 )
 from oncewire.handler.receiving.arrive import Arriving
 from oncewire.handler.receiving.inbound import Reply, heard
@@ -72,11 +69,9 @@ from oncewire.handler.sending.answer import (
 )
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.spool_reading import Reading, RefusedByTerms
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.signals import Actor
-from oncewire.protocol.effects import Note
+from oncewire.message.envelope import ANSWERS, Actor, Message, MessageKind
 from oncewire.protocol.hops import HopDuty, hop_duty
-from oncewire.protocol.notes import Refused
+from oncewire.protocol.notes import Note, Refused
 from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming, StoredParcel
 from oncewire.wire import codec
@@ -144,24 +139,23 @@ def receive_message(
     original = copied(context, tx, message) if stored_now and not new else None
     try:
         if asked is not None and (asked.passed_on or is_from_beyond(context, tx, received, asked)):
-            # Whomever it names: it answers what came through here (HOP-7).
+            # Whatever party it names: it answers what came through here (HOP-7).
             pass_back(context, tx, received, asked, source)
             return NOTHING
         original, placed = _placed(context, tx, received, source, original)
         ignore_unbacked(context, tx, placed.resolution.agreement, message, placed.message)
         message, resolution = placed.message, placed.resolution
+        peer = peer_label(resolution.agreement)
         if placed.for_others:
             taken = _take_for_others(context, tx, received, kept, resolution, source, asked)
-            context.state.contacts.arrived(peer_label(resolution.agreement), context.now())
+            context.state.contacts.arrived(peer, context.now())
             return _of_partner(context, tx, received.message, before, taken)
         # Believed: its sender is there, and it may teach how the next ones of it are read.
-        context.state.contacts.arrived(peer_label(resolution.agreement), context.now())
-        context.caches.templates.envelopes.learn(
-            received, peer_label(resolution.agreement), context.limits
-        )
+        context.state.contacts.arrived(peer, context.now())
+        context.caches.templates.envelopes.learn(received, peer, context.limits)
     except (EbxmlError, SoapFault) as error:
         if original is not None:
-            # Whoever says he repeats what we have and cannot prove it is told nothing: an
+            # A sender that says it repeats what we have and cannot prove it is told nothing: an
             # error about that message would be believed by the one who sent it. A fault only
             # goes to the one who is there.
             _journal_refused(context, tx, PartialHeader.of(message), error, source)
@@ -196,8 +190,9 @@ def _of_partner(
         return taken
     message_id = message.header.message_id
     known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    # News: it was accepted, or it settled a message of ours, and neither had happened before.
     after = standing(context, tx, message, known, gone)
-    return replace(taken, partner_is_there=is_news(before, after))
+    return replace(taken, partner_is_there=before != after)
 
 
 def _placed(
@@ -284,7 +279,7 @@ def _take_for_others(
         # initiator hears the first one (HOP-12).
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
-        # A copy goes the way of the first one: nobody here has what was passed on.
+        # A copy goes the way of the first one: what was passed on is not kept here.
         return pass_on(context, tx, received, ahead, resolution, source, asked)
     # What stands here for want of a way goes before what comes after it.
     resume_stranded_hops(context, tx, str(message.header.to_party))

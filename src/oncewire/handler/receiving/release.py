@@ -16,16 +16,14 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import Decided, Ready
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.delivering.view import accepted
 from oncewire.handler.hub.next_hop import go_on, resume_stranded_hops
-from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents
+from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents, withhold
 from oncewire.handler.receiving.gathering import gathered
 from oncewire.handler.receiving.signals import is_for_us, take_it
 from oncewire.handler.route import agreement_for
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.protocol.effects import Effect, Note, Raise, Resolve
-from oncewire.protocol.notes import Abandoned, Resumed
+from oncewire.protocol.notes import Abandoned, Effect, Note, Raise, Resolve, Resumed
 from oncewire.protocol.receiver import close_number, give_up_gap, hold_deadline
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
@@ -75,7 +73,7 @@ def _release_one(context: HandlerContext, tx: Transaction, held: StoredIncoming)
     if held.facts.split_number is not None:
         part = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.GATHERED)
         tx.save_incoming(part)
-        # Nobody confirms a part: what held it up is over with this.
+        # A part is not confirmed: what held it up is over with this.
         resolve_incidents(context, tx, Resolve(part.message_id), part.channel)
         gathered(context, tx, replace(held, incoming=part))
         return
@@ -151,7 +149,7 @@ def follow(
 
 # Poison: a message that cannot be read any more, or that the application refuses.
 #
-# One that cannot be read harms nobody else. It stays where it is, an incident names it, and what
+# One that cannot be read harms no other. It stays where it is, an incident names it, and what
 # must come after it in order waits; where no order is agreed the others go on. Put back from a
 # backup it goes on by itself. Otherwise the operator gives it up: a sent one is told to its
 # application as failed, a received one is never handed over, its number is skipped, and the
@@ -164,7 +162,7 @@ HELD_MAX = 10_000
 
 
 def survey(context: HandlerContext, tx: Transaction) -> None:
-    """At a start: call the operator for what nobody would come across."""
+    """At a start: call the operator for what no verb would come across."""
     for found in tx.damaged():
         side = "sent" if found.sent else "received"
         verb = (
@@ -274,7 +272,7 @@ def last_terms(
 
 
 def find_to_end(tx: Transaction, message_id: str) -> StoredOutgoing | None:
-    """A sent message that somebody wants to end, mended as far as that needs."""
+    """A sent message that an operator wants to end, mended as far as that needs."""
     try:
         return tx.outgoing(message_id)
     except StoreDamaged:

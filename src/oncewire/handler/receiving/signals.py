@@ -28,18 +28,21 @@ from oncewire.handler.sending.answer import (
 from oncewire.handler.sending.outgoing_document import index_heard_of
 from oncewire.handler.sending.seal import seal
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import PROBE_MARK, AckRequest, is_trial
-from oncewire.message.signals import (
+from oncewire.message.envelope import (
+    PROBE_MARK,
     Acknowledgment,
+    AckRequest,
     Actor,
     Error,
     ErrorClass,
+    Message,
+    MessageKind,
     MessageStatus,
     Severity,
+    is_trial,
 )
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Note
 from oncewire.protocol.sender import (
     ack_arrived,
     error_arrived,
@@ -208,7 +211,7 @@ def _settle(
     if step.effects:
         perform(context, tx, stored, channel, step, terms)
         if signed:
-            # Whoever denies later that he got it has signed that he did.
+            # A receiver that denies later to have got it has signed that it did.
             tx.keep_receipt(
                 reference, StoredReceipt(message.header.message_id, context.now(), kept)
             )
@@ -304,7 +307,7 @@ def _is_passing(
     another one, or the fault proves nothing of the message.
 
     It does not where an earlier copy may have arrived: a receiver answers a copy as it answered
-    the first, so somebody else speaks here.
+    the first, so another party speaks here.
     """
     agreement = agreement_of_hop(context, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)

@@ -2,7 +2,7 @@
 
 Callers put verbs into a queue. Each turn of the loop runs every verb that waits, commits
 once, and only then gives results to their callers and lets actions leave. So one fsync
-serves everybody, and nobody hears of anything that is not durable.
+serves all callers, and none hears of anything that is not durable.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oncewire.errors import HandlerFailed, OncewireError, StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.context import KillPoints
-from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND, Duration
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.engine import Engine
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -102,7 +104,7 @@ class CommitLoop:
         self._perform = perform
         self._kill = kill or KillPoints()
         self._queue: deque[_Work] = deque()
-        # Those that are for nobody we know: whatever else waits goes first.
+        # Those of senders we do not know: whatever else waits goes first.
         self._aside: deque[_Work] = deque()
         self._awake = asyncio.Event()
         self._outages = Outages("the store does not answer")
@@ -148,7 +150,7 @@ class CommitLoop:
 
     def look(self, verb: Callable[[], T]) -> T:
         """What a verb says that changes nothing: between turns there is nothing in the store but
-        what is durable, so nobody need wait for one."""
+        what is durable, so no caller need wait for one."""
         if self.failed is not None:
             raise self.failed
         try:
@@ -163,7 +165,7 @@ class CommitLoop:
         try:
             await self._take_turns()
         except BaseException as problem:
-            # Nobody may wait for a turn that never comes.
+            # No caller may wait for a turn that never comes.
             self.fail(problem)
             raise
 
@@ -255,7 +257,7 @@ class CommitLoop:
             try:
                 self.engine.expect(names, submissions)
             except StoreProblem as problem:
-                # Whoever asks for it himself is told.
+                # The verb that asks for it is told.
                 logger.error("nothing was found ahead", extra={"problem": str(problem)})
 
     def _works(self, begun: list[_Work]) -> Iterator[_Work]:

@@ -8,13 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import thread_time
+from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError, StoreProblem, TransportProblem
 from oncewire.handler.actions import Action, Post, PostOn, Relay, Source
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving.inbound import Expected, Inbound, TooLarge, hear, take_in
-from oncewire.handler.runtime.commit_loop import CommitLoop
 from oncewire.handler.sending.answer import NOTHING, Answer, Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.spool_reading import TooLong
 from oncewire.message.instant import SECOND
@@ -22,6 +22,9 @@ from oncewire.store.records import StoredParcel
 from oncewire.transport.contract import Allowance, AttemptOutcome, Delivery, OutcomeKind, Reply
 from oncewire.wire.codec import named_in
 from oncewire.wire.parcel import Received
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.commit_loop import CommitLoop
 
 # Connections: requests that wait at a hub for what the next hop says (SYNC-11).
 #
@@ -67,7 +70,7 @@ class Connections:
         return True
 
     def give(self, relay: Relay) -> bool:
-        """Hand over what came back; False: nobody waits for it any more."""
+        """Hand over what came back; False: no connection waits for it any more."""
         waiting = self._open.get((relay.sender, relay.message_id), ())
         for connection in waiting:
             connection.said.append(relay)
@@ -177,7 +180,7 @@ class Relaying:
             self._spawn(self._try("outcome", lambda: engine.transmission_over(ended)))
 
     def wake_all(self) -> None:
-        """The handler stops: whoever waits is told what is known."""
+        """The handler stops: connections that wait are told what is known."""
         self._connections.wake_all()
 
     async def _try(self, step: str, verb: Callable[[], None]) -> None:
@@ -195,7 +198,7 @@ RETRY_AFTER = 30
 
 
 Trouble = Callable[[StoreProblem], Awaitable[None]]
-"""Tells whoever looks after the handler what the store cannot do."""
+"""Tells the operator what the store cannot do."""
 
 
 class _Connection:
@@ -237,7 +240,7 @@ class Door:
         self._stopping = False
 
     def stop(self) -> None:
-        """Nobody waits any longer."""
+        """No connection waits any longer."""
         self._stopping = True
         for waiting in self._replying.values():
             for connection in waiting:
@@ -292,7 +295,7 @@ class Door:
                 (spool.let_go if kept else spool.give_back)(name)
 
     async def _come_back(self, problem: StoreProblem) -> Reply:
-        """The store cannot: a sender is sent away for a while, and somebody here is told why."""
+        """The store cannot: a sender is sent away for a while, and the operator is told why."""
         await self._trouble(problem)
         return Reply(503, retry_after=RETRY_AFTER)
 
@@ -316,7 +319,7 @@ class Door:
                 )
                 known = taken.partner_is_there
                 if taken.awaited is not None:
-                    # Within the turn: what nobody waits for is not given to the application.
+                    # Within the turn: what no connection waits for is not given to the application.
                     connection.key = taken.awaited.sender, taken.awaited.message_id
                     self._replying.setdefault(connection.key, []).append(connection)
                 return taken
@@ -326,7 +329,7 @@ class Door:
                     allowance.spend(thread_time() - began)
 
         aside = allowance.is_strangers
-        # Of a large one nobody looks at the beginning a second time.
+        # The beginning of a large one is not looked at a second time.
         named = not aside and not inbound.stored.spooled
         names = named_in(inbound.parcel.body) if named else ()
         return await self._relaying.receive(receive, names=names, aside=aside), known
@@ -342,7 +345,7 @@ class Door:
             del self._replying[key]
 
     async def _reply_in_time(self, awaited: Awaited, connection: _Connection) -> Answer:
-        """Wait until the application answered a request, or time is up, or nobody waits there."""
+        """Wait until the application answered a request, or time is up, or it was closed."""
         # A reply of the very turn that looks is not missed: it is registered already.
         answer = await self._loop.do("look", lambda: self._engine.reply_to(awaited))
         if answer is None and not self._stopping:

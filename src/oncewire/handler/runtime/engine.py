@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from oncewire import __version__
 from oncewire.errors import (
     AgreementProblem,
     EbxmlError,
     InvalidValue,
     OncewireError,
     StoreProblem,
+    __version__,
 )
 from oncewire.handler.actions import (
+    Accepted,
     Action,
     Join,
     Notice,
@@ -30,6 +31,7 @@ from oncewire.handler.actions import (
     PostReply,
     Relay,
     Source,
+    Submission,
 )
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver, notices
@@ -81,13 +83,10 @@ from oncewire.handler.sending.transmit import (
     set_aside,
 )
 from oncewire.handler.spool_reading import Reading
-from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.notes import Started, Stopped
+from oncewire.protocol.notes import Note, Raise, Resolve, Started, Stopped
 from oncewire.protocol.states import IncomingState
-from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel, Received
 
@@ -110,7 +109,7 @@ class Engine:
         context = self.context
         retention.begin_clock(context)
         with context.store.reader() as reader:
-            # Somebody may have mended what held these up.
+            # What held these up may have been mended.
             context.state.troubled = {
                 incident.message_id: 1 for incident in reader.incidents() if incident.message_id
             }
@@ -210,20 +209,9 @@ class Engine:
         with self.context.store.transition() as tx:
             tx.expect((*message_ids, *fresh))
 
-    @contextlib.contextmanager
-    def _by_word_of(self, by: str | None) -> Iterator[Transaction]:
-        """A transition whose rows say who asked for it."""
-        state = self.context.state
-        state.by = by
-        try:
-            with self.context.transition() as tx:
-                yield tx
-        finally:
-            state.by = None
-
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""
-        with self._by_word_of(submission.by) as tx:
+        with self.context.transition(submission.by) as tx:
             return send(self.context, tx, submission)
 
     def receive(
@@ -327,7 +315,7 @@ class Engine:
             context.isolated_step(lambda tx: acknowledge_next(context, tx))
         questions, state.status_questions = state.status_questions, []
         for message_id in questions:
-            # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
+            # Where no handler can be asked (rm-0.78 has no such question) it stays unknown.
             with contextlib.suppress(InvalidValue, AgreementProblem), context.transition() as tx:
                 ask_status(context, tx, message_id)
         now, due = context.now(), state.refusals.due_at
@@ -392,7 +380,7 @@ class Engine:
         one_by_one: bool = False,
         by: str | None = None,
     ) -> list[deliver.Given]:
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             return deliver.hand_over(
                 self.context,
                 tx,
@@ -405,7 +393,7 @@ class Engine:
 
     def still_offered(self, sender: str, message_id: str) -> bool:
         """Whether the application may be called once more with a message that it refused: not
-        when somebody confirmed it, nor when nobody waits for its response any more."""
+        when it was confirmed, nor when its response is not awaited any more."""
         with self.context.transition() as tx:
             stored = tx.incoming(sender, message_id)
             if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:
@@ -458,7 +446,7 @@ class Engine:
 
     def confirm_notice(self, notice_id: str, by: str | None = None) -> bool:
         """The application took the notice of a failure; False when it is owed no more."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             return notices.take(self.context, tx, notice_id)
 
     def notice_refused(self, notice_id: str, reason: str) -> bool:
@@ -495,10 +483,10 @@ class Engine:
             peer = operate.find_partner(self.context, partner)
             with self.context.store.reader() as reader:
                 suspended = [each.key for each in reader.channels()[0] if each.suspended]
-            with self._by_word_of(by) as tx:
+            with self.context.transition(by) as tx:
                 operate.resume_partner(self.context, tx, peer, suspended)
             return
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             if channel is not None:
                 operate.resume_channel(self.context, tx, channel)
             elif message_id is not None and not resume_stranded(self.context, tx, message_id):
@@ -506,12 +494,12 @@ class Engine:
 
     def pause(self, channel: str, reason: str, by: str | None = None) -> None:
         """Stop sending on a channel."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             operate.pause_channel(self.context, tx, channel, reason)
 
     def abandon(self, message_id: str, by: str | None = None) -> None:
         """Give a message up, by the word of that person."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             if not abandon_stranded(self.context, tx, message_id, by):
                 operate.abandon_message(self.context, tx, message_id, by)
 
@@ -522,12 +510,12 @@ class Engine:
 
     def accept_clock(self, by: str | None = None) -> None:
         """The operator says that the machine's clock is right, however it was set."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             retention.accept(self.context, tx)
 
     def restart(self, channel: str, by: str | None = None) -> None:
         """Restart the numbering of a channel."""
-        with self._by_word_of(by) as tx:
+        with self.context.transition(by) as tx:
             operate.restart_channel(self.context, tx, channel)
 
 

@@ -15,7 +15,7 @@ from oncewire.handler.hub.next_hop import report_failure
 from oncewire.handler.perform import open_incident
 from oncewire.handler.receiving import release
 from oncewire.handler.sending.outgoing_document import is_part
-from oncewire.protocol.effects import Raise
+from oncewire.protocol.notes import Raise
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -36,7 +36,7 @@ def _is_untold(context: HandlerContext, tx: Transaction, stored: StoredOutgoing)
         due = notices.is_due(context, tx, stored)
         return stored.relayed_from is not None or is_part(stored) or not due
     except StoreDamaged:
-        # Nobody knows whether it is; its application is told, which cannot be wrong.
+        # It is unknown whether it is; its application is told, which cannot be wrong.
         return False
 
 

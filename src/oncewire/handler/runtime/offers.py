@@ -1,6 +1,6 @@
 """Offers: something is given to the application again and again until it takes it.
 
-An application that refuses again and again needs somebody to look at it: an incident says so,
+An application that refuses again and again needs an operator's attention: an incident says so,
 once, and is closed when the thing is taken.
 """
 
@@ -11,17 +11,18 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from oncewire.errors import OncewireError, StoreProblem
-from oncewire.handler.actions import Decided, Notice, Refused
+from oncewire.handler.actions import Decided, Notice, Refused, Submission
+from oncewire.handler.context import is_told
 from oncewire.handler.delivering.deliver import Application, GivenMessage
-from oncewire.handler.runtime.commit_loop import CommitLoop
-from oncewire.handler.sending.handing_in import handed_in
-from oncewire.handler.state import is_told
-from oncewire.handler.submission import Submission
+from oncewire.handler.sending.submit import handed_in
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import ENDLESS
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.commit_loop import CommitLoop
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -55,7 +56,7 @@ class Offer(Generic[T]):
     keep: Callable[[T], Awaitable[object]]
     # Calls the operator; False when it waits for the application no more.
     refused: Callable[[str], Awaitable[bool]]
-    # Set when somebody decided about it: it is given no more.
+    # Set when an operator decided about it: it is given no more.
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -192,7 +193,12 @@ class HandOver(Offers):
     async def run(self) -> None:
         """Offer what is ready, as long as there are places for it, until `stop`."""
         while not self._stopping.is_set():
-            places = await self._all_free()
+            # Occupy every place that is free, one at least; returns how many.
+            await self._places.acquire()
+            places = 1
+            while not self._places.locked():
+                await self._places.acquire()
+                places += 1
             self._ready.clear()
             taken = await self._taken(places)
             for given in taken:
@@ -207,15 +213,6 @@ class HandOver(Offers):
         self._stopping.set()
         self._ready.set()
         await super().stop()
-
-    async def _all_free(self) -> int:
-        """Occupy every place that is free, one at least; returns how many."""
-        await self._places.acquire()
-        places = 1
-        while not self._places.locked():
-            await self._places.acquire()
-            places += 1
-        return places
 
     async def _taken(self, places: int) -> list[GivenMessage]:
         try:
@@ -362,7 +359,7 @@ class Telling(Offers):
 
     def tell_of(self, refused: Refused) -> None:
         """Tell of a best-effort message that was refused, until the application takes it, has
-        refused to `REFUSALS_MAX` times, or this process ends: it is owed to nobody (C34)."""
+        refused to `REFUSALS_MAX` times, or this process ends: it is not owed (C34)."""
         notice = refused.notice
         if notice.notice_id in self._offered or len(self._offered) >= OFFERED_MAX:
             return

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
 from oncewire.errors import NotAllowed, NotHere, StoreDamaged, UnknownMessage
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import NEVER, HandlerContext
 from oncewire.handler.perform import (
     HANDLER,
     WAY,
@@ -34,12 +34,10 @@ from oncewire.handler.route import peer_label
 from oncewire.handler.sending.answer import ANSWER_CHANNEL, signal_ways
 from oncewire.handler.sending.outgoing_document import has_parts, is_whole
 from oncewire.handler.sending.parts import abandon_document, parts_sent
-from oncewire.handler.state import NEVER
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.notes import EpochEnded, Resumed, Suspended
+from oncewire.protocol.notes import EpochEnded, Note, Raise, Resolve, Resumed, Suspended
 from oncewire.protocol.sender import abandon, check_resendable, resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Outgoing, OutgoingState, Phase
@@ -157,15 +155,6 @@ def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
     return stored
 
 
-def _check_not_received(tx: Transaction, message_id: str) -> None:
-    """An incident of a message that arrived is the application's to resolve."""
-    if tx.outgoing(message_id) is None and tx.incoming_by_id(message_id):
-        raise NotAllowed(
-            f"message {message_id} was received here, not sent",
-            remedy="mend the application: it is offered the message until it takes it",
-        )
-
-
 def _check_given_up(message_id: str, arrived: Sequence[StoredIncoming], *, done_with: bool) -> None:
     """What arrived here is given up only while the application has it before it."""
     if not arrived:
@@ -192,7 +181,12 @@ def find_channel(tx: Transaction, key: str) -> SendingChannel:
 
 def resume_message(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """The trouble with this message is over: send it again with a fresh counter (RTY-13)."""
-    _check_not_received(tx, message_id)
+    # An incident of a message that arrived is the application's to resolve.
+    if tx.outgoing(message_id) is None and tx.incoming_by_id(message_id):
+        raise NotAllowed(
+            f"message {message_id} was received here, not sent",
+            remedy="mend the application: it is offered the message until it takes it",
+        )
     stored = find_outgoing(tx, message_id)
     channel = load_channel(tx, stored.outgoing)
     check_resumable(tx, stored, channel)
@@ -207,7 +201,10 @@ def resume_message(context: HandlerContext, tx: Transaction, message_id: str) ->
             context.state.admissions[stored.outgoing.channel] = None
         return
     if is_whole(stored):
-        _resume_parts(context, tx, stored)
+        # Of a document what is under way are its parts: each of them is sent again.
+        for part in parts_sent(tx, tx.document("", stored.outgoing.message_id)):
+            if part.outgoing.state not in FINAL_OUTGOING:
+                resume_message(context, tx, part.outgoing.message_id)
         return
     _check_number(tx, stored.outgoing)
     _lift_pause(context, tx, stored.peer, {message_id})
@@ -229,13 +226,6 @@ def _check_number(tx: Transaction, outgoing: Outgoing) -> None:
                 remedy="send its content as a new message; `oncewire abandon "
                 f"{quote(outgoing.message_id)}` closes its incident",
             )
-
-
-def _resume_parts(context: HandlerContext, tx: Transaction, whole: StoredOutgoing) -> None:
-    """Of a document what is under way are its parts: each of them is sent again."""
-    for part in parts_sent(tx, tx.document("", whole.outgoing.message_id)):
-        if part.outgoing.state not in FINAL_OUTGOING:
-            resume_message(context, tx, part.outgoing.message_id)
 
 
 def resume_channel(context: HandlerContext, tx: Transaction, key: str) -> None:
@@ -358,7 +348,7 @@ def abandon_message(
 ) -> None:
     """Give a message up, by the word of that person; on a numbered channel the numbering restarts
     after it. One that arrived, and that the application was offered and did not confirm, is
-    handed to nobody.
+    not handed over.
 
     Of one that has its outcome already only the incident is left to close, if it has one:
     past persistDuration nothing else can be done for it (C37). The same holds for a message
@@ -489,7 +479,12 @@ def _is_over(context: HandlerContext, tx: Transaction, key: str) -> bool:
         return _can_answer(context, key.removeprefix(ANSWER_CHANNEL))
     if key.startswith(WAY):
         transport, _, peer = key.removeprefix(WAY).partition(" to ")
-        agreed = _is_agreed(context, peer, transport)
+        # Whether messages to a partner may go by a transport.
+        agreed = any(
+            transport in agreement.sending.terms.transports
+            for agreement in context.agreements
+            if peer_label(agreement) == peer
+        )
         if not agreed:
             context.state.left.discard((peer, transport))
         return not agreed
@@ -503,13 +498,4 @@ def _can_answer(context: HandlerContext, peer: str) -> bool:
         for agreement in context.agreements
         if peer_label(agreement) == peer
         for kind in _SIGNALS
-    )
-
-
-def _is_agreed(context: HandlerContext, peer: str, transport: str) -> bool:
-    """Whether messages to a partner may go by a transport."""
-    return any(
-        transport in agreement.sending.terms.transports
-        for agreement in context.agreements
-        if peer_label(agreement) == peer
     )

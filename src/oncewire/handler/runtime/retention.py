@@ -18,12 +18,10 @@ from __future__ import annotations
 import logging
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import NEVER, HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
-from oncewire.handler.state import NEVER
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet
+from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet, Note, Raise, Resolve
 from oncewire.store.contract import Transaction
 
 logger = logging.getLogger("oncewire.handler")
@@ -47,7 +45,7 @@ def begin_retention(context: HandlerContext) -> None:
 
 
 def sweep(context: HandlerContext, tx: Transaction) -> None:
-    """Remove a batch of what nobody needs any more, and say when to go on."""
+    """Remove a batch of what is not needed any more, and say when to go on."""
     now = context.now()
     ended, gone = end_answers(context, tx), tx.sweep(now, BATCH)
     # What an earlier version wrote is filed now, a batch in each turn.
@@ -55,18 +53,18 @@ def sweep(context: HandlerContext, tx: Transaction) -> None:
         context.state.sweep_due_at = now
         return
     context.state.sweep_due_at = now + SWEEP_EVERY
-    # Not in this turn: the files go when it is durable that nobody names them.
+    # Not in this turn: the files go when it is durable that no row names them.
     context.state.clean_due_at = now + SECOND
 
 
 def end_all_answers(context: HandlerContext, tx: Transaction) -> None:
-    """At a start: all that nobody waits for any more, if it is known what time it is."""
+    """At a start: all that is not awaited any more, if it is known what time it is."""
     while not context.in_doubt and end_answers(context, tx) == BATCH:
         pass
 
 
 def end_answers(context: HandlerContext, tx: Transaction) -> int:
-    """Owe no more what nobody waits for: answers that could not be posted within
+    """Owe no more what is not awaited: answers that could not be posted within
     persistDuration. Their sender resends no more, so it will never ask for them."""
     overdue = tx.answers_overdue(context.now(), BATCH)
     for stored in overdue:
@@ -91,7 +89,7 @@ def clean_spool(context: HandlerContext) -> None:
         context.state.clean_due_at = context.now() + MINUTE
 
 
-# Clock: what a node does when somebody sets the machine's clock.
+# Clock: what a node does when the machine's clock is set.
 #
 # The timeline says that the clocks differ; here that is written down, the operator is called, and
 # the time is followed when that is safe or when the operator says so.
@@ -170,10 +168,9 @@ def next_wake(context: HandlerContext, now: Instant) -> Instant:
     looks = min([looks, *filter(None, context.state.troubled.values())])
     if context.state.acks_waiting:
         looks = min(looks, context.state.acks_waiting[0][0])
-    if context.state.refusals.due_at is not None:
-        looks = min(looks, context.state.refusals.due_at)
-    if context.state.contacts.due_at is not None:
-        looks = min(looks, context.state.contacts.due_at)
+    for due_at in (context.state.refusals.due_at, context.state.contacts.due_at):
+        if due_at is not None:
+            looks = min(looks, due_at)
     first = looks if wake is None else min(wake, looks)
     if context.state.timeline.restless or context.state.repost_after is not None:
         return now

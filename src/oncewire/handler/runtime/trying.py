@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oncewire.errors import InvalidValue, OncewireError
+from oncewire.handler.actions import Submission
+from oncewire.handler.context import Trial
 from oncewire.handler.sending.submit import agreement_called, send_copy
-from oncewire.handler.state import Trial
-from oncewire.handler.submission import Submission
-from oncewire.message.header import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import awaits_response
@@ -59,7 +59,7 @@ class Trying:
     made: dict[str, Trial] = field(default_factory=dict)
 
     async def run(self) -> list[Tried]:
-        """Try it all, and leave nothing behind that somebody would have to clear away."""
+        """Try it all, and leave nothing behind that would have to be cleared away."""
         try:
             return await self._found()
         finally:
@@ -109,7 +109,7 @@ class Trying:
     def _forget(self, engine: Engine) -> None:
         for message_id in self.made:
             engine.context.state.trials.pop(message_id, None)
-            # Of one that did not get through, an incident may be open that is nobody's concern.
+            # Of one that did not get through, an incident may be open that needs no attention.
             with suppress(OncewireError):
                 engine.abandon(message_id)
 

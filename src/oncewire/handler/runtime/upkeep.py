@@ -11,24 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.actions import Join
 from oncewire.handler.receiving.joining import made_files, put_together
-from oncewire.handler.runtime.commit_loop import CommitLoop
-from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.transmit import LeftWay, left_ways, take_again, take_up
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import OutcomeKind, Transport
 
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.commit_loop import CommitLoop
+    from oncewire.handler.runtime.engine import Engine
+
 logger = logging.getLogger("oncewire.handler")
 
 
 def join_at_once(engine: Engine, wanted: Join) -> None:
-    """Put a document together where nobody else has to wait for that."""
+    """Put a document together where nothing else has to wait for that."""
     plan = engine.join_plan(wanted)
     if plan is None:
         return
@@ -187,7 +189,7 @@ class OutageIncident:
             try:
                 await asyncio.to_thread(self._works)
                 if came == self._came:
-                    await self._loop.operate(partial(Engine.resume, channel=self._channel))
+                    await self._loop.operate(lambda engine: engine.resume(channel=self._channel))
                     self._open = came != self._came
             except OncewireError as problem:
                 logger.debug("it is not over", extra={"problem": str(problem)})

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import Struct, structs
 
-from oncewire.agreement.agreement import Agreement, Direction, EndpointType, sender_of
-from oncewire.agreement.agreements import CPA_ID
+from oncewire.agreement.agreement import CPA_ID, Agreement, Direction, EndpointType, sender_of
 from oncewire.agreement.rules import replies_unasked
 from oncewire.errors import (
     EbxmlError,
@@ -20,19 +19,24 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.authentication import is_authentic, receipt_references
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import HandlerContext, is_told
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
-from oncewire.handler.sending.seal import seal, stored_parcel, whole_parcel
+from oncewire.handler.sending.seal import seal, stored_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
-from oncewire.handler.state import is_told
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
+from oncewire.message.envelope import (
+    ANSWERS,
+    AckRequest,
+    Actor,
+    Error,
+    ErrorList,
+    Message,
+    MessageKind,
+)
 from oncewire.message.form import Form
-from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration
-from oncewire.message.signals import Actor, Error, ErrorList
-from oncewire.protocol.effects import Note, Raise
-from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Refused, WarningSent
+from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Note, Raise, Refused, WarningSent
 from oncewire.protocol.receiver import AckOwed
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.store.contract import Transaction
@@ -44,8 +48,8 @@ from oncewire.wire.refusal import PartialHeader, ReadFault
 
 # Ignored: what was said about a message, and changed nothing, leaves a trace.
 #
-# A signal may prove nothing, come from somebody who has no say, or say too little. Its sender may
-# be waiting all the same, and whoever looks for the reason finds it here: a log line, and a row of
+# A signal may prove nothing, come from a party that has no say, or say too little. Its sender may
+# be waiting all the same, and operators find the reason here: a log line, and a row of
 # the message it is about, which `why` shows. Anybody can send such signals, so rows and lines are
 # written for the first of them, the second, the fourth and so on: each says how many there were.
 
@@ -55,7 +59,7 @@ logger = logging.getLogger("oncewire.handler")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What somebody said, in a word, and why it does not count."""
+    """What was claimed, in a word, and why it does not count."""
 
     kind: str
     code: str
@@ -93,7 +97,7 @@ _WORDS: dict[MessageKind | None, str] = {
 
 
 def ignore(context: HandlerContext, tx: Transaction, claim: Claim, about: str | None) -> None:
-    """Take note of a claim about a message of ours, or about one that nobody here knows."""
+    """Take note of a claim about a message of ours, or about one that is unknown here."""
     known = about is not None and tx.outgoing(about) is not None
     # Names that a stranger may choose count for nothing here: he could choose many.
     name = f"about {about}" if known else f"{claim.kind} {claim.code}"
@@ -317,7 +321,7 @@ def post_signal(
     message_id: str = "",
     ping_id: str = "",
 ) -> None:
-    """Send a signal to the partner's handler; where it has no address, somebody is told."""
+    """Send a signal to the partner's handler; where it has no address, the operator is told."""
     ways = signal_ways(context, agreement, answer.kind)
     if not ways:
         context.state.unaddressed[peer_label(agreement)] = word_for(answer.kind)
@@ -347,7 +351,7 @@ def answer_unread(
     It goes back on the connection where the sender waits for it there, or where nobody
     knows another way; otherwise to the partner whose agreement the header names. Who cannot
     prove that he is that partner is a stranger: he is told where he is, and in words that
-    nobody signed. Any other answer would end the message of the one he claims to be.
+    are not signed. Any other answer would end the message of the one he claims to be.
     """
     known = fault.known
     agreement = agreement_of(context, known, source)
@@ -368,7 +372,7 @@ def answer_unread(
         route = replace(route, form=structs.replace(route.form, dialect=known.dialect))
     envelope = structs.replace(envelope_for(context, route), peer=agreement.partner.party)
     if known.to_party is not None and not agreement.own.is_named_by(known.to_party):
-        # Whoever it was meant for, we are the ones who answer.
+        # Whatever party it was meant for, we are the ones who answer.
         known = structs.replace(known, to_party=agreement.own.party)
     report = answers.error_message_for(known, fault.ebxml_errors, envelope)
     answer = StoredAnswer(envelope.message_id, report.kind, seal(context, report, route))
@@ -381,7 +385,7 @@ def answer_unread(
 
 def _discreet(fault: ReadFault, *, named: bool) -> ReadFault:
     """A refusal that says nothing of what was agreed, and with whom. One text for all reasons:
-    whoever can tell them apart can ask his way through an agreement."""
+    a stranger who can tell them apart can ask his way through an agreement."""
     error: EbxmlError | SoapFault
     if named:
         error = SecurityFailure(
@@ -398,7 +402,7 @@ def _discreet(fault: ReadFault, *, named: bool) -> ReadFault:
 
 
 def _answer_stranger(context: HandlerContext, fault: ReadFault) -> Answer:
-    """Nobody we know: the error is built from what the message says of itself."""
+    """A stranger: the error is built from what the message says of itself."""
     if not answers.has_replies(fault.known.dialect):
         return REFUSED
     form = Form(dialect=fault.known.dialect or Form().dialect)
@@ -453,7 +457,7 @@ def response_again(
     return NOTHING
 
 
-# Unaddressed: answers that nobody gets, because the agreement has no address for them.
+# Unaddressed: answers that cannot be sent, because the agreement has no address for them.
 #
 # The partner goes on asking until it gives up, and nothing here shows why: what it sent is stored
 # and delivered. So the operator is called, once for each partner, however many answers there are.

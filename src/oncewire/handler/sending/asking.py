@@ -13,11 +13,10 @@ from oncewire.handler.sending.answer import envelope_for, post_signal, signal_ro
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.parts import document_of, parts_sent
 from oncewire.handler.sending.seal import seal, unpack_draft
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import Header
+from oncewire.message.envelope import Header, Message, MessageKind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredAnswer, StoredOutgoing
+from oncewire.store.records import StoredAnswer
 from oncewire.wire import answers, codec
 
 
@@ -34,7 +33,7 @@ def ping(context: HandlerContext, agreement: Agreement) -> str:
 
 
 def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> None:
-    """Ask the receiver what became of a message of ours (C37), or raise why nobody can be asked."""
+    """Ask the receiver what became of a message of ours (C37), or raise why it cannot be asked."""
     stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
     if stored is None or parcel is None:
         raise InvalidValue(
@@ -77,11 +76,17 @@ def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> Non
 def ask_for_unknown(
     context: HandlerContext, tx: Transaction, agreement: Agreement, message_id: str
 ) -> bool:
-    """Ask a partner what became of a message that nobody here knows any more, as after an older
+    """Ask a partner what became of a message that is not known here any more, as after an older
     backup was restored; False: it is known. Whatever the partner answers settles nothing."""
     stored = tx.outgoing(message_id)
     if stored is not None:
-        _check_went_to(stored, agreement)
+        # Refuse to ask another partner than the one a message went to.
+        if not is_receiver(agreement, stored):
+            raise InvalidValue(
+                f"message {stored.outgoing.message_id} went to {stored.facts.to_party}, "
+                f"not to {agreement.partner.party.ids[0]}",
+                remedy="ask without naming a partner: its receiver is known",
+            )
         return False
     _check_address(context, agreement, MessageKind.STATUS_REQUEST)
     route = signal_route(agreement, MessageKind.STATUS_REQUEST)
@@ -91,16 +96,6 @@ def ask_for_unknown(
     post_signal(context, agreement, answer)
     context.state.asked.add((agreement.cpa_id, message_id))
     return True
-
-
-def _check_went_to(stored: StoredOutgoing, agreement: Agreement) -> None:
-    """Refuse to ask another partner than the one a message went to."""
-    if not is_receiver(agreement, stored):
-        raise InvalidValue(
-            f"message {stored.outgoing.message_id} went to {stored.facts.to_party}, "
-            f"not to {agreement.partner.party.ids[0]}",
-            remedy="ask without naming a partner: its receiver is known",
-        )
 
 
 def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> Message:
@@ -119,7 +114,7 @@ def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> 
 
 
 def _check_address(context: HandlerContext, agreement: Agreement, kind: MessageKind) -> None:
-    """Said at once: whoever waited for an answer would wait in vain."""
+    """Said at once: a caller that waited for an answer would wait in vain."""
     if not signal_ways(context, agreement, kind):
         raise AgreementProblem(
             f"{peer_label(agreement)} has no address to ask at",

@@ -30,8 +30,7 @@ from oncewire.handler.sending.outgoing_document import (
 )
 from oncewire.handler.sending.seal import route_of, sealed, sequence_of, unpack_draft, written
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Message
-from oncewire.message.header import Split
+from oncewire.message.envelope import Message, Split
 from oncewire.message.payload import Compression, Payload, Reference, Stretch
 from oncewire.protocol.documents import (
     DocumentState,
@@ -70,7 +69,7 @@ def document_of(tx: Transaction, stored: StoredOutgoing) -> SplitDocument | None
 
 def may_go_on(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Whether the next part of a document may go out: not too many are under way. Of terms that
-    cannot be read whoever makes the part will hear."""
+    cannot be read the maker of the part will hear."""
     document = document_of(tx, stored)
     if document is None or document.state is not DocumentState.OPEN:
         return False
@@ -350,12 +349,12 @@ def _failed(
     whole: StoredOutgoing,
     part: StoredOutgoing,
 ) -> None:
-    """A part will not arrive, or nobody knows whether it did; no further part is sent."""
+    """A part will not arrive, or it is unknown whether it did; no further part is sent."""
     tx.save_document(_ended(context, document, DocumentState.FAILED))
     if whole.outgoing.state in _FAILED:
         # Its own time ran out, or the operator gave it up: that was told.
         return
-    # Without a part that was never sent, or was refused, nobody can put it together.
+    # Without a part that was never sent, or was refused, it cannot be put together.
     certain = part.outgoing.state is OutgoingState.NOT_DELIVERED or (
         document.released < document.total
     )
@@ -396,7 +395,7 @@ def abandon_document(
 ) -> None:
     """The operator gives a document up, and with it the parts that are under way."""
     document = tx.document("", whole.outgoing.message_id)
-    # Nobody can put it together without a part that certainly never got there.
+    # It cannot be put together without a part that certainly never got there.
     certain = (
         whole.outgoing.state is OutgoingState.WAITING
         or document is None

@@ -19,9 +19,9 @@ from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.agreement.rules import takes_best_effort, weigh
 from oncewire.errors import EbxmlError
-from oncewire.handler.actions import Post, PostReply
+from oncewire.handler.actions import Accepted, Post, PostReply, Submission
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.encryption import read_stored
+from oncewire.handler.encryption import read_stored, whole_parcel
 from oncewire.handler.perform import open_incident
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sending.answer import (
@@ -35,13 +35,10 @@ from oncewire.handler.sending.answer import (
     signal_route,
     write_answer,
 )
-from oncewire.handler.sending.seal import sealed, whole_parcel
+from oncewire.handler.sending.seal import sealed
 from oncewire.handler.sending.submit import agreement_called, submit
-from oncewire.handler.submission import Accepted, Submission
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import SyncReplyMode
-from oncewire.message.signals import Acknowledgment, Error
-from oncewire.protocol.effects import Raise
+from oncewire.message.envelope import Acknowledgment, Error, Message, MessageKind, SyncReplyMode
+from oncewire.protocol.notes import Raise
 from oncewire.protocol.receiver import AckOwed, ack_owed, ride_patience
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import (
@@ -177,7 +174,7 @@ class Request:
             )
 
     def save_warnings(self) -> None:
-        """Neither an acknowledgement nor a response is the answer, but somebody is warned."""
+        """Neither an acknowledgement nor a response is the answer, but the sender is warned."""
         warnings = self.warnings
         if not warnings:
             return
@@ -379,7 +376,7 @@ def _is_here(request: Request) -> bool:
 
 
 def _may_answer(request: Request) -> bool:
-    """Whether a response still finds somebody who waits for it."""
+    """Whether a response is still awaited."""
     if not request.synchronous or _is_here(request):
         return True
     return answerable_after_restart(request.terms)

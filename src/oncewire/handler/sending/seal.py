@@ -8,6 +8,7 @@ as a draft, which is the same message without its number.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -17,9 +18,7 @@ from oncewire.errors import AgreementProblem, StoreProblem
 from oncewire.handler.authentication import signer_for
 from oncewire.handler.content_digest import (
     headers_with_digest,
-    is_of_pieces,
     with_body_digest,
-    with_digest,
     with_pieces_digest,
 )
 from oncewire.handler.context import HandlerContext
@@ -30,8 +29,9 @@ from oncewire.handler.encryption import (
     read_head,
     signer_over,
     slices_of,
-    whole_body,
 )
+from oncewire.handler.facts import facts_of, words_of
+from oncewire.handler.perform import begin, journal_submitted
 from oncewire.handler.route import (
     Route,
     agreement_for,
@@ -40,19 +40,18 @@ from oncewire.handler.route import (
     stamps_at_entry,
     with_number,
 )
-from oncewire.message.envelope import Message
+from oncewire.handler.spool_reading import SPOOL_ABOVE
+from oncewire.message.envelope import AckRequest, Message, SequenceNumber
 from oncewire.message.form import Form
-from oncewire.message.header import AckRequest, SequenceNumber
 from oncewire.message.instant import Instant
+from oncewire.protocol.sender import enter_window
+from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec, splice
 from oncewire.wire.parcel import Parcel, Received
-
-SPOOL_ABOVE = 1024 * 1024
-"""Bodies up to this size live in their row; larger ones in a file of the spool."""
 
 MAIL = "smtp"
 """The transport that carries seven bits only."""
@@ -146,12 +145,6 @@ def sealed(context: HandlerContext, parcel: Parcel) -> StoredParcel:
     return StoredParcel(parcel.content_type, headers, (SpoolSlice(name, 0, length),))
 
 
-def whole_parcel(context: HandlerContext, stored: StoredParcel) -> Parcel:
-    """A stored parcel with its body in one piece; for messages that fit in memory."""
-    parcel = Parcel(stored.content_type, whole_body(context.store.spool, stored), stored.headers)
-    return with_digest(parcel) if is_of_pieces(stored) else parcel
-
-
 def draft_of(message: Message, form: Form) -> tuple[bytes, tuple[SpoolSlice, ...]]:
     """A waiting message, kept in its own dialect without number or signature; and the files of
     the spool that it speaks of. Payloads that lie there are empty in it."""
@@ -238,7 +231,7 @@ def build_numbered(
     """The bytes of a waiting message that has just got its number.
 
     A hub's onward copy is the received bytes with this hop's routing spliced in; our own
-    message is written anew from its draft, which nobody has seen yet.
+    message is written anew from its draft, which never left.
     """
     draft = tx.draft(outgoing.message_id)
     if draft is None:
@@ -323,3 +316,45 @@ def _around_file(
     front, end = splice.front_with(parcel, envelope, context.limits)
     rest = slices_of(stored, end, stored.size - end)
     return with_pieces_digest(StoredParcel(stored.content_type, headers, (front, *rest)))
+
+
+def store_outgoing(
+    context: HandlerContext,
+    tx: Transaction,
+    message: Message,
+    route: Route,
+    key: str | None,
+    addresses: Mapping[str, str] | None = None,
+) -> None:
+    """Store a composed message and, if its stream `key` has a place, begin its first attempt.
+
+    `addresses`: where it goes by each transport, if that is known.
+    """
+    now, terms, header = context.now(), route.terms, message.header
+    outgoing = Outgoing(
+        header.message_id, context.keep_terms(tx, terms), now, key, expires_at=header.time_to_live
+    )
+    stored = StoredOutgoing(
+        outgoing,
+        facts_of(message),
+        route.peer,
+        hop=len(message.routing),
+        agreement_id=context.keep_agreement(tx, route.agreement),
+    )
+    journal_submitted(context, tx, stored, header, best_effort=not terms.reliable)
+    words = words_of(message.payloads, route.binding.rules.index)
+    channel = None
+    if key is not None:
+        channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
+        if channel.places(terms) < 1 or tx.waiting(key, 1):
+            draft, files = draft_of(message, route.form)
+            tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)
+            # What waits before it may be a document, which it need not wait for.
+            context.state.admissions[key] = None
+            return
+    entered = enter_window(outgoing, channel, terms, now)
+    if entered.outgoing.number is not None:
+        number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
+        message = with_number(message, number, terms)
+    parcel = seal(context, message, route)
+    begin(context, tx, stored, channel, entered, terms, parcel, addresses, words)

@@ -1,50 +1,59 @@
-"""Submit: an application's document becomes a stored message with a first attempt due."""
+"""Submit: an application's document is read, and becomes a stored message that is due."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement, Requested, receiver_name, sender_name
+from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send, endpoint_type
 from oncewire.agreement.rules import Remembered, sends_synchronously
-from oncewire.errors import InvalidValue, NotAllowed, NotHere
-from oncewire.handler.actions import PostAnswer
-from oncewire.handler.context import BODY_MAX, HandlerContext
-from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX
-from oncewire.handler.perform import begin, journal_submitted
-from oncewire.handler.route import Route, addresses_for, route_under, with_number
-from oncewire.handler.searchable import words_of
-from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
-from oncewire.handler.sending.seal import draft_of, seal, unpack_draft, whole_parcel
-from oncewire.handler.sending.splitting import (
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
+from oncewire.handler.actions import Accepted, PostAnswer, Submission
+from oncewire.handler.context import BODY_MAX, NOWHERE, HandlerContext, KillPoints
+from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
+from oncewire.handler.facts import facts_of
+from oncewire.handler.route import Route, addresses_for, route_under
+from oncewire.handler.sending.outgoing_document import (
+    OutgoingDocument,
     check_splittable,
+    compressed_key,
+    is_whole,
     needs_parts,
     put_into_spool,
     store_document,
+    write_contents,
 )
-from oncewire.handler.submission import Accepted, Submission
+from oncewire.handler.sending.seal import store_outgoing, unpack_draft
+from oncewire.handler.spool_reading import LONG_PIECE, SPOOL_ABOVE
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.header import (
+from oncewire.message.envelope import (
     TRIAL_SERVICE,
+    Acknowledgment,
     AckRequest,
+    AckRequested,
+    Actor,
     DeliverySemantics,
+    Error,
+    ErrorList,
     Header,
-    SequenceNumber,
+    Message,
+    MessageKind,
     SyncReplyMode,
     is_trial,
 )
 from oncewire.message.instant import SECOND, Duration, Instant, format_instant
-from oncewire.message.payload import Reference
-from oncewire.message.signals import Acknowledgment, AckRequested, Actor, Error, ErrorList
-from oncewire.protocol.sender import enter_window
+from oncewire.message.payload import DistantPayload, Payload, Reference
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import OnExhausted
 from oncewire.store.contract import Transaction
-from oncewire.store.records import MessageFacts, StoredOutgoing
+from oncewire.store.records import StoredOutgoing
+from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
 
@@ -69,7 +78,7 @@ def route_to_send(agreement: Agreement, submission: Submission) -> Route:
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
     if terms.synchronous and not sends_synchronously(binding, opens=opens):
-        # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
+        # No caller waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
     if submission.service == TRIAL_SERVICE:
         # A trial is repeated within seconds, and given up by itself.
@@ -151,7 +160,7 @@ def submit(
     else:
         purpose = endpoint_type(message.kind, reply=submission.ref_to_message_id is not None)
         addresses = route.addresses(route.terms.transports, purpose)
-        store_outgoing(context, tx, message, route, addresses)
+        store_outgoing(context, tx, message, route, key, addresses)
     return Accepted(message_id, conversation_id)
 
 
@@ -305,87 +314,6 @@ def _compose(
     return codec.as_stated(message)
 
 
-def facts_of(
-    message: Message, sender: str | None = None, receiver: str | None = None
-) -> MessageFacts:
-    """What listings and queries show of a message; `sender`, `receiver`: what the agreement calls
-    its parties, if not as the header does."""
-    header, split = message.header, message.header.split
-    return MessageFacts(
-        cpa_id=header.cpa_id,
-        conversation_id=header.conversation_id,
-        from_party=str(header.from_party) if sender is None else sender,
-        to_party=str(header.to_party) if receiver is None else receiver,
-        service="" if header.service is None else str(header.service),
-        action=header.action or "",
-        timestamp=header.timestamp,
-        ref_to=header.ref_to_message_id,
-        kind=message.kind,
-        digest=identity_digest(message),
-        size=sum([payload.size for payload in message.payloads]),
-        split_id=split.split_id if split else None,
-        split_number=split.number if split else None,
-        split_total=split.total if split else None,
-    )
-
-
-def facts_under(
-    message: Message, agreement: Agreement, ahead: Agreement | None = None
-) -> MessageFacts:
-    """What listings show of a message that came in, its parties by the names the agreement has.
-
-    `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
-    """
-    receiver = agreement.own if ahead is None else ahead.partner
-    return facts_of(
-        message,
-        sender_name(agreement, message.header.from_party),
-        receiver_name(receiver, message.header.to_party),
-    )
-
-
-def store_outgoing(
-    context: HandlerContext,
-    tx: Transaction,
-    message: Message,
-    route: Route,
-    addresses: Mapping[str, str] | None = None,
-) -> None:
-    """Store a composed message and, if its stream has a place, begin its first attempt.
-
-    `addresses`: where it goes by each transport, if that is known.
-    """
-    now, terms, header = context.now(), route.terms, message.header
-    key = route.channel_of(header.conversation_id)
-    outgoing = Outgoing(
-        header.message_id, context.keep_terms(tx, terms), now, key, expires_at=header.time_to_live
-    )
-    stored = StoredOutgoing(
-        outgoing,
-        facts_of(message),
-        route.peer,
-        hop=len(message.routing),
-        agreement_id=context.keep_agreement(tx, route.agreement),
-    )
-    journal_submitted(context, tx, stored, header, best_effort=not terms.reliable)
-    words = words_of(message.payloads, route.binding.rules.index)
-    channel = None
-    if key is not None:
-        channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
-        if channel.places(terms) < 1 or tx.waiting(key, 1):
-            draft, files = draft_of(message, route.form)
-            tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)
-            # What waits before it may be a document, which it need not wait for.
-            context.state.admissions[key] = None
-            return
-    entered = enter_window(outgoing, channel, terms, now)
-    if entered.outgoing.number is not None:
-        number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
-        message = with_number(message, number, terms)
-    parcel = seal(context, message, route)
-    begin(context, tx, stored, channel, entered, terms, parcel, addresses, words)
-
-
 def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """Let the stored bytes of a trial leave again, beside its own attempts."""
     stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
@@ -398,3 +326,214 @@ def send_copy(context: HandlerContext, tx: Transaction, message_id: str) -> None
     if ways:
         tx.save_outgoing(stored.outgoing.repeated())
         context.state.actions.append(PostAnswer(*ways[0], parcel, others=tuple(ways[1:])))
+
+
+# Handing in: documents are read and compressed in a thread, before a turn makes messages of them.
+#
+# Small ones go into memory, large ones into the spool, piece by piece. A turn then only names
+# them: whatever an application hands in, and however slowly it comes, nothing else waits for it.
+# Every submission comes this way: of a command, of a program, and of an application that answers.
+
+
+@dataclass(slots=True)
+class SpooledContent:
+    """See `Content`: a document that lies in the spool already, and is in use there until somebody
+    takes it or gives it back."""
+
+    spool: Spool
+    name: str
+    size: int
+    taken: bool = False
+
+    def open(self) -> BinaryIO:
+        """See `Content`."""
+        return self.spool.open(self.name)
+
+    def give_back(self) -> None:
+        """It will not be taken any more."""
+        if not self.taken:
+            self.taken = True
+            self.spool.give_back(self.name)
+
+
+@dataclass(slots=True)
+class HandedIn:
+    """Submissions whose documents are at hand; the files of the spool that they name are in use
+    until one says what became of them."""
+
+    spool: Spool
+    submissions: tuple[Submission, ...]
+    kill: KillPoints = NOWHERE
+    files: list[str] = field(default_factory=list)
+    # Whether what was committed names them.
+    kept: bool = False
+
+    def read(self) -> None:
+        """Have every document at hand. Blocks while they are read; what goes wrong leaves
+        nothing behind."""
+        try:
+            self.submissions = tuple(map(self._read, self.submissions))
+        except BaseException:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        """Release the spool files: to the stored messages, or for removal."""
+        files, self.files = self.files, []
+        for name in files:
+            if self.kept:
+                self.spool.let_go(name)
+            else:
+                self.spool.give_back(name)
+
+    def _read(self, submission: Submission) -> Submission:
+        room = SPOOL_ABOVE
+        payloads = []
+        for payload in submission.payloads:
+            taken = self._taken(payload, room)
+            room -= len(taken.data or b"")
+            payloads.append(taken)
+        return replace(submission, payloads=tuple(payloads))
+
+    def _taken(self, payload: Payload, room: int) -> Payload:
+        """The payload with its bytes, or where in the spool they lie; `room`: so many may be held
+        in memory."""
+        if not isinstance(payload, DistantPayload):
+            if payload.size <= room or payload.spooled is not None:
+                return payload
+            with payload.open() as file:
+                name, size = self._put(b"", file)
+            return replace(payload, size=size, digest=name, data=None, spooled=name)
+        if isinstance(payload.content, SpooledContent) and not payload.content.taken:
+            payload.content.taken = True
+            name, size = payload.content.name, payload.content.size
+            self.files.append(name)
+            made = Payload(payload.content_id, "", size, name, spooled=name)
+            return self._same(payload, made)
+        with payload.content.open() as file:
+            begun = _read(file, room + 1)
+            if len(begun) <= room:
+                return self._same(payload, Payload.of(payload.content_id, "", begun))
+            name, size = self._put(begun, file)
+        made = Payload(payload.content_id, "", size, name, spooled=name)
+        return self._same(payload, made)
+
+    def _put(self, begun: bytes, file: BinaryIO) -> tuple[str, int]:
+        unfinished = self.spool.begin()
+        try:
+            unfinished.write(begun)
+            left = DEFAULT_LIMITS.document_bytes - len(begun)
+            while piece := file.read(LONG_PIECE):
+                left -= len(piece)
+                if left < 0:
+                    raise InvalidValue(
+                        f"a document has more than {DEFAULT_LIMITS.document_bytes:,} bytes",
+                        remedy="hand it in as several documents",
+                    )
+                unfinished.write(piece)
+            self.kill.reach("spool before fsync")
+            name, size = unfinished.finish()
+            self.kill.reach("spool after fsync")
+        except BaseException:
+            unfinished.abandon()
+            raise
+        self.files.append(name)
+        return name, size
+
+    def _same(self, given: DistantPayload, made: Payload) -> Payload:
+        if given.digest and given.digest != made.digest:
+            raise InvalidValue(
+                f"the bytes of payload {given.content_id!r} are not what its digest says",
+                remedy="hand it in as it is now",
+            )
+        return replace(made, media_type=given.media_type, mime_headers=given.mime_headers)
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """Read `size` bytes, or all there are: a pipe gives them as they come."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := file.read(min(size, LONG_PIECE))):
+        if not isinstance(piece, bytes):
+            raise InvalidValue("a document is a file of text", remedy="open it with mode 'rb'")
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _is_at_hand(submission: Submission) -> bool:
+    """Whether every document is small and in memory."""
+    size = 0
+    for payload in submission.payloads:
+        size += payload.size
+        if size > SPOOL_ABOVE or isinstance(payload, DistantPayload):
+            return False
+    return True
+
+
+def is_ready(context: HandlerContext, submission: Submission) -> bool:
+    """Whether a turn can take a submission as it is: nothing is to be read or compressed."""
+    return not submission.payloads or (
+        _is_at_hand(submission) and _to_compress(context, submission) is None
+    )
+
+
+@asynccontextmanager
+async def handed_in(
+    context: HandlerContext, submissions: Sequence[Submission]
+) -> AsyncIterator[HandedIn]:
+    """The submissions with their documents at hand, and compressed where that is agreed, for as
+    long as it takes to store them; the caller sets `kept` once they are stored."""
+    handed = HandedIn(context.store.spool, tuple(submissions), context.kill)
+    if not all(map(_is_at_hand, submissions)):
+        reading = asyncio.ensure_future(asyncio.to_thread(handed.read))
+        try:
+            await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            # The thread cannot be cancelled; its files are released when it ends.
+            reading.add_done_callback(lambda _over: handed.let_go())
+            raise
+    try:
+        async with AsyncExitStack() as compressing:
+            for submission in handed.submissions:
+                await compressing.enter_async_context(_compressed(context, submission))
+            yield handed
+    finally:
+        handed.let_go()
+
+
+@asynccontextmanager
+async def _compressed(context: HandlerContext, submission: Submission) -> AsyncIterator[None]:
+    """A submission has its compressed form at hand for as long as it takes to store it."""
+    payloads = submission.payloads
+    route = _to_compress(context, submission)
+    if route is None:
+        yield
+        return
+    check_splittable(payloads, route)
+    contents = await asyncio.to_thread(write_contents, context, payloads, route)
+    key = compressed_key(payloads, route)
+    waiting = context.state.compressed.setdefault(key, [])
+    waiting.append(contents)
+    try:
+        yield
+    finally:
+        # What the turn did not take, because it was refused or known, is given back.
+        if contents in waiting:
+            waiting.remove(contents)
+            for content in contents:
+                context.store.spool.give_back(content.name)
+        if not waiting:
+            context.state.compressed.pop(key, None)
+
+
+def _to_compress(context: HandlerContext, submission: Submission) -> Route | None:
+    """The route of a submission that is compressed before its turn, since that takes long; None:
+    it is not, or nothing is agreed for it, which its turn says."""
+    try:
+        agreement = agreement_called(context, submission.cpa_id)
+        route = route_to_send(agreement, submission)
+    except OncewireError:
+        return None
+    terms = route.terms
+    compressed = terms.compress_encoding is not None and needs_parts(submission.payloads, terms)
+    return route if compressed else None

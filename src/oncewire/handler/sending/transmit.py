@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import OncewireError, StoreDamaged
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.context import IN_FLIGHT_MAX, NEVER, HandlerContext
 from oncewire.handler.encryption import read_head
 from oncewire.handler.perform import (
     WAY,
@@ -28,11 +28,9 @@ from oncewire.handler.route import addresses_for, peer_label, route_under, stamp
 from oncewire.handler.sending.outgoing_document import is_whole
 from oncewire.handler.sending.parts import enter_next, may_go_on
 from oncewire.handler.sending.seal import build_numbered
-from oncewire.handler.state import IN_FLIGHT_MAX, NEVER
-from oncewire.message.envelope import MessageKind
-from oncewire.message.instant import MINUTE, Duration, Instant
-from oncewire.message.signals import Error, Severity
-from oncewire.protocol.effects import Raise, Resolve, Transmit
+from oncewire.message.envelope import Error, MessageKind, Severity
+from oncewire.message.instant import MINUTE, Duration
+from oncewire.protocol.notes import Raise, Resolve, Transmit
 from oncewire.protocol.sender import (
     ANSWERS_AGAIN,
     attempt_due,
@@ -62,7 +60,7 @@ from oncewire.store.records import StoredOutgoing
 logger = logging.getLogger("oncewire.handler")
 
 LOOK_AGAIN: Duration = MINUTE
-"""How long a message that cannot go on is left alone; then somebody may have mended it."""
+"""How long a message that cannot go on is left alone; then it may have been mended."""
 
 ASIDE = 256
 """How many messages are looked at to find one that may pass those that cannot go on."""
@@ -205,7 +203,7 @@ def set_aside(context: HandlerContext, message_id: str, problem: Exception) -> N
 
 
 def look_again(context: HandlerContext) -> None:
-    """Give those that waited for somebody to mend something another chance."""
+    """Give those that waited for a repair another chance."""
     now = context.now()
     due = [message_id for message_id, until in context.state.troubled.items() if 0 < until <= now]
     if not due:
@@ -313,7 +311,7 @@ def _step(
     message_id: str,
     step: Callable[[HandlerContext, Transaction, StoredOutgoing], None],
 ) -> None:
-    """One message's step in a transition of its own: its trouble delays nobody else."""
+    """One message's step in a transition of its own: its trouble delays no other."""
 
     def in_its_own(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
@@ -373,7 +371,15 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
     terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     now = context.now()
-    _note_contact(context, stored.peer, ended, now)
+    # Whether the partner answers, as far as an attempt tells.
+    peer = stored.peer
+    contacts = context.state.contacts
+    if ended.sent:
+        contacts.sent(peer, ended.message_id, now)
+    elif ended.retry_after is not None:
+        contacts.later(peer, ended.message_id, now)
+    else:
+        contacts.failed(peer, ended.message_id, now, ended.reason, certain=ended.certain)
     if ended.sent:
         last_word = _is_unacknowledged(context, tx, stored)
         step = transmission_ended(stored.outgoing, channel, terms, is_last_word=last_word)
@@ -391,22 +397,11 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
             terms,
             now,
             attempt=ended.attempt,
-            # Whether the run before had given it to the transport, nobody knows.
+            # It is unknown whether the run before had given it to the transport.
             certain=ended.certain and ended.message_id not in context.state.taken_up,
             reason=ended.reason,
         )
     perform(context, tx, stored, channel, step, terms)
-
-
-def _note_contact(context: HandlerContext, peer: str, ended: Transmission, now: Instant) -> None:
-    """Whether the partner answers, as far as an attempt tells."""
-    contacts = context.state.contacts
-    if ended.sent:
-        contacts.sent(peer, ended.message_id, now)
-    elif ended.retry_after is not None:
-        contacts.later(peer, ended.message_id, now)
-    else:
-        contacts.failed(peer, ended.message_id, now, ended.reason, certain=ended.certain)
 
 
 HURRIED_AT_ONCE = 64

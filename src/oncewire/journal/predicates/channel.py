@@ -130,7 +130,9 @@ class SendingChannelFold:
             self._slide()
             return
         if not self._is_due(number, terms):
-            self._unexpected(row, number, terms)
+            ahead = terms.numbers.distance(self._expected, number) <= terms.numbers.size // 2
+            kind = ViolationKind.GAP if ahead else ViolationKind.REPEATED_NUMBER
+            self._tell(row, kind, f"Number {number} was given where {self._expected} was next.")
         elif self._beyond(number, terms):
             self._note(
                 row,
@@ -183,11 +185,6 @@ class SendingChannelFold:
             return True
         self._due = terms.numbers.after(self._expected)
         return False
-
-    def _unexpected(self, row: Row, number: int, terms: Terms) -> None:
-        ahead = terms.numbers.distance(self._expected, number) <= terms.numbers.size // 2
-        kind = ViolationKind.GAP if ahead else ViolationKind.REPEATED_NUMBER
-        self._tell(row, kind, f"Number {number} was given where {self._expected} was next.")
 
     def _tell(self, row: Row, kind: ViolationKind, sentence: str) -> None:
         """Note that a message has a wrong number, once for all its rows."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
-from oncewire.message.header import is_trial
+from oncewire.message.envelope import is_trial
 from oncewire.protocol import notes
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
@@ -113,7 +113,9 @@ class _Epoch:
             return number - self.first, None
         place = self.expected + (number - self.first - self.expected) % self.size
         earlier = place - self.size
-        if place - self.expected > self.size // 2 or self._is_missing(earlier):
+        if place - self.expected > self.size // 2 or any(
+            start <= earlier < start + count for start, count, _ in self.missing
+        ):
             place = earlier
         self.reached = max(self.reached, place + 1)
         return place, None
@@ -147,9 +149,6 @@ class _Epoch:
         while self.expected in self.skipped:
             self.skipped.discard(self.expected)
             self.expected += 1
-
-    def _is_missing(self, place: int) -> bool:
-        return any(start <= place < start + count for start, count, _ in self.missing)
 
     def take_missing(self, place: int) -> Row | None:
         """Take a place out of those passed over; returns the row that passed it."""

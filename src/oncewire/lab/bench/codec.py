@@ -15,26 +15,24 @@ from msgspec.structs import replace
 
 from oncewire.lab.bench.child import by_turns
 from oncewire.lab.bench.figures import Figure, Outcome, Plan
-from oncewire.message import (
+from oncewire.message.envelope import (
     DeliverySemantics,
     Dialect,
     Header,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
     RoutingHeader,
     SequenceNumber,
-    Service,
 )
 from oncewire.message.form import Form, Validation
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, parse_instant
+from oncewire.message.payload import Payload
 from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
 from oncewire.wire.splice import envelope_in
 from oncewire.wire.templates.envelope import EnvelopeTemplates
-from oncewire.wire.xml import tree
+from oncewire.wire.xml import source
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]
 ENVELOPE_BYTES = 2_500
@@ -96,7 +94,7 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
     parcel = codec.write(message, form)
     received = codec.read(parcel)
     envelope, charset, bounds = received.envelope, received.charset, limits.DEFAULT_LIMITS
-    root = tree.parse(envelope, charset, bounds)
+    root = source.parse(envelope, charset, bounds)
     bare = etree.XMLParser(resolve_entities=False, no_network=True)
     answer = answers.Envelope("a-1@beta.example", NOW, form)
     acknowledgment = codec.write(answers.acknowledgment_for(received.message, answer), form)
@@ -121,7 +119,7 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
         LIMIT: parses,
         BARE: lambda: etree.fromstring(envelope, bare),
         "limits": lambda: limits.enforce(envelope, charset, bounds),
-        "limits + tree": lambda: tree.parse(envelope, charset, bounds),
+        "limits + tree": lambda: source.parse(envelope, charset, bounds),
         "schema": lambda: schema.problems(root, dialect),
         "MIME frame": lambda: envelope_in(parcel, bounds),
         "header, every field": lambda: header.read(envelope, charset, bounds, Validation.OFF),

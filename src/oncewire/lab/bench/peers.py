@@ -78,16 +78,15 @@ class Parties:
         if signed:
             said |= {"sign": True, "digest_alg": "sha256", "mdn_digest_alg": "sha256"}
         self.organizations = {
-            name: self.as2.Organization(name, sign_key=self._pair(name), sign_key_pass=None)
+            name: self.as2.Organization(
+                name, sign_key=self._file(name, "key") + self._file(name, "crt"), sign_key_pass=None
+            )
             for name in (_SENDER, _RECEIVER)
         }
         self.partners = {
             name: self.as2.Partner(name, verify_cert=self._file(name, "crt"), **said)
             for name in (_SENDER, _RECEIVER)
         }
-
-    def _pair(self, name: str) -> bytes:
-        return self._file(name, "key") + self._file(name, "crt")
 
     def _file(self, name: str, kind: str) -> bytes:
         return (self._folder / f"{name}.{kind}").read_bytes()

@@ -22,13 +22,13 @@ from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.child import Works, by_turns
 from oncewire.lab.bench.codec import order
 from oncewire.lab.bench.figures import Figure, Outcome, Plan
-from oncewire.message import Dialect
+from oncewire.message.envelope import Dialect
 from oncewire.message.form import Form
 from oncewire.wire import codec
-from oncewire.wire.security import algorithms, signature, signing
+from oncewire.wire.security import algorithms, signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
-from oncewire.wire.security.signing import SigningChoice
+from oncewire.wire.security.signature import SigningChoice
 
 KINDS = {"ecdsa-sha256": KeyKind.EC, "rsa-sha256": KeyKind.RSA}
 """The first is what `oncewire init` makes."""
@@ -51,7 +51,7 @@ def works_of(name: str, folder: Path) -> Works:
 
     def sign() -> bytes:
         digests = [PartDigests.of(PART, CONTENT, "sha256")]
-        return signing.sign(unsigned, digests, key, certificate, choice).envelope
+        return signature.sign(unsigned, digests, key, certificate, choice).envelope
 
     signed, octets = sign(), b"x" * 1000
     value = algorithms.sign_octets(key, name, octets)

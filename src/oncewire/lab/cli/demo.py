@@ -14,7 +14,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
-from oncewire.entry.cli.spark import by_spark, spark_lacks
+from oncewire.entry.cli.pipeline import by_spark, spark_lacks
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, wi
 from oncewire.entry.party.settings import PREFIX, Settings, load
 from oncewire.entry.running.assemble import open_readers
 from oncewire.errors import NotAllowed, OncewireError, TransportProblem
-from oncewire.handler.submission import Submission
+from oncewire.handler.actions import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.lab.demo.ways import FAIR, STORM, ChaosProxy, Weather, free_port, way_called

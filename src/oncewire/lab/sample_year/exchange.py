@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncewire.lab.sample_year.plan import Plan, submissions
-from oncewire.lab.sample_year.receiving_side import ReceivingSide
-from oncewire.lab.sample_year.sending_side import Journey, SendingSide, ack_of
+from oncewire.lab.sample_year.sides import Journey, ReceivingSide, SendingSide, ack_of
 from oncewire.lab.sample_year.world import (
     AGREED,
     NEVER,
@@ -26,8 +25,8 @@ from oncewire.lab.sample_year.world import (
     draw_way,
     trouble_of,
 )
+from oncewire.message.envelope import Error, Severity
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.message.signals import Error, Severity
 from oncewire.protocol import notes
 from oncewire.protocol.documents import (
     DocumentState,
@@ -36,7 +35,7 @@ from oncewire.protocol.documents import (
     part_id,
     parts_arrived,
 )
-from oncewire.protocol.effects import Note, Notify
+from oncewire.protocol.notes import Note, Notify
 from oncewire.protocol.sender import SenderStep, enter_window
 from oncewire.protocol.states import Outgoing, OutgoingState, Proof
 

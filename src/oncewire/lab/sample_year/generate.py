@@ -28,11 +28,18 @@ from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.exchange import write_stream
 from oncewire.lab.sample_year.plan import YEAR, YEAR_START, Plan, make_plan
 from oncewire.lab.sample_year.world import KEYS, Draft, RowWriter
-from oncewire.message import Dialect, Header, Message, MessageKind, Party, Payload, Service
+from oncewire.message.envelope import (
+    AckRequested,
+    DeliverySemantics,
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+)
 from oncewire.message.form import Form
-from oncewire.message.header import DeliverySemantics
+from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY
-from oncewire.message.signals import AckRequested
+from oncewire.message.payload import Payload
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
 from oncewire.pipeline.lake.version import Entry, NodeState, Version, safe_name, write_node_file
@@ -40,7 +47,7 @@ from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, Silver, quiet
 from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Note
 from oncewire.wire import codec
 
 if TYPE_CHECKING:
@@ -225,7 +232,15 @@ def generate(
         violations.write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
     with lake.writing() as empty:
         tell(f"writing a year of {messages:,} messages in {len(plan.streams):,} streams")
-        drafts = _drafts(spark, lake, plan)
+        # Every row of the year, on disk, in no order.
+        count = units(plan)
+        # Units differ in size, so there are more tasks than cores, and not one for each unit.
+        tasks = max(1, min(count, max(cores_of(spark) * 4, count // 40)))
+        frame = spark.range(0, count, 1, tasks).mapInArrow(
+            _write(plan.messages, plan.seed, plan.days), DRAFTS
+        )
+        frame.write.mode("overwrite").parquet(str(lake.root / WORK))
+        drafts = lake.read_folders(spark, DRAFTS, [str(lake.root / WORK)])
         tell("giving positions")
         version = lake.publish(_journals(spark, lake, empty, drafts))
         shutil.rmtree(lake.root / WORK, ignore_errors=True)
@@ -236,18 +251,6 @@ def generate(
     return Generated(
         messages, version.rows("journal"), len(version.nodes), len(plan.violations), written
     )
-
-
-def _drafts(spark: SparkSession, lake: Lake, plan: Plan) -> DataFrame:
-    """Every row of the year, on disk, in no order."""
-    count = units(plan)
-    # Units differ in size, so there are more tasks than cores, and not one for each unit.
-    tasks = max(1, min(count, max(cores_of(spark) * 4, count // 40)))
-    frame = spark.range(0, count, 1, tasks).mapInArrow(
-        _write(plan.messages, plan.seed, plan.days), DRAFTS
-    )
-    frame.write.mode("overwrite").parquet(str(lake.root / WORK))
-    return lake.read_folders(spark, DRAFTS, [str(lake.root / WORK)])
 
 
 def _write(

@@ -15,11 +15,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncewire.journal.row import Row
-from oncewire.message.header import SequenceNumber, SequenceStatus
+from oncewire.message.envelope import SequenceNumber, SequenceStatus
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol import notes
-from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import Detail, Kind, write_terms
+from oncewire.protocol.notes import Detail, Kind, Note, write_terms
 from oncewire.protocol.terms import OnExhausted, RetryCount, Terms
 
 # A stream of the year: the messages of one agreement in one direction, and its two nodes.

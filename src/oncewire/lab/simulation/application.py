@@ -11,19 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError
-from oncewire.handler.actions import Notice
+from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.offers import REFUSALS_MAX
-from oncewire.handler.submission import Submission
 from oncewire.lab.simulation.papers import SERVICE, cpa_id_of
 from oncewire.lab.simulation.plan import BUYER, Ending, Mood, Order, Reply, Whim
-from oncewire.message import Payload, Service
+from oncewire.message.ids import Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
+from oncewire.message.payload import Payload
 from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
-    from oncewire.lab.simulation.machine import Machine
+    from oncewire.lab.simulation.connection import Node
 
 THINKS: Duration = 30 * MILLISECOND
 LATER: Duration = 3 * SECOND
@@ -57,7 +57,7 @@ def submission_of(order: Order, document: bytes) -> Submission:
 class Application:
     """One party's software, which may be in any mood."""
 
-    def __init__(self, machine: Machine, whims: Mapping[int, Whim]) -> None:
+    def __init__(self, machine: Node, whims: Mapping[int, Whim]) -> None:
         self._machine, self._whims = machine, whims
         self._orders = {order.message_id: order for order in machine.around.plan.orders}
         self._refusals: dict[str, int] = {}
@@ -171,7 +171,9 @@ class Application:
             # What it wants to answer is not accepted, so it goes without an answer.
             ending = machine.turn("confirm", lambda: engine.confirm(taken.sender, taken.message_id))
         if ending is Ending.DONE:
-            self._answer_later(taken)
+            order = self._orders.get(taken.message_id)
+            if order is not None and order.reply in (Reply.LATER, Reply.BOTH):
+                self._submit_later(LATER, self._response(taken, order, "later"))
             if self._called:
                 # The next one of its channel may follow.
                 self.look_soon()
@@ -240,11 +242,6 @@ class Application:
         if order is None or order.reply not in (Reply.WITH, Reply.BOTH):
             return ()
         return (self._response(taken, order, "reply"),)
-
-    def _answer_later(self, taken: GivenMessage) -> None:
-        order = self._orders.get(taken.message_id)
-        if order is not None and order.reply in (Reply.LATER, Reply.BOTH):
-            self._submit_later(LATER, self._response(taken, order, "later"))
 
     def _response(self, taken: GivenMessage, order: Order, name: str) -> Submission:
         document = f"{name} to order {order.number}".encode()

@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import heapq
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn, Source
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.door import Connection, Connections
 from oncewire.handler.runtime.handler import RETRY_AFTER
 from oncewire.handler.sending.answer import Answer, Awaited
-from oncewire.handler.sending.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.lab.simulation.clock import START, Clock
-from oncewire.lab.simulation.plan import Cut, Ending, Event, Harm, Ledger, Mishap
+from oncewire.lab.simulation.plan import (
+    Cut,
+    Ending,
+    Event,
+    Harm,
+    Ledger,
+    Mishap,
+    Mood,
+    Plan,
+    Setting,
+    Whim,
+)
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.protocol.notes import Kind
 from oncewire.store.records import StoredParcel
@@ -30,7 +41,73 @@ from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
-    from oncewire.lab.simulation.machine import Machine
+    from oncewire.journal.row import Row
+
+# Clock: virtual time that jumps from event to event, and what each node takes for the time.
+
+START: Instant = 1_767_225_600_000_000
+"""2026-01-01T00:00:00Z; any instant would do, a fixed one replays."""
+
+
+class Clock:
+    """Virtual time and the events still to come, in order of time and of scheduling."""
+
+    def __init__(self) -> None:
+        self.now: Instant = START
+        self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._scheduled = 0
+
+    def after(self, delay: Duration, event: Callable[[], None]) -> None:
+        """Let the event happen that much later."""
+        self._scheduled += 1
+        heapq.heappush(self._queue, (self.now + max(delay, 0), self._scheduled, event))
+
+    def at(self, instant: Instant, event: Callable[[], None]) -> None:
+        """Let the event happen at that instant, or now if it has passed."""
+        self.after(instant - self.now, event)
+
+    def step(self) -> bool:
+        """Go to the next event and let it happen; False when there is none."""
+        if not self._queue:
+            return False
+        self.now, _, event = heapq.heappop(self._queue)
+        event()
+        return True
+
+
+class NodeWorld:
+    """The `World` of one node's handler: its own boot, its own ids, and a clock that may be wrong.
+
+    On a `steady` machine monotonic time goes on while the process starts again, as on Linux.
+    """
+
+    def __init__(self, clock: Clock, name: str, *, steady: bool) -> None:
+        self._clock, self._name, self._steady = clock, name, steady
+        self._booted = clock.now
+        self._ids = 0
+        self.offset: Duration = 0
+
+    def boot(self) -> None:
+        """A new process begins; ids of the one before are not used again."""
+        if not self._steady:
+            self._booted = self._clock.now
+
+    def now(self) -> Instant:
+        """What this node takes for UTC."""
+        return self._clock.now + self.offset
+
+    def mono(self) -> Duration:
+        """Monotonic time."""
+        return self._clock.now - self._booted
+
+    def machine(self) -> str:
+        """Which boot of which machine the monotonic time belongs to; empty where none is known."""
+        return f"machine-of-{self._name}" if self._steady else ""
+
+    def new_id(self) -> str:
+        """A fresh id, the same in every replay."""
+        self._ids += 1
+        return f"{self._name}-{self._ids}"
 
 
 LATENCY: Duration = 20 * MILLISECOND
@@ -102,7 +179,8 @@ class Links:
         mishap = None if self.healed else self._mishaps.get((sender, receiver, nth))
         if self._is_cut(sender, receiver, transport, silent=True):
             return
-        delay = LATENCY + self._jitter(sender, receiver, nth)
+        # Up to once more the usual time, and the same whatever else is in the plan.
+        delay = LATENCY + (zlib.crc32(f"{self._seed} {sender} {receiver} {nth}".encode()) % LATENCY)
         if mishap is None or (mishap.harm is Harm.BUSY and turned is None):
             self.clock.after(delay, lambda: arrive(body))
             return
@@ -122,10 +200,6 @@ class Links:
         if mishap.harm is Harm.REPEAT:
             self.clock.after(delay + mishap.by, lambda: arrive(body))
 
-    def _jitter(self, sender: str, receiver: str, nth: int) -> Duration:
-        """Up to once more the usual time, and the same whatever else is in the plan."""
-        return zlib.crc32(f"{self._seed} {sender} {receiver} {nth}".encode()) % LATENCY
-
 
 ANSWER_TIMEOUT: Duration = 30 * SECOND
 _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{1,76}={0,2}\r\n)+")
@@ -135,10 +209,57 @@ Over = Callable[[Reply | None, str, bool], None]
 """What came back; or why nothing did, and whether it certainly did not get across."""
 
 
+class Nodes(Protocol):
+    """The other machines of a world, and its plan."""
+
+    plan: Plan
+
+    def machine(self, name: str) -> Node:
+        """The node of that name."""
+
+
+class Node(Protocol):
+    """One machine, as its door and its application know it."""
+
+    name: str
+    up: bool
+    clock: Clock
+    links: Links
+    ledger: Ledger
+    setting: Setting
+    latest: list[Row]
+
+    @property
+    def around(self) -> Nodes:
+        """The world that it is in."""
+
+    @property
+    def engine(self) -> Engine:
+        """The process that runs now."""
+
+    @property
+    def door(self) -> Door:
+        """Where it is reached."""
+
+    def turn(
+        self,
+        step: str,
+        verb: Callable[[], object],
+        expected: tuple[type[Exception], ...] = (),
+    ) -> Ending:
+        """Run a verb and make it durable."""
+
+    def turn_of(self, engine: Engine, step: str, verb: Callable[[], object]) -> Ending:
+        """A turn of the process that began something."""
+
+    def mood_of(self, whim: Whim | None) -> Mood | None:
+        """An application's mood."""
+
+
 class Door:
     """What leaves and enters one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Node) -> None:
         self._machine = machine
         # Connections that wait for the response to their request, by sender and MessageId.
         self.waiting: dict[tuple[str, str], list[Callable[[], None]]] = {}

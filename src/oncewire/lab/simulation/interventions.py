@@ -26,17 +26,14 @@ from oncewire.lab.simulation.plan import (
     Tale,
     Turn,
 )
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import DeliverySemantics
-from oncewire.message.signals import Error, Severity
+from oncewire.message.envelope import DeliverySemantics, Error, MessageKind, Severity
 from oncewire.protocol.terms import Scope
 from oncewire.wire import codec
 from oncewire.wire.answers import Envelope, error_message_for
 from oncewire.wire.refusal import PartialHeader
 
 if TYPE_CHECKING:
-    from oncewire.lab.simulation.machine import Machine
-    from oncewire.lab.simulation.world import World
+    from oncewire.lab.simulation.machine import Machine, Surroundings
 
 PROBED = 12
 """How often an operator leaves a failed transport to the probes before resuming it."""
@@ -102,7 +99,7 @@ class Operator:
 # --- agreements ---------------------------------------------------------------------------------
 
 
-def change(world: World, event: Change) -> None:
+def change(world: Surroundings, event: Change) -> None:
     """The sides of a change take their new paper and start again with it."""
     world.ledger.happened[f"agreement {event.turn.value}"] += 1
     for side in event.sides:
@@ -124,7 +121,7 @@ def change(world: World, event: Change) -> None:
         machine.restart()
 
 
-def mend(world: World, cpa_id: str, sides: tuple[str, ...]) -> None:
+def mend(world: Surroundings, cpa_id: str, sides: tuple[str, ...]) -> None:
     """Put the first papers back."""
     for side in sides:
         machine = world.machine(side)
@@ -134,7 +131,7 @@ def mend(world: World, cpa_id: str, sides: tuple[str, ...]) -> None:
             machine.restart()
 
 
-def mend_all(world: World) -> None:
+def mend_all(world: Surroundings) -> None:
     """Put the first papers back where the two sides of an agreement differ, or a hub has none."""
     for cpa_id in sorted(
         {cpa_id for each_machine in world.machines for cpa_id in each_machine.papers}
@@ -152,7 +149,7 @@ def mend_all(world: World) -> None:
                 _mend_first_hop(world, machine, paper, cpa_id)
 
 
-def _mend_first_hop(world: World, machine: Machine, paper: Paper, cpa_id: str) -> None:
+def _mend_first_hop(world: Surroundings, machine: Machine, paper: Paper, cpa_id: str) -> None:
     """Numbers that count per hop are agreed on between an end and its hub, whatever the two ends
     have changed between themselves; where they differ no message can pass, and all is as it was."""
     hub = world.machine(paper.via or "")
@@ -191,7 +188,7 @@ def _content(paper: Paper | None) -> object:
 # --- deeds and tales ----------------------------------------------------------------------------
 
 
-def meddle(world: World, event: Meddling, order: Order) -> None:
+def meddle(world: Surroundings, event: Meddling, order: Order) -> None:
     """Do what the event says; the handler may refuse it."""
     machine = world.machine(order.sender)
     engine = machine.engine
@@ -232,7 +229,7 @@ def _reuse(machine: Machine, order: Order) -> None:
         machine.ledger.broke("thrown away", sentence, machine.name, order.message_id)
 
 
-def claim(world: World, event: Claim, order: Order) -> None:
+def claim(world: Surroundings, event: Claim, order: Order) -> None:
     """A partner tells the sender of an order something about it."""
     speaker = order.receiver
     code, severity = "TransientError", Severity.WARNING

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.agreement.resolve import resolve
 from oncewire.errors import OncewireError
-from oncewire.handler.sending.seal import whole_parcel
+from oncewire.handler.encryption import whole_parcel
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.predicates.sender import untold
@@ -45,7 +45,7 @@ from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
 from oncewire.wire import codec
 
 if TYPE_CHECKING:
-    from oncewire.lab.simulation.world import World
+    from oncewire.lab.simulation.machine import Surroundings
 
 
 # --- standstills ---
@@ -132,7 +132,7 @@ SLACK: Duration = 3 * SECOND
 _TOO_LARGE = "and no more than"
 
 
-def judge(world: World) -> tuple[Violation, ...]:
+def judge(world: Surroundings) -> tuple[Violation, ...]:
     """Every broken promise of a world that has healed and come to rest."""
     rows = world.rows()
     report = check_journal(rows, healed=True, calm=world.plan.setting.calm)
@@ -169,7 +169,7 @@ def judge(world: World) -> tuple[Violation, ...]:
 class History:
     """The rows of all nodes by node and message, with the true time at hand."""
 
-    def __init__(self, world: World, rows: list[Row]) -> None:
+    def __init__(self, world: Surroundings, rows: list[Row]) -> None:
         self.world = world
         self.ledger: Ledger = world.ledger
         self.terms: dict[str, Terms] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.agreement import Agreements
 from oncewire.errors import OncewireError, StoreFull, StoreProblem
 from oncewire.handler.actions import (
     Action,
@@ -29,25 +29,42 @@ from oncewire.handler.runtime.upkeep import PROBE_EVERY, join_at_once
 from oncewire.handler.sending.transmit import Transmission, left_ways, take_again, take_up
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.application import Application
-from oncewire.lab.simulation.clock import Clock, NodeWorld
-from oncewire.lab.simulation.connection import Door, Links
+from oncewire.lab.simulation.connection import Clock, Door, Links, NodeWorld
 from oncewire.lab.simulation.papers import Paper, papers_of
-from oncewire.lab.simulation.plan import Ending, Fall, FullDisk, Ledger, Mood, Plan, Whim, keys_of
+from oncewire.lab.simulation.plan import (
+    Ending,
+    Fall,
+    FullDisk,
+    Ledger,
+    Mood,
+    Order,
+    Plan,
+    Whim,
+    keys_of,
+)
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.protocol.notes import Kind
 from oncewire.store.memory.store import MemoryStore
 
 
 class Surroundings(Protocol):
-    """What a machine knows of the world."""
+    """The world, as machines, operators and the judge see it."""
 
     plan: Plan
     clock: Clock
     links: Links
     ledger: Ledger
+    probes: list[Order]
+
+    @property
+    def machines(self) -> list[Machine]:
+        """All nodes."""
 
     def machine(self, name: str) -> Machine:
         """The node of that name."""
+
+    def rows(self) -> list[Row]:
+        """The journals of all nodes."""
 
 
 class Machine:

@@ -14,14 +14,12 @@ from typing import Any
 from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
-from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.lab.simulation.plan import BUYER, THIRD, Said, Setting, certificate_pem
-from oncewire.message.envelope import Dialect
+from oncewire.message.envelope import AckRequest, Actor, Dialect, SyncReplyMode
 from oncewire.message.form import Extension
-from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.instant import MINUTE, Instant, format_instant
-from oncewire.message.signals import Actor
 from oncewire.protocol.terms import (
     AckBundling,
     FlowMode,

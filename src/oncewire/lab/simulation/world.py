@@ -11,8 +11,7 @@ from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
 from oncewire.lab.simulation import interventions
 from oncewire.lab.simulation.application import document_of, submission_of
-from oncewire.lab.simulation.clock import START, Clock
-from oncewire.lab.simulation.connection import Links
+from oncewire.lab.simulation.connection import START, Clock, Links
 from oncewire.lab.simulation.judge import judge
 from oncewire.lab.simulation.machine import Machine
 from oncewire.lab.simulation.papers import Paper, cpa_id_of, papers_of
@@ -68,11 +67,11 @@ class World:
         self.clock = Clock()
         self.ledger = Ledger()
         self.links = Links(self.clock, plan.seed, plan.events)
+        self.probes: list[Order] = []
         self._machines: dict[str, Machine] = {}
         for name in plan.setting.nodes:
             self._machines[name] = Machine(name, self)
         self._operators = [interventions.Operator(machine) for machine in self.machines]
-        self.probes: list[Order] = []
 
     def machine(self, name: str) -> Machine:
         """The node of that name."""

@@ -30,7 +30,7 @@ from oncewire.journal.history_shape import (
 )
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.context import Context
-from oncewire.message.header import TRIAL_MARK
+from oncewire.message.envelope import TRIAL_MARK
 from oncewire.message.instant import Instant
 from oncewire.pipeline.judging.extent import Judging, Peers
 from oncewire.pipeline.lake.tables import ALWAYS_THERE, rows_of_batch

@@ -20,7 +20,7 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import oncewire.journal
-from oncewire.journal import survey
+from oncewire.journal import check
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.message import Extent
@@ -109,17 +109,17 @@ def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
     aside = _aside(lake.folders(version, "quarantine"))
     ends = {name: (state.seq, state.at) for name, state in version.nodes.items()}
     holes = {name: list(state.holes) for name, state in version.nodes.items() if state.holes}
-    copies = survey.copies(boots, ends)
+    copies = check.copies(boots, ends)
     few = [row for row in _few(lake.folders(version, "context")) if row.node not in copies]
     found = Context.gather(few, healed=ended)
     for node in version.nodes:
         if node not in copies:
             found.homes.setdefault(node, set()).add(node)
-    survey.place(found, aside, holes, ends, copies)
+    check.place(found, aside, holes, ends, copies)
     found.problems = [
-        *survey.copied(boots, copies),
-        *survey.unstarted(boots, holes, copies),
-        *(survey.told(each_aside) for each_aside in aside if each_aside.node not in copies),
+        *check.copied(boots, copies),
+        *check.unstarted(boots, holes, copies),
+        *(check.told(each_aside) for each_aside in aside if each_aside.node not in copies),
         *found.problems,
     ]
     if not ended:
@@ -143,14 +143,14 @@ def _clocks(version: Version) -> dict[str, str]:
     return {name: _reached(state)[1] for name, state in version.nodes.items()}
 
 
-def _boots(folders: list[str]) -> list[survey.Boot]:
+def _boots(folders: list[str]) -> list[check.Boot]:
     """The runs of all processes; one that lies in several ranges is put together."""
     import pyarrow.dataset as ds
 
-    found: dict[tuple[str, str], survey.Boot] = {}
+    found: dict[tuple[str, str], check.Boot] = {}
     for folder in folders:
         for values in ds.dataset(folder, format="parquet").to_table().to_pylist():
-            known_boot = survey.Boot(**values)
+            known_boot = check.Boot(**values)
             known = found.get((known_boot.node, known_boot.boot))
             if known is not None:
                 first = min(known, known_boot, key=lambda boot: boot.first)
@@ -162,13 +162,13 @@ def _boots(folders: list[str]) -> list[survey.Boot]:
     return sorted(found.values(), key=lambda each_boot: (each_boot.node, each_boot.first))
 
 
-def _aside(folders: list[str]) -> list[survey.Aside]:
+def _aside(folders: list[str]) -> list[check.Aside]:
     """The rows that were set aside, as far as they can be placed."""
     import pyarrow.dataset as ds
 
-    names = list(survey.Aside._fields)
+    names = list(check.Aside._fields)
     found = [
-        survey.Aside(**{**values, "node": values["node"] or "", "at": values["at"] or 0})
+        check.Aside(**{**values, "node": values["node"] or "", "at": values["at"] or 0})
         for folder in folders
         for values in ds.dataset(folder, format="parquet").to_table(columns=names).to_pylist()
     ]
@@ -339,7 +339,7 @@ def _order(way: Way) -> tuple[str, ...]:
 
 
 OUTSIDE = (
-    "oncewire.message.header",
+    "oncewire.message.envelope",
     "oncewire.message.instant",
     "oncewire.protocol.notes",
     "oncewire.protocol.sequence",

@@ -27,7 +27,7 @@ from oncewire.journal.trace import (
     REJECTED,
     SUBMITTED,
 )
-from oncewire.message.header import is_trial
+from oncewire.message.envelope import is_trial
 from oncewire.pipeline.judging.extent import tasks_for
 from oncewire.pipeline.lake.tables import RECONCILIATION, arrow, batches_of, nullable, rows_of_batch
 from oncewire.pipeline.lake.version import Book

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from oncewire.errors import EbxmlError, InvalidValue, JournalProblem, SoapFault
 from oncewire.journal.identity import identity_digest
-from oncewire.message import Message
+from oncewire.message.envelope import Message
 from oncewire.message.form import Validation
 from oncewire.pipeline.lake.tables import ENVELOPES, ENVELOPES_WITH_PAYLOADS, arrow, batches_of
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, local_path
@@ -40,7 +40,7 @@ from oncewire.pipeline.sources.archive import (
     pieces,
 )
 from oncewire.wire import codec
-from oncewire.wire.inspection.capture import CaptureKind, open_capture
+from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 

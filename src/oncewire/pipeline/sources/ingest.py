@@ -22,11 +22,10 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.check import document_key
+from oncewire.journal.check import AT_WORK, document_key
 from oncewire.journal.identity import START, last_head
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Hole, merged
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
-from oncewire.journal.survey import AT_WORK
 from oncewire.message.instant import Instant
 from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake, TableFile

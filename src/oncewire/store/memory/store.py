@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.journal.row import Row
-from oncewire.message.header import is_trial
+from oncewire.message.envelope import is_trial
 from oncewire.message.instant import Instant
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.notes import Kind

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import SequenceStatus
+from oncewire.message.envelope import MessageKind, SequenceStatus
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Proof
 from oncewire.store.sqlite.rows import MEASURES, POSSIBLE, RECEIVING, SENDING
 from oncewire.store.transition.rows import FINAL_INCOMING

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from oncewire.errors import StoreDamaged, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.message.header import TRIAL_MARK, TRIAL_SERVICE
+from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.message.instant import Instant
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.notes import Kind

@@ -24,8 +24,7 @@ from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
 from oncewire.errors import StoreDamaged
-from oncewire.message.envelope import MessageKind
-from oncewire.message.header import SequenceStatus
+from oncewire.message.envelope import MessageKind, SequenceStatus
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel

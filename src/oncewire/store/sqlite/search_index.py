@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from oncewire.errors import StoreDamaged
-from oncewire.message.header import TRIAL_SERVICE
+from oncewire.message.envelope import TRIAL_SERVICE
 from oncewire.message.instant import Instant
 from oncewire.store.search import ID_SEARCHED, LOOKED_AT, Place, Search, terms_of
 from oncewire.store.sqlite.rows import (

@@ -216,7 +216,14 @@ class HttpClient:
         attempt = _Attempt(cargo)
         try:
             target = self._target(address)
-            head = _head(target, cargo)
+            # The whole head of a request; ValueError where a header of the cargo would not be
+            # one.
+            headers = [
+                *cargo.headers,
+                ("Content-Type", cargo.content_type),
+                ("Content-Length", str(cargo.size)),
+            ]
+            head = write_headers(target.head, headers)
             async with asyncio.timeout(timeout) as limit:
                 attempt.patience = limit, timeout
                 await pool.enter(target.place)
@@ -446,14 +453,11 @@ class _Attempt:
             left -= len(piece)
             self._check(left >= 0)
             await connection.go_on(piece)
-            self._go_on()
+            # Extend the time limit after a piece that the peer took.
+            if self.patience is not None:
+                limit, seconds = self.patience
+                limit.reschedule(asyncio.get_running_loop().time() + seconds)
         return left
-
-    def _go_on(self) -> None:
-        """Extend the time limit after a piece that the peer took."""
-        if self.patience is not None:
-            limit, seconds = self.patience
-            limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def _check(self, good: bool) -> None:
         if not good:
@@ -480,16 +484,6 @@ async def _addresses(target: Target, rule: AddressRule) -> list[SocketAddress]:
         )
         for family, host, proto in places
     ]
-
-
-def _head(target: Target, cargo: Cargo) -> bytes:
-    """The whole head of a request; ValueError where a header of the cargo would not be one."""
-    headers = [
-        *cargo.headers,
-        ("Content-Type", cargo.content_type),
-        ("Content-Length", str(cargo.size)),
-    ]
-    return write_headers(target.head, headers)
 
 
 def _checked(address: str) -> URL:

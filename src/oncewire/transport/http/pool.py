@@ -10,8 +10,16 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import cast
 
-from oncewire.transport.http.body import BadBody, Cutter, cutter_of
-from oncewire.transport.http.head import BadHead, HeadLimits, ResponseHead, find_end, read_response
+from oncewire.transport.http.head import (
+    BadBody,
+    BadHead,
+    Cutter,
+    HeadLimits,
+    ResponseHead,
+    cutter_of,
+    find_end,
+    read_response,
+)
 
 _LIMITS = HeadLimits(line=8190, field=8190, fields=128)
 # Answers before the answer ("100 Continue"): more of them mean nothing.

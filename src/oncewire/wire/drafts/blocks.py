@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
-from oncewire.message import (
+from oncewire.message.envelope import (
+    CODE_CONTEXT,
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
@@ -22,9 +23,6 @@ from oncewire.message import (
     Message,
     MessageKind,
     MessageStatus,
-    Party,
-    PartyId,
-    Reference,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceNumber,
@@ -36,17 +34,24 @@ from oncewire.message import (
     StatusResponse,
     SyncReplyMode,
 )
-from oncewire.message.signals import CODE_CONTEXT
-from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import attribute, identifier, optional_attribute, read_moment, text
-from oncewire.wire.xml.tree import (
+from oncewire.message.ids import Party, PartyId
+from oncewire.message.payload import Reference
+from oncewire.wire.xml.source import (
     WHITESPACE,
     Element,
+    attribute,
     children,
     foreign_text,
+    identifier,
     local_name,
+    optional_attribute,
+    read_moment,
+    text,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from oncewire.wire.refusal import Findings
 
 # The words of the drafts of 2000 and 2001, and the aliases readers accept
 # (docs/decisions.md#drafts-on-the-wire).

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from oncewire.errors import InvalidValue
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AcknowledgmentType,
     AckRequest,
@@ -13,24 +13,27 @@ from oncewire.message import (
     Header,
     Message,
     MessageKind,
-    Party,
-    Payload,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceStatus,
-    Service,
     SyncReplyMode,
 )
 from oncewire.message.form import Form
-from oncewire.message.ids import is_uri
+from oncewire.message.ids import Party, Service, is_uri
+from oncewire.message.payload import Payload
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts import blocks as pieces
 from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.ebms2.writer import signed_digest
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import boolean, identifier, optional_attribute, written_moment
-from oncewire.wire.xml.tree import Element
+from oncewire.wire.xml.source import (
+    Element,
+    boolean,
+    identifier,
+    optional_attribute,
+    written_moment,
+)
 
 
 def _kind(_root: DraftElement, service: Service | None, action: str | None) -> MessageKind:

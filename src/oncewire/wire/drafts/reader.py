@@ -13,29 +13,25 @@ import itertools
 from collections.abc import Callable
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequest,
     DeliverySemantics,
     Dialect,
     Header,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
-    Service,
     Split,
     SyncReplyMode,
 )
-from oncewire.message.ids import check_id, is_uri
+from oncewire.message.ids import Party, PartyId, Service, check_id, is_uri
 from oncewire.message.instant import Instant
+from oncewire.message.payload import Payload
 from oncewire.wire.drafts import blocks
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.ebms2.blocks import signed_digest
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import exact_bytes, read_moment
-from oncewire.wire.xml.tree import Element, whole_number
+from oncewire.wire.xml.source import Element, exact_bytes, read_moment, whole_number
 
 # Everything else in Header is foreign, and is kept as its bytes (HDR-7).
 _KNOWN_HEADER = frozenset(

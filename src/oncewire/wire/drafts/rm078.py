@@ -4,27 +4,23 @@
 from __future__ import annotations
 
 from oncewire.errors import InvalidValue
-from oncewire.message import (
+from oncewire.message.envelope import (
     DeliverySemantics,
     Dialect,
     Message,
     MessageKind,
-    Party,
-    PartyId,
-    Payload,
     RoutingHeader,
-    Service,
     SyncReplyMode,
 )
 from oncewire.message.form import Form
-from oncewire.message.ids import is_uri
+from oncewire.message.ids import Party, PartyId, Service, is_uri
+from oncewire.message.payload import Payload
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts import blocks as pieces
 from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import identifier, optional_attribute, written_basic_moment
-from oncewire.wire.xml.tree import Element
+from oncewire.wire.xml.source import Element, identifier, optional_attribute, written_basic_moment
 
 # All the kinds there are: v0-078 has neither status nor ping.
 _MESSAGE_TYPES = {

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import TYPE_CHECKING
 
 from lxml import etree
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     AckRequested,
     Actor,
-    Compression,
     MessageKind,
-    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
     SignedDigest,
 )
 from oncewire.message.instant import Instant
-from oncewire.message.payload import Stretch
-from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import read_moment
-from oncewire.wire.xml.tree import WHITESPACE, Element, children, local_name, whole_number
+from oncewire.message.payload import Compression, Reference, Stretch
+from oncewire.wire.xml.source import (
+    WHITESPACE,
+    Element,
+    children,
+    local_name,
+    read_moment,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from oncewire.wire.refusal import Findings
 
 # The names ebMS 2.0 puts on the wire, by its schema 2.0c, and those of our extensions
 # (docs/decisions.md#extensions).

@@ -7,28 +7,25 @@ import functools
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, ValueNotRecognized
-from oncewire.message import (
+from oncewire.message.envelope import (
+    CODE_CONTEXT,
     Acknowledgment,
     Error,
     ErrorList,
     Header,
     MessageStatus,
-    Party,
-    PartyId,
-    Service,
     Severity,
     SignedDigest,
     Split,
     StatusRequest,
     StatusResponse,
 )
-from oncewire.message.ids import check_id, is_uri
+from oncewire.message.ids import Party, PartyId, Service, check_id, is_uri
 from oncewire.message.instant import Instant
-from oncewire.message.signals import CODE_CONTEXT
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
+from oncewire.wire.xml.source import WHITESPACE, Element, children, whole_number
 
 MH = "//Header/MessageHeader"
 MD = "//Header/MessageHeader/MessageData"

@@ -8,21 +8,20 @@ XPath does. A fault never stops it: see `refusal`. Rules between elements are in
 from __future__ import annotations
 
 from oncewire.errors import EbxmlError, Inconsistent, SoapFault
-from oncewire.message import (
+from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
     Dialect,
     ErrorList,
     Message,
     MessageKind,
-    Party,
-    Payload,
-    Reference,
     RoutingHeader,
     SequenceNumber,
     StatusRequest,
     StatusResponse,
 )
+from oncewire.message.ids import Party
+from oncewire.message.payload import Payload, Reference
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import header as signals
@@ -30,8 +29,7 @@ from oncewire.wire.ebms2 import writer as ebms2_rules
 from oncewire.wire.ebms2.blocks import find_repeated
 from oncewire.wire.ebms2.header import MD, MH, UNNAMED, MessageHeaderReading
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import exact_bytes
-from oncewire.wire.xml.tree import Element, children
+from oncewire.wire.xml.source import Element, children, exact_bytes
 
 
 class Ebms2Reading(MessageHeaderReading):

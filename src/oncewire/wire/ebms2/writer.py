@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, TransientError
-from oncewire.message import (
+from oncewire.message.envelope import (
+    CODE_CONTEXT,
     Acknowledgment,
     AckRequest,
     AckRequested,
@@ -26,8 +27,6 @@ from oncewire.message import (
     Header,
     Message,
     MessageKind,
-    Party,
-    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
@@ -36,19 +35,18 @@ from oncewire.message import (
     SyncReplyMode,
 )
 from oncewire.message.form import Extension, Form
-from oncewire.message.ids import is_uri
-from oncewire.message.payload import Stretch
-from oncewire.message.signals import CODE_CONTEXT
+from oncewire.message.ids import Party, is_uri
+from oncewire.message.payload import Reference, Stretch
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.xml.source import (
     attribute,
     boolean,
+    foreign_text,
     identifier,
     optional_attribute,
     text,
     written_moment,
 )
-from oncewire.wire.xml.tree import foreign_text
 
 # What ebMS 2.0 forbids between elements of one message, without knowing the agreement.
 #

@@ -99,7 +99,13 @@ def encrypt_chunks(
         octets = _gcm_octets(chunks, content_key, entropy(GCM_IV))
     else:
         octets = _cbc_octets(chunks, content_key, entropy(16))
-    yield from _base64_chunks(octets)
+    held = bytearray()
+    for piece in octets:
+        held += piece
+        while len(held) >= _CHUNK:
+            yield base64.b64encode(held[:_CHUNK])
+            del held[:_CHUNK]
+    yield base64.b64encode(held)
     yield b"</xenc:CipherValue></xenc:CipherData></xenc:EncryptedData>"
 
 
@@ -180,16 +186,6 @@ def _cbc_octets(chunks: Iterable[bytes], key: bytes, iv: bytes) -> Iterator[byte
     added = 16 - size % 16
     yield encryptor.update(bytes(added - 1) + bytes([added]))
     yield encryptor.finalize()
-
-
-def _base64_chunks(octets: Iterable[bytes]) -> Iterator[bytes]:
-    held = bytearray()
-    for piece in octets:
-        held += piece
-        while len(held) >= _CHUNK:
-            yield base64.b64encode(held[:_CHUNK])
-            del held[:_CHUNK]
-    yield base64.b64encode(held)
 
 
 # Reading payload parts that a partner encrypted for us (XML Encryption).

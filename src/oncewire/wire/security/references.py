@@ -13,15 +13,17 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.parcel import Received
 from oncewire.wire.security import algorithms
+
+if TYPE_CHECKING:
+    from oncewire.wire.parcel import Received
 
 # Which octets a signature covers: the node-set of the ebMS 2.0 transform, computed directly.
 #
@@ -380,16 +382,12 @@ def _envelope_transforms(
     if len(steps) == 3:
         if steps[1] != XPATH:
             raise SecurityFailure(f"the envelope's transforms are not the standard's: {steps}")
-        exclusion = _read_xpath(transforms[1])
+        # A second expression would narrow the first one.
+        children = list(transforms[1])
+        if len(children) != 1 or children[0].tag != f"{{{DS}}}XPath" or len(children[0]):
+            raise SecurityFailure("the XPath transform holds more than one expression")
+        exclusion = read_xpath(children[0].text or "", children[0].nsmap)
     return (exclusion, *read_canonicalization(transforms[-1]))
-
-
-def _read_xpath(transform: etree._Element) -> Exclusion:
-    # A second expression would narrow the first one.
-    children = list(transform)
-    if len(children) != 1 or children[0].tag != f"{{{DS}}}XPath" or len(children[0]):
-        raise SecurityFailure("the XPath transform holds more than one expression")
-    return read_xpath(children[0].text or "", children[0].nsmap)
 
 
 def read_canonicalization(element: etree._Element) -> tuple[str, tuple[str, ...]]:

@@ -1,1 +1,0 @@
-"""Agreements as people write them. The doors are `reader` and `writer`."""
