@@ -34,6 +34,28 @@ def test_a_ping_is_answered(profile: str) -> None:
 MODES = ("none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndResponse")
 
 
+@pytest.mark.requirement("OPS-2", "SYNC-18")
+@pytest.mark.parametrize("word", [MessageStatus.RECEIVED, MessageStatus.PROCESSED])
+def test_received_settles_no_request_that_its_response_answers(word: MessageStatus) -> None:
+    """Its application is not given it any more once the request was answered with a time-out."""
+    sync = '[sync]\nmode = "signalsAndResponse"\nretries = "none"\n'
+    pair = Pair("ebms2", sync, lose_answer=lambda count: True)
+    sent = pair.send()
+    if word is MessageStatus.PROCESSED:
+        assert pair.take() == [sent.message_id]
+    pair.alpha.ask_status(sent.message_id)
+    (post,) = [action for action in pair.alpha.commit() if isinstance(action, PostAnswer)]
+    answer = pair.deliver("beta", whole_parcel(pair.alpha.context, post.parcel))
+    assert answer.parcel is not None
+    told = whole_parcel(pair.beta.context, answer.parcel)
+    response = codec.read(told).message.status_response
+    assert response is not None
+    assert response.status is word
+    pair.deliver("alpha", told)
+    settled = state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert settled is (word is MessageStatus.PROCESSED)
+
+
 @pytest.mark.requirement("OPS-2")
 @pytest.mark.parametrize("question", [MessageKind.PING, MessageKind.STATUS_REQUEST])
 @pytest.mark.parametrize("mode", MODES)

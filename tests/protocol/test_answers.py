@@ -44,7 +44,7 @@ from tests.protocol.samples import (
 
 TRANSIENT = Error("TransientError", Severity.WARNING)
 COMMUNICATION = Error(COMMUNICATION_CODE, Severity.WARNING, "", "gateway down")
-MESSAGING = Error("NotSupported", Severity.ERROR, "//Service", "no such service")
+MESSAGING = Error("NotSupported", Severity.ERROR, "//Manifest", "no such reference")
 SEQUENCE = Error("Inconsistent", Severity.ERROR, "//SequenceNumber", "3 is missing")
 
 
@@ -154,7 +154,7 @@ def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
     stream.enter("b")
     step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=MESSAGING, error_id="e")
     assert stream.state("b") is OutgoingState.NOT_DELIVERED
-    assert stream.messages["b"].reason == "NotSupported at //Service: no such service"
+    assert stream.messages["b"].reason == "NotSupported at //Manifest: no such reference"
     assert notes(step)[:2] == ["rejected", "failed"]
     assert of_kind(step, Notify)[0].severity is Severity.ERROR
     assert of_kind(step, Admit), "the next message may follow"
@@ -368,13 +368,14 @@ def test_what_acknowledges_a_message_does_not_take_that_back_with_its_warning() 
 def test_a_receiver_without_an_agreement_now_says_nothing_of_an_earlier_copy(
     attempts: int, lost: int, state: OutgoingState
 ) -> None:
-    gone = Error("ValueNotRecognized", Severity.ERROR, "//Header/MessageHeader/CPAId")
     sent = replace(outstanding(), attempts=attempts, attempts_lost=lost)
-    assert error(sent, gone).outgoing.state is state
+    for element in ("CPAId", "Service", "Action"):
+        gone = Error("ValueNotRecognized", Severity.ERROR, f"//Header/MessageHeader/{element}")
+        assert error(sent, gone).outgoing.state is state
 
 
 @pytest.mark.requirement("ERR-9")
-@pytest.mark.parametrize("element", ["CPAId", "TPAId"])
+@pytest.mark.parametrize("element", ["CPAId", "TPAId", "Service", "Action"])
 def test_a_refusal_stays_certain_when_the_agreement_is_gone_for_another_copy(element: str) -> None:
     refused = error(replace(outstanding(), attempts=2), MESSAGING).outgoing
     assert refused.state is OutgoingState.NOT_DELIVERED

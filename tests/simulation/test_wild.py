@@ -135,6 +135,9 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         8105165,
         8126061,
         8127924,
+        8202397,
+        8226576,
+        8227058,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

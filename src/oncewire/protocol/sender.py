@@ -586,6 +586,11 @@ def _pause(
     return longest, problem
 
 
+_AGREED = frozenset({"CPAId", "TPAId", "Service", "Action", "Role"})
+"""What an error points at where the message does not fit the agreement that its receiver has now:
+no copy of it is remembered, and another agreement may take one."""
+
+
 def _messaging_error(
     outgoing: Outgoing,
     channel: SendingChannel | None,
@@ -598,9 +603,8 @@ def _messaging_error(
     note = _rejected(outgoing, error, error_id, by)
     # A copy that the network still holds may meet another agreement than this one did. A warning
     # says that the message was transmitted, and not what became of it (ERR-9).
-    # Whether a receiver has no agreement for the message now; no copy of it is remembered.
     certain = error.severity is Severity.ERROR and not (
-        (error.location.rpartition("/")[2] in ("CPAId", "TPAId"))
+        error.location.rpartition("/")[2] in _AGREED
         and (outgoing.copies > 1 or outgoing.proved_by is Proof.HOP)
     )
     if outgoing.state is OutgoingState.DELIVERED:

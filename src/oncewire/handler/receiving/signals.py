@@ -484,16 +484,19 @@ def _learn_status(
         _ignore_stray(context, tx, message, resolution.agreement, reference, stored)
         return
     context.state.actions.append(StatusTold(response))
+    terms = context.terms_of(tx, stored.outgoing.terms_id)
     # A handler that forwarded it may have kept nothing, so that is no end of the matter.
     problem = ""
-    if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
+    if response.status is MessageStatus.RECEIVED and terms.never_repeated:
+        # Its application is not given it any more once the request was answered (SYNC-18).
+        problem = "it was received, and its response is what settles it"
+    elif response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
         problem = f"it settles nothing: {response.status.value}"
     elif is_id_taken(stored.outgoing.reason):
         problem = "it is about the earlier message of this id"
     if problem:
         ignore(context, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
-    terms = context.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     proof, ack_id = _whose_word(message, stored, resolution.agreement), message.header.message_id
     step = ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by="status", proof=proof)

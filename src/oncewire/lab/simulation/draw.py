@@ -18,6 +18,7 @@ from oncewire.lab.simulation.papers import (
 )
 from oncewire.lab.simulation.plan import (
     BUYER,
+    HAUNTED,
     RARE,
     SELLER,
     SIGNED,
@@ -180,7 +181,7 @@ class Trouble:
             harm = self.chance.choice((Harm.REPEAT, Harm.DELAY, Harm.DELAY, Harm.DAMAGE, Harm.BUSY))
             by = self.chance.choice((10 * MILLISECOND, 2 * SECOND, 7 * SECOND, 25 * SECOND))
             if harm is Harm.REPEAT and self.chance.random() < 0.1:
-                by = 2 * HOUR
+                by = HAUNTED
             if harm is Harm.DAMAGE:
                 by = self.chance.randrange(1 << 16)
             if harm is Harm.BUSY:

@@ -13,7 +13,7 @@ from oncewire.handler.actions import Source
 from oncewire.handler.perform import WAY
 from oncewire.handler.sending.answer import signal_route
 from oncewire.lab.simulation.application import document_of, submission_of
-from oncewire.lab.simulation.papers import Paper, cpa_id_of, is_readable, papers_of
+from oncewire.lab.simulation.papers import Paper, contradiction, cpa_id_of, is_readable, papers_of
 from oncewire.lab.simulation.plan import (
     BUYER,
     Change,
@@ -132,15 +132,18 @@ def mend(world: Surroundings, cpa_id: str, sides: tuple[str, ...]) -> None:
 
 
 def mend_all(world: Surroundings) -> None:
-    """Put the first papers back where the two sides of an agreement differ, or a hub has none."""
+    """Put the first papers back where the two sides of an agreement differ, where both have come to
+    contradict themselves, one after the other, or where a hub has none."""
     for cpa_id in sorted(
         {cpa_id for each_machine in world.machines for cpa_id in each_machine.papers}
     ):
         sides = [each_machine for each_machine in world.machines if cpa_id in each_machine.papers]
         papers = [each_machine.papers[cpa_id] for each_machine in sides]
         hub = any(each_machine.name in world.plan.setting.way for each_machine in sides)
-        if len({_content(each_paper) for each_paper in papers}) > 1 or (
-            hub and not all(map(is_usable, papers))
+        if (
+            len({_content(each_paper) for each_paper in papers}) > 1
+            or (hub and not all(map(is_usable, papers)))
+            or any(paper is not None and contradiction(paper.agreement) for paper in papers)
         ):
             mend(world, cpa_id, tuple(each_machine.name for each_machine in sides))
     for machine in world.machines:

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from oncewire.handler.context import Keys
 from oncewire.journal.predicates.context import Violation
-from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.instant import HOUR, SECOND, Duration, Instant
 from oncewire.protocol.terms import Terms
 
 Said: TypeAlias = tuple[tuple[str, object], ...]
@@ -126,6 +126,10 @@ class Order:
 
 
 # --- what goes wrong, and who meddles -----------------------------------------------------------
+
+
+HAUNTED: Duration = 2 * HOUR
+"""How late a copy comes that the network has kept."""
 
 
 class Harm(StrEnum):

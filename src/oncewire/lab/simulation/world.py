@@ -17,6 +17,7 @@ from oncewire.lab.simulation.machine import Machine
 from oncewire.lab.simulation.papers import Paper, cpa_id_of, papers_of
 from oncewire.lab.simulation.plan import (
     BUYER,
+    HAUNTED,
     Change,
     Claim,
     ClockStep,
@@ -29,7 +30,7 @@ from oncewire.lab.simulation.plan import (
     Plan,
     held_by,
 )
-from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
+from oncewire.message.instant import MINUTE, SECOND, Duration, Instant
 
 OPERATOR: Duration = 20 * SECOND
 """How often the operator looks."""
@@ -37,8 +38,6 @@ OPERATOR: Duration = 20 * SECOND
 PROBED: Duration = 3 * MINUTE
 """How long a message may take in a world that has healed."""
 
-HAUNTED: Duration = 2 * HOUR
-"""How late a copy comes that the network has kept."""
 
 _BUSY = ("out.waiting", "out.outstanding", "out.suspended", "in.held", "in.ready", "in.handed_over")
 
