@@ -127,7 +127,10 @@ class PartyId(TypedName, frozen=True, gc=False):
 
 
 class Service(TypedName, frozen=True, gc=False):
-    """The service that acts on a message (ebMS 2.0 §3.1.4)."""
+    """The service that acts on a message (ebMS 2.0 §3.1.4).
+
+    `value`: its name. `type`: what kind of name that is; without one it must be a URI.
+    """
 
 
 class Party(Struct, frozen=True, gc=False):
@@ -157,3 +160,7 @@ class Party(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return str(self.ids[0])
+
+
+PAYLOADS_MAX = 100
+"""Payloads of one message, at most: what is sent has no more, and what is read may have as many."""

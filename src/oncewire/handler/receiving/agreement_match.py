@@ -28,7 +28,7 @@ from oncewire.errors import (
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.authentication import verified_message
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.hub.passing import is_answer
+from oncewire.handler.facts import is_answer
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sending.answer import agreement_of
 from oncewire.handler.spool_reading import RefusedByTerms
