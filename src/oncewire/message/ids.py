@@ -44,19 +44,6 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
-def check_ids(**named: str) -> None:
-    """Check all ids of a value that has several, each under its name."""
-    for what, value in named.items():
-        plain = type(value) is str and 0 < len(value) <= ID_LENGTH_MAX and value.isprintable()
-        if not plain or value.isspace():
-            check_id(value, what)
-
-
-def given(**named: str | None) -> dict[str, str]:
-    """Those that are there."""
-    return {what: value for what, value in named.items() if value is not None}
-
-
 def check_text(value: str, what: str, length_max: int = 4096) -> str:
     """Free text of a header: bounded, and without characters that XML cannot carry."""
     if type(value) is str and len(value) <= length_max and value.isprintable():
