@@ -34,7 +34,7 @@ PARTIES = (oncewire.OpenParty, oncewire.BlockingParty)
 PLAIN = set(dir(builtins)) | {
     "Any", "Path", "BinaryIO", "Mapping", "Sequence", "AbstractAsyncContextManager",
     "AbstractContextManager", "timedelta", "AsyncIterator", "Iterator",
-    "ClassVar",
+    "ClassVar", "Self",
 }  # fmt: skip
 # Whole numbers that count microseconds; whoever has one says so in its docstring.
 NUMBERS = {"Instant", "Duration"}

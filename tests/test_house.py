@@ -311,15 +311,15 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 385,
-    "lines": 103_400,
-    "code_lines": 73_900,
-    "import_depth": 34,
+    "modules": 345,
+    "lines": 102_520,
+    "code_lines": 73_160,
+    "import_depth": 24,
     "circles_loaded": 0,
-    "circles_named": 3,
-    "import_share": 10.7,
-    "once_share": 22.8,
-    "under_60_lines": 3,
+    "circles_named": 0,
+    "import_share": 10.2,
+    "once_share": 21.9,
+    "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
 
@@ -328,7 +328,7 @@ def test_the_house_does_not_grow() -> None:
     figures = house_figures.figures_of(SOURCE_ROOT)
     reached = {name: getattr(figures, name) for name in BOUNDS}
     assert {name: max(value, BOUNDS[name]) for name, value in reached.items()} == BOUNDS
-    assert figures.docstring_share >= 70.4
+    assert figures.docstring_share >= 70.9
 
 
 def test_figures_are_counted() -> None:

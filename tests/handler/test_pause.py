@@ -9,7 +9,8 @@ import pytest
 
 from oncewire.handler.actions import Post, Source, Submission
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.sending.answer import envelope_for, signal_route
+from oncewire.handler.route import envelope_for
+from oncewire.handler.sending.answer import signal_route
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import Error, MessageKind, Severity
 from oncewire.message.ids import Service

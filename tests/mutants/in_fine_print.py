@@ -423,7 +423,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the word to come back later is the answer that is owed",
-        "oncewire.handler.hub.accept:HubArrival._say",
+        "oncewire.handler.hub.passing:HubArrival._say",
         "kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None",
         "kept = answer",
         requirement="HOP-4",
@@ -490,7 +490,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy waits for a next hop that has given up",
-        "oncewire.handler.hub.accept:HubArrival.waits_again",
+        "oncewire.handler.hub.passing:HubArrival.waits_again",
         "copy.outgoing.state in _GIVEN_UP",
         "copy.outgoing.state is OutgoingState.NOT_DELIVERED",
         requirement="HOP-9",

@@ -16,14 +16,14 @@ _MIDWAY = "tests/handler/hub/test_midway.py::"
 IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "send on in a circle what names us among its hops",
-        "oncewire.handler.hub.accept:check_way",
+        "oncewire.handler.hub.passing:check_way",
         "passed = any((_is_sender(before.own, hop) for hop in message.routing))",
         "passed = False",
         tests=(_ROUTING + "test_what_comes_back_to_a_hub_is_not_sent_on_again",),
     ),
     Mutant(
         "a hub believes any number of hops",
-        "oncewire.handler.hub.accept:check_way",
+        "oncewire.handler.hub.passing:check_way",
         "if len(message.routing) > HOPS_MAX:\n"
         "    raise Inconsistent(f'it has made {len(message.routing)} hops, and no more than {HOPS_MAX} are believed', location=WAY, remedy='look for hubs that send it to each other')",
         "if False:\n"

@@ -577,7 +577,12 @@ def transport_of(address: str) -> str:
 
 def write_toml(agreement: Agreement) -> str:
     """The whole agreement as TOML; reading it back gives an equal one."""
-    base = _spoken(agreement.sending)
+    # What a file or a CPA said itself, not what a profile or a default gave.
+    base = {
+        value.key: value
+        for value in agreement.sending.values
+        if value.origin in (Origin.FILE, Origin.CPA)
+    }
     lines = [f"cpa_id = {quoted(agreement.cpa_id)}", f"profile = {quoted(agreement.profile)}"]
     lines += _facts(agreement)
     lines += ["", "[own]", *_side(agreement.own), "", "[partner]", *_side(agreement.partner)]
@@ -634,13 +639,6 @@ def _overruled(agreement: Agreement, binding: ActionBinding) -> Iterator[str]:
         part = agreement if key.part == "form" else binding
         if getattr(getattr(part, key.part), key.field) != value.value:
             yield value.key
-
-
-def _spoken(binding: ActionBinding) -> dict[str, Value]:
-    """What a file or a CPA said itself, not what a profile or a default gave."""
-    return {
-        value.key: value for value in binding.values if value.origin in (Origin.FILE, Origin.CPA)
-    }
 
 
 def _difference(

@@ -21,7 +21,7 @@ from oncewire.message.envelope import (
     StatusResponse,
     is_named_rightly,
 )
-from oncewire.message.ids import Service, check_ids, given
+from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration
 from oncewire.message.payload import Payload, check_payloads
 from oncewire.protocol.states import OutgoingState
@@ -276,18 +276,13 @@ class Submission(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Everything that comes from outside is a Submission once, so it is checked here."""
+        check_id(self.cpa_id, "cpa_id")
         if not isinstance(self.service, Service):
             raise _is_no("service", "Service", self.service, "give an oncewire Service")
-        check_ids(
-            cpa_id=self.cpa_id,
-            action=self.action,
-            **given(
-                conversation_id=self.conversation_id,
-                message_id=self.message_id,
-                ref_to_message_id=self.ref_to_message_id,
-                by=self.by,
-            ),
-        )
+        check_id(self.action, "action")
+        for name in ("conversation_id", "message_id", "ref_to_message_id", "by"):
+            if (value := getattr(self, name)) is not None:
+                check_id(value, name)
         lifetime = self.time_to_live
         # bool is a subclass of int; reject it.
         whole = type(lifetime) is int and 0 < lifetime <= LIFETIME_MAX

@@ -237,7 +237,7 @@ class ProcessState:
     part_went: set[str] = field(default_factory=set)
     # Shared: documents that are being joined, with their channel and their place in its order.
     joining: dict[tuple[str, str], tuple[str | None, int]] = field(default_factory=dict)
-    # Own: documents compressed in a thread, until their turn, by `splitting.compressed_key`.
+    # Own: documents compressed in a thread, until their turn, by `compressed_key`.
     compressed: dict[tuple[object, ...], list[Any]] = field(default_factory=dict)
 
     # --- who waits here ---

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from oncewire.agreement.agreement import Agreement, receiver_name, sender_name
 from oncewire.journal.identity import identity_digest
 from oncewire.message.document_path import DocumentPath
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.payload import Payload
 from oncewire.store.records import MessageFacts, Word
 from oncewire.wire.document_values import values_in
@@ -63,3 +63,11 @@ def facts_under(
         sender_name(agreement, message.header.from_party),
         receiver_name(receiver, message.header.to_party),
     )
+
+
+def is_answer(message: Message) -> bool:
+    """Whether a message only answers another, and calls for no answer itself; an error is such a
+    one unless it is itself reliable."""
+    if message.kind is MessageKind.ERROR:
+        return not message.reliable
+    return message.kind in ANSWERS

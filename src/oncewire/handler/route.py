@@ -32,6 +32,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.terms import FlowMode, Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
+from oncewire.wire.answers import Envelope
 from oncewire.wire.limits import Limits, beyond
 
 if TYPE_CHECKING:
@@ -293,3 +294,10 @@ def check_to_send(limits: Limits, terms: Terms, size: int, parts: int) -> None:
 
 FRAGMENT_ENCODING = "gzip"
 """The one compression that a Manifest with `mid:` references has a word for."""
+
+
+def envelope_for(context: HandlerContext, route: Route) -> Envelope:
+    """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
+    message_id, now = context.new_message_id(), context.now()
+    hop = route.hop(now, AckRequest.NONE)
+    return Envelope(message_id, now, route.form, own=route.agreement.own.party, hop=hop)

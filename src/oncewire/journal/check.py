@@ -115,7 +115,19 @@ def survey(ordered: Iterable[Row]) -> Survey:
     for row in ordered:
         positions.setdefault(row.node, []).append((row.seq, row.at))
         found.ends[row.node] = row.seq, row.at
-        _note_boot(boots, row)
+        key = row.node, row.boot
+        known = boots.get(key)
+        if known is None:
+            boots[key] = Boot(
+                row.node, row.boot, row.seq, row.at, row.kind == STARTED, row.kind in AT_WORK
+            )
+        elif (row.kind == STARTED and not known.started) or (
+            row.kind in AT_WORK and not known.at_work
+        ):
+            boots[key] = known._replace(
+                started=known.started or row.kind == STARTED,
+                at_work=known.at_work or row.kind in AT_WORK,
+            )
         problem = problem_of(row)
         if problem is None:
             found.rows.append(row)
@@ -150,20 +162,6 @@ def told(aside: Aside) -> Violation:
         channel=aside.channel,
         node=aside.node,
     )
-
-
-def _note_boot(boots: dict[tuple[str, str], Boot], row: Row) -> None:
-    key = row.node, row.boot
-    known = boots.get(key)
-    if known is None:
-        boots[key] = Boot(
-            row.node, row.boot, row.seq, row.at, row.kind == STARTED, row.kind in AT_WORK
-        )
-    elif (row.kind == STARTED and not known.started) or (row.kind in AT_WORK and not known.at_work):
-        boots[key] = known._replace(
-            started=known.started or row.kind == STARTED,
-            at_work=known.at_work or row.kind in AT_WORK,
-        )
 
 
 def unstarted(

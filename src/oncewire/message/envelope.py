@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from oncewire.errors import EBXML_ERRORS, EbxmlError, InvalidValue, TransientError
-from oncewire.message.ids import Party, PartyId, Service, check_id, check_ids, check_text, given
+from oncewire.message.ids import Party, PartyId, Service, check_id, check_text
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload, Reference
 
@@ -296,12 +296,13 @@ class Header(Struct, frozen=True, gc=False):
         return self.sync_reply is not None or self.sync_reply_as_agreed
 
     def __post_init__(self) -> None:
-        check_ids(
-            CPAId=self.cpa_id,
-            ConversationId=self.conversation_id,
-            MessageId=self.message_id,
-            **given(Action=self.action, RefToMessageId=self.ref_to_message_id),
-        )
+        check_id(self.cpa_id, "CPAId")
+        check_id(self.conversation_id, "ConversationId")
+        check_id(self.message_id, "MessageId")
+        if self.action is not None:
+            check_id(self.action, "Action")
+        if self.ref_to_message_id is not None:
+            check_id(self.ref_to_message_id, "RefToMessageId")
 
 
 # SequenceNumber: a message's place in its stream, and whether the stream was restarted.
@@ -351,14 +352,14 @@ class RoutingHeader(Struct, frozen=True, gc=False):
     msh_id: str | None = None
 
     def __post_init__(self) -> None:
-        check_ids(
-            **given(
-                SenderURI=self.sender_uri,
-                ReceiverURI=self.receiver_uri,
-                ErrorURI=self.error_uri,
-                MessageServiceId=self.msh_id,
-            )
-        )
+        if self.sender_uri is not None:
+            check_id(self.sender_uri, "SenderURI")
+        if self.receiver_uri is not None:
+            check_id(self.receiver_uri, "ReceiverURI")
+        if self.error_uri is not None:
+            check_id(self.error_uri, "ErrorURI")
+        if self.msh_id is not None:
+            check_id(self.msh_id, "MessageServiceId")
         if (self.sender_uri or self.sender_id) is None:
             raise InvalidValue(
                 "a RoutingHeader names no sender", remedy="give SenderURI or SenderID"

@@ -44,19 +44,6 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
-def check_ids(**named: str) -> None:
-    """Check all ids of a value that has several, each under its name."""
-    for what, value in named.items():
-        plain = type(value) is str and 0 < len(value) <= ID_LENGTH_MAX and value.isprintable()
-        if not plain or value.isspace():
-            check_id(value, what)
-
-
-def given(**named: str | None) -> dict[str, str]:
-    """Those that are there."""
-    return {what: value for what, value in named.items() if value is not None}
-
-
 def check_text(value: str, what: str, length_max: int = 4096) -> str:
     """Free text of a header: bounded, and without characters that XML cannot carry."""
     if type(value) is str and len(value) <= length_max and value.isprintable():
@@ -127,7 +114,10 @@ class PartyId(TypedName, frozen=True, gc=False):
 
 
 class Service(TypedName, frozen=True, gc=False):
-    """The service that acts on a message (ebMS 2.0 §3.1.4)."""
+    """The service that acts on a message (ebMS 2.0 §3.1.4).
+
+    `value`: its name. `type`: what kind of name that is; without one it must be a URI.
+    """
 
 
 class Party(Struct, frozen=True, gc=False):
@@ -157,3 +147,7 @@ class Party(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return str(self.ids[0])
+
+
+PAYLOADS_MAX = 100
+"""Payloads of one message, at most: what is sent has no more, and what is read may have as many."""

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from oncewire.errors import InvalidValue, StoreDamaged
-from oncewire.message.ids import check_id, check_text
+from oncewire.message.ids import PAYLOADS_MAX, check_id, check_text
 
 # File names: how a document's name travels with it, and what of one that arrived is safe to use.
 #
@@ -128,8 +128,6 @@ def _in_pieces(parameters: dict[str, str], name: str) -> str:
     return text
 
 
-PAYLOADS_MAX = 100
-"""Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
 _AT_ONCE = 1024 * 1024
 
 # type/subtype of tokens, and whatever parameters follow on the same line (RFC 2045 §5.1).

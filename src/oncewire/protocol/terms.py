@@ -192,7 +192,17 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     keep: Duration = 0
 
     def __post_init__(self) -> None:
-        _check_times(self)
+        for name in _DURATIONS:
+            if getattr(self, name) < 0:
+                raise InvalidValue(f"{name} is negative", remedy=f"give {name} 0 or more")
+        if self.retries < 0:
+            raise InvalidValue("retries is negative", remedy="give retries 0 or more")
+        if self.time_to_live is not None and self.time_to_live <= 0:
+            raise InvalidValue("time_to_live is not positive", remedy="give it a positive duration")
+        for name in ("max_size", "max_document", "max_parts", "max_ratio", "quota"):
+            bound = getattr(self, name)
+            if bound is not None and bound < 1:
+                raise InvalidValue(f"{name} is below 1", remedy=f"give {name} 1 or more, or none")
         if self.numbered or self.flow is FlowMode.WINDOW:
             check_window(self.window_size, self.numbers)
         _check_contradictions(self)
@@ -276,20 +286,6 @@ _DURATIONS = (
     "sync_timeout",
     "keep",
 )
-
-
-def _check_times(terms: Terms) -> None:
-    for name in _DURATIONS:
-        if getattr(terms, name) < 0:
-            raise InvalidValue(f"{name} is negative", remedy=f"give {name} 0 or more")
-    if terms.retries < 0:
-        raise InvalidValue("retries is negative", remedy="give retries 0 or more")
-    if terms.time_to_live is not None and terms.time_to_live <= 0:
-        raise InvalidValue("time_to_live is not positive", remedy="give it a positive duration")
-    for name in ("max_size", "max_document", "max_parts", "max_ratio", "quota"):
-        bound = getattr(terms, name)
-        if bound is not None and bound < 1:
-            raise InvalidValue(f"{name} is below 1", remedy=f"give {name} 1 or more, or none")
 
 
 def _check_contradictions(terms: Terms) -> None:

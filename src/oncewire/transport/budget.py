@@ -182,14 +182,6 @@ class Budgets:
         """Let a request in, at once or after a wait; OverBudget where there is no room in time."""
         address, known = self._at(peer), self.is_known(peer)
         group = self._partners if known else self._strangers
-        self._check(address, known=known)
-        if _has_place(address, group):
-            _take_place(address, group)
-        else:
-            await self._wait(address, group)
-        return Visit(self, address, group)
-
-    def _check(self, address: _Address, *, known: bool) -> None:
         now = self._clock()
         wait = address.refused.over(self._refusals(known=known), now)
         if wait:
@@ -199,6 +191,11 @@ class Budgets:
             raise OverBudget(429, "requests that were refused from here cost too much", wait)
         if not known:
             self._check_processor(address, now)
+        if _has_place(address, group):
+            _take_place(address, group)
+        else:
+            await self._wait(address, group)
+        return Visit(self, address, group)
 
     def _refusals(self, *, known: bool) -> float:
         """Refused requests that a peer may make; more for partners, which can share an address."""

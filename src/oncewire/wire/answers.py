@@ -69,10 +69,6 @@ def has_replies(dialect: Dialect | None) -> bool:
     return dialect is not Dialect.RM_078
 
 
-def _facts(about: Message | PartialHeader) -> PartialHeader:
-    return about if isinstance(about, PartialHeader) else PartialHeader.of(about)
-
-
 def acknowledgment_for(
     received: Message,
     envelope: Envelope,
@@ -88,14 +84,12 @@ def acknowledgment_for(
     the digests of a signed message, for a signed acknowledgement (§6.3.2.5). `element` forces
     the Acknowledgment element; by default the drafts carry it when it was asked for (ACK-14).
     """
-    facts = _facts(received)
     # ebMS 2.0 always has the element (§6.3.2); v0-078 has none, its MessageType says it (ACK-7).
     if element is None:
         element = _element_due(received, actor)
     action = None
     if received.dialect is Dialect.MS_09X and envelope.form.ack_typed:
         action = _type(actor).value
-    header = _header(facts, envelope, MessageKind.ACKNOWLEDGMENT, action=action, as_hop=actor)
     answers: tuple[Acknowledgment, ...] = ()
     if element:
         answers = (
@@ -103,13 +97,9 @@ def acknowledgment_for(
                 received, envelope, actor=actor, received_at=received_at, references=references
             ),
         )
-    return Message(
-        dialect=received.dialect,
-        kind=MessageKind.ACKNOWLEDGMENT,
-        header=header,
-        routing=_routing(header, received.dialect, envelope),
-        acknowledgments=answers,
-    )
+    kind = MessageKind.ACKNOWLEDGMENT
+    signal = _signal(received, envelope, kind, action=action, as_hop=actor)
+    return replace(signal, acknowledgments=answers)
 
 
 def acknowledgment_of(
@@ -164,17 +154,8 @@ def error_message_for(
     envelope: Envelope,
 ) -> Message:
     """The message that reports errors in another one to its sender."""
-    facts = _facts(about)
     listed = tuple(error if isinstance(error, Error) else Error.of(error) for error in errors)
-    dialect = _dialect(facts, envelope)
-    header = _header(facts, envelope, MessageKind.ERROR)
-    return Message(
-        dialect=dialect,
-        kind=MessageKind.ERROR,
-        header=header,
-        routing=_routing(header, dialect, envelope),
-        error_list=ErrorList(listed),
-    )
+    return replace(_signal(about, envelope, MessageKind.ERROR), error_list=ErrorList(listed))
 
 
 def delivery_failure_for(
@@ -191,7 +172,7 @@ def delivery_failure_for(
     for an error, nor an acknowledgement of one, so there its sender repeats it until the
     transport has taken it (`agreement.rules.notice_terms`).
     """
-    facts = _facts(failed)
+    facts = failed if isinstance(failed, PartialHeader) else PartialHeader.of(failed)
     if facts.from_party is None:
         raise InvalidValue(
             "the From Party of the failed message is not known", remedy="raise an incident instead"
@@ -233,7 +214,8 @@ def status_response_for(
     response = StatusResponse(
         request.status_request.ref_to_message_id, status, None if silent else received_at
     )
-    return _signal(request, envelope, MessageKind.STATUS_RESPONSE, status_response=response)
+    signal = _signal(request, envelope, MessageKind.STATUS_RESPONSE)
+    return replace(signal, status_response=response)
 
 
 def pong_for(ping: Message, envelope: Envelope) -> Message:
@@ -242,19 +224,18 @@ def pong_for(ping: Message, envelope: Envelope) -> Message:
 
 
 def _signal(
-    about: Message,
+    about: Message | PartialHeader,
     envelope: Envelope,
     kind: MessageKind,
-    status_response: StatusResponse | None = None,
+    *,
+    action: str | None = None,
+    as_hop: Actor | None = None,
 ) -> Message:
-    header = _header(_facts(about), envelope, kind)
-    return Message(
-        dialect=about.dialect,
-        kind=kind,
-        header=header,
-        routing=_routing(header, about.dialect, envelope),
-        status_response=status_response,
-    )
+    """A signal about a message, without what it says."""
+    facts = about if isinstance(about, PartialHeader) else PartialHeader.of(about)
+    dialect = _dialect(facts, envelope)
+    header = _header(facts, envelope, kind, action=action, as_hop=as_hop)
+    return Message(dialect, kind, header, _routing(header, dialect, envelope))
 
 
 def ask_status(asked: Message, envelope: Envelope) -> Message:

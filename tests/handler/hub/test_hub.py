@@ -11,7 +11,8 @@ from msgspec import structs
 from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.sending.answer import envelope_for, signal_route
+from oncewire.handler.route import envelope_for
+from oncewire.handler.sending.answer import signal_route
 from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.lab.simulation.options import Options
 from oncewire.lab.simulation.world import World

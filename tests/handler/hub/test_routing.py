@@ -9,7 +9,7 @@ from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml, write_toml, write_whole
-from oncewire.handler.hub.accept import HOPS_MAX
+from oncewire.handler.hub.passing import HOPS_MAX
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

@@ -286,7 +286,17 @@ def binding_dangers(
     yield from _refused_wishes(binding)
     yield from _numbers(agreement, binding)
     yield from _sync(binding)
-    yield from _delegated(binding)
+    # Reliability that is left to a transport which cannot give it (RM-7).
+    terms = binding.terms
+    others = [name for name in terms.transports if name not in _TRUSTED]
+    if terms.reliable and not terms.runs_protocol and others:
+        yield Danger(
+            Severity.ERROR,
+            "delivery.method",
+            f"{', '.join(others)} is trusted to deliver, and only tells that it has taken a "
+            "message: that is no proof that the receiver has it",
+            "use the transport broker, or set delivery.method to ebXML",
+        )
     yield from _addresses(agreement, binding)
     yield from signatures(binding)
     yield from unprotected_ways(agreement, binding)
@@ -454,20 +464,6 @@ def _sync(binding: ActionBinding) -> Iterator[Danger]:
 
 _TRUSTED = frozenset({"broker"})
 """Transports whose word is a proof that the receiver has stored the message."""
-
-
-def _delegated(binding: ActionBinding) -> Iterator[Danger]:
-    """Reliability that is left to a transport which cannot give it (RM-7)."""
-    terms = binding.terms
-    others = [name for name in terms.transports if name not in _TRUSTED]
-    if terms.reliable and not terms.runs_protocol and others:
-        yield Danger(
-            Severity.ERROR,
-            "delivery.method",
-            f"{', '.join(others)} is trusted to deliver, and only tells that it has taken a "
-            "message: that is no proof that the receiver has it",
-            "use the transport broker, or set delivery.method to ebXML",
-        )
 
 
 def _addresses(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:

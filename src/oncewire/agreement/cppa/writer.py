@@ -33,7 +33,6 @@ from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.cppa.remainder import SIDES, Remainder, in_full, leftover, write_remainder
 from oncewire.errors import AgreementProblem
 from oncewire.message.form import EncryptionSyntax
-from oncewire.message.ids import Service
 from oncewire.message.instant import Instant, format_duration, format_instant
 
 DS = "http://www.w3.org/2000/09/xmldsig#"
@@ -258,23 +257,19 @@ def _collaboration(one: _Bound, *, sends: bool, prefix: str) -> str:
     channels = "".join(
         f"<tns:ChannelId>{prefix}.{one.name}.{number}</tns:ChannelId>" for number in range(count)
     )
-    return _role(
-        role,
-        binding.service or USUAL_SERVICE,
+    service = binding.service or USUAL_SERVICE
+    inside = (
         f"<tns:{can}><tns:ThisPartyActionBinding tns:id={quoteattr(f'{one.name}.{this}')} "
         f'tns:action={quoteattr(binding.action or _ANY)} tns:packageId="package">'
         f"{_business(binding)}{channels}</tns:ThisPartyActionBinding>"
         f"<tns:OtherPartyActionBinding>{one.name}.{other}</tns:OtherPartyActionBinding>"
-        f"</tns:{can}>",
+        f"</tns:{can}>"
     )
-
-
-def _role(name: str, service: Service, inside: str) -> str:
     link = 'xlink:type="simple" xlink:href="urn:oncewire:process"'
     kind = "" if service.type is None else f" tns:type={quoteattr(service.type)}"
     return (
         '<tns:CollaborationRole><tns:ProcessSpecification tns:name="documents" tns:version="1.0" '
-        f"{link}/><tns:Role tns:name={quoteattr(name)} {link}/><tns:ServiceBinding>"
+        f"{link}/><tns:Role tns:name={quoteattr(role)} {link}/><tns:ServiceBinding>"
         f"<tns:Service{kind}>{escape(service.value)}</tns:Service>{inside}"
         "</tns:ServiceBinding></tns:CollaborationRole>"
     )

@@ -130,7 +130,18 @@ def _work(
     _check_named(given)
     readers = open_readers(settings)
     with readers.reader() as reader:
-        calls = _calls(settings, reader, given)
+        # The arguments of each call: one for the channel, one for the partner, one for every
+        # message that is named.
+        options = dict(given)
+        wanted, channel = options.pop("message_id", None), options.pop("channel", None)
+        partner = options.pop("partner", None)
+        to = None if "channel" in given else partner
+        if to:
+            options["partner"] = _agreed_with(settings, to)
+        streams = [{"channel": find_channel(reader, channel)}] if channel else []
+        streams += [{"partner": _agreed_with(settings, partner)}] if partner and not to else []
+        messages = [{"message_id": _meant(reader, each_id, to)} for each_id in wanted or ()]
+        calls = [{**named, **options} for named in (*streams, *messages)]
         questions = [] if yes else _questions(reader, command, calls)
     _ask(questions)
     results, at_rest = _done(settings, verb, command, calls)
@@ -184,21 +195,6 @@ def _check_named(given: dict[str, Any]) -> None:
         either = ", or a channel with --channel" if "channel" in given else ""
         either += ", or a partner with --partner" if "partner" in given else ""
         raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
-
-
-def _calls(settings: Settings, reader: Reader, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of each call: one for the channel, one for the partner, one for every message
-    that is named."""
-    options = dict(given)
-    wanted, channel = options.pop("message_id", None), options.pop("channel", None)
-    partner = options.pop("partner", None)
-    to = None if "channel" in given else partner
-    if to:
-        options["partner"] = _agreed_with(settings, to)
-    streams = [{"channel": find_channel(reader, channel)}] if channel else []
-    streams += [{"partner": _agreed_with(settings, partner)}] if partner and not to else []
-    messages = [{"message_id": _meant(reader, each_id, to)} for each_id in wanted or ()]
-    return [{**named, **options} for named in (*streams, *messages)]
 
 
 def _agreed_with(settings: Settings, partner: str) -> str:

@@ -126,23 +126,19 @@ async def write_frame(writer: asyncio.StreamWriter, frame: ControlFrame) -> None
         if isinstance(part, bytes):
             writer.write(part)
         else:
-            await _write_pieces(writer, part)
+            file = await asyncio.to_thread(part.open)
+            try:
+                while piece := await asyncio.to_thread(file.read, PIECE):
+                    writer.write(len(piece).to_bytes(4) + piece)
+                    await writer.drain()
+                writer.write(bytes(4))
+            finally:
+                file.close()
     await writer.drain()
 
 
 def _length(part: Part) -> int | None:
     return len(part) if isinstance(part, bytes) else None
-
-
-async def _write_pieces(writer: asyncio.StreamWriter, content: Content) -> None:
-    file = await asyncio.to_thread(content.open)
-    try:
-        while piece := await asyncio.to_thread(file.read, PIECE):
-            writer.write(len(piece).to_bytes(4) + piece)
-            await writer.drain()
-        writer.write(bytes(4))
-    finally:
-        file.close()
 
 
 def line_of(values: Mapping[str, Any]) -> bytes:

@@ -92,7 +92,15 @@ def check_store(settings: Settings) -> Iterator[Finding]:
         yield Finding("store", Grade.BAD, replaced.problem, replaced.remedy)
     else:
         yield from _database(path)
-        yield from _record(settings, path)
+        # Whether the party's folder knows the store again.
+        if path.is_file() and path.stat().st_size and read_record(settings) in (None, UNREADABLE):
+            yield Finding(
+                "store",
+                Grade.WARNING,
+                f"{settings.folder} does not know it again: an empty or an older one in its place "
+                "would be taken for it",
+                f"let the handler write {settings.folder / RECORD}; it does so when it starts",
+            )
     yield _space(folder)
 
 
@@ -117,18 +125,6 @@ def refused_store(settings: Settings) -> StoreProblem | None:
     except StoreProblem as problem:
         return problem
     return None
-
-
-def _record(settings: Settings, path: Path) -> Iterator[Finding]:
-    """Whether the party's folder knows the store again."""
-    if path.is_file() and path.stat().st_size and read_record(settings) in (None, UNREADABLE):
-        yield Finding(
-            "store",
-            Grade.WARNING,
-            f"{settings.folder} does not know it again: an empty or an older one in its place "
-            "would be taken for it",
-            f"let the handler write {settings.folder / RECORD}; it does so when it starts",
-        )
 
 
 def check_restored(settings: Settings) -> Iterator[Finding]:
@@ -452,21 +448,17 @@ def check_agreed(settings: Settings, now: Instant, kept: Iterable[Kept]) -> Iter
     """What is the matter with each agreement; nothing where all is well."""
     for known in kept:
         what = f"agreement {known.file.stem}"
-        yield from _period(what, known, now)
+        start, end = known.agreement.start, known.agreement.end
+        if start is not None and now < start:
+            said = f"it begins at {format_instant(start)}; until then nothing can be sent under it"
+            yield Finding(what, Grade.BAD, said, "wait, or agree on an earlier beginning")
+        elif end is not None and now >= end:
+            said = f"it ended at {format_instant(end)}: nothing can be sent or taken under it"
+            yield Finding(what, Grade.BAD, said, _RENEW)
+        elif end is not None and now >= end - EXPIRING_SOON:
+            yield Finding(what, Grade.WARNING, f"it ends at {format_instant(end)}", _RENEW)
         for other in other_certificate(settings, known.agreement):
             yield Finding(what, Grade.BAD, other.sentence, other.fix)
-
-
-def _period(what: str, known: Kept, now: Instant) -> Iterator[Finding]:
-    start, end = known.agreement.start, known.agreement.end
-    if start is not None and now < start:
-        said = f"it begins at {format_instant(start)}; until then nothing can be sent under it"
-        yield Finding(what, Grade.BAD, said, "wait, or agree on an earlier beginning")
-    elif end is not None and now >= end:
-        said = f"it ended at {format_instant(end)}: nothing can be sent or taken under it"
-        yield Finding(what, Grade.BAD, said, _RENEW)
-    elif end is not None and now >= end - EXPIRING_SOON:
-        yield Finding(what, Grade.WARNING, f"it ends at {format_instant(end)}", _RENEW)
 
 
 # Inboxes: whether the places can be looked into where others leave what is for us.

@@ -23,8 +23,8 @@ from oncewire.entry.running.assemble import keys_of, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import OncewireError
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.route import route_under
-from oncewire.handler.sending.answer import envelope_for, signal_route
+from oncewire.handler.route import envelope_for, route_under
+from oncewire.handler.sending.answer import signal_route
 from oncewire.handler.sending.seal import seal
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import PROBE_MARK, Header, Message, MessageKind

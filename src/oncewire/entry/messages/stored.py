@@ -136,7 +136,18 @@ def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int, s
         stored, parcel = reader.outgoing(message_id), reader.outgoing_parcel(message_id)
         if stored is not None and parcel is not None:
             if is_whole(stored):
-                return _in_parts(OutgoingDocument.read(parcel, message_id))
+                # Of a document that travels in parts; a file that was compressed has another
+                # digest.
+                original = OutgoingDocument.read(parcel, message_id)
+                return [
+                    (
+                        name_in(content.mime_headers, content.media_type),
+                        content.media_type,
+                        content.size,
+                        content.name if content.encoding is None else "",
+                    )
+                    for content in original.contents
+                ]
             return _sent(parcel, part=stored.facts.split_number is not None)
         for arrived in reader.incoming(message_id):
             if arrived.view is not None:
@@ -185,19 +196,6 @@ def outworn(settings: Settings, reader: Reader, message_id: str, now: Instant) -
     if ended < now:
         return f"it is signed with a certificate that ended on {format_instant(ended)[:10]}"
     return "" if signer == own else "it is signed with a certificate that was ours before"
-
-
-def _in_parts(original: OutgoingDocument) -> list[tuple[str, str, int, str]]:
-    """Of a document that travels in parts; a file that was compressed has another digest."""
-    return [
-        (
-            name_in(content.mime_headers, content.media_type),
-            content.media_type,
-            content.size,
-            content.name if content.encoding is None else "",
-        )
-        for content in original.contents
-    ]
 
 
 def why_not_kept(reader: Reader, message_id: str, *, refused: bool) -> NotHere:

@@ -268,7 +268,18 @@ def card_from(table: dict[str, object], place: Path) -> Card:
     check_id(party_id, "party_id")
     if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url):
         raise InvalidValue(f"{place}: url is no http address", remedy="ask for a new card")
-    _check_certificates(certificate, place)
+    # A card has one certificate, or two while a key follows another: each of them is compared by
+    # people, and a long row is not read to its end.
+    from oncewire.agreement.certificates import facts, read_certificates
+
+    found = dict.fromkeys(read_certificates(certificate))
+    if len(found) > CERTIFICATES_MAX:
+        raise InvalidValue(
+            f"{place} has {len(found)} certificates, and a card has {CERTIFICATES_MAX} at most",
+            remedy="somebody may have changed it; ask the partner for it by another way",
+        )
+    if any(facts(der) is None for der in found):
+        raise InvalidValue(f"{place}: certificate holds what is none", remedy="ask for a new card")
     addresses = _card_addresses(table.get(_ADDRESSES, {}), place)
     card = Card(name, party_id, url, certificate, kind, addresses)
     if told and told != card.fingerprint:
@@ -277,21 +288,6 @@ def card_from(table: dict[str, object], place: Path) -> Card:
             remedy="somebody changed the card; ask the partner for it by another way",
         )
     return card
-
-
-def _check_certificates(text: str, place: Path) -> None:
-    """A card has one certificate, or two while a key follows another: each of them is compared by
-    people, and a long row is not read to its end."""
-    from oncewire.agreement.certificates import facts, read_certificates
-
-    found = dict.fromkeys(read_certificates(text))
-    if len(found) > CERTIFICATES_MAX:
-        raise InvalidValue(
-            f"{place} has {len(found)} certificates, and a card has {CERTIFICATES_MAX} at most",
-            remedy="somebody may have changed it; ask the partner for it by another way",
-        )
-    if any(facts(der) is None for der in found):
-        raise InvalidValue(f"{place}: certificate holds what is none", remedy="ask for a new card")
 
 
 def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:

@@ -246,7 +246,18 @@ def install(
             f"there is an agreement {called} already: {file}",
             remedy="take another name with --name, or write it anew with --replace",
         )
-    _refuse_twin(settings, found.agreement, file)
+    agreement = found.agreement
+    for known in load_readable(settings).kept:
+        same = known.agreement.cpa_id == agreement.cpa_id
+        if (
+            same
+            and known.file != file
+            and known.agreement.partner.is_named_by(agreement.partner.party)
+        ):
+            raise NotAllowed(
+                f"agreement {agreement.cpa_id} is here already: {known.file}",
+                remedy=f"import it as that one: --name {known.file.stem} --replace",
+            )
     make_folder(cpa.parent)
     write_new(cpa, found.xml, replace=True)
     write_new(file, _text(found, os.path.relpath(cpa, folder), profile), replace=anew)
@@ -281,20 +292,6 @@ def _free_name(settings: Settings, agreement: Agreement) -> str:
 def _as_name(text: str) -> str:
     """A name that can be a file's, and typed."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:63].strip("-").lower()
-
-
-def _refuse_twin(settings: Settings, agreement: Agreement, file: Path) -> None:
-    for known in load_readable(settings).kept:
-        same = known.agreement.cpa_id == agreement.cpa_id
-        if (
-            same
-            and known.file != file
-            and known.agreement.partner.is_named_by(agreement.partner.party)
-        ):
-            raise NotAllowed(
-                f"agreement {agreement.cpa_id} is here already: {known.file}",
-                remedy=f"import it as that one: --name {known.file.stem} --replace",
-            )
 
 
 # Exporting: an agreement as a CPA for the partner.

@@ -113,7 +113,15 @@ def check_backup(folder: Path) -> Backup:
 
     from oncewire.store.sqlite.reader import SqliteReader
 
-    _check_is_one(folder)
+    problem = ""
+    if not folder.exists():
+        problem = f"there is no folder {folder}"
+    elif not folder.is_dir():
+        problem = f"{folder} is no folder, so it is no backup"
+    elif not (folder / MANIFEST).exists():
+        problem = f"{folder} is no backup: it has no {MANIFEST}"
+    if problem:
+        raise NotHere(problem, remedy="name a folder that `oncewire backup` made")
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -144,18 +152,6 @@ def check_backup(folder: Path) -> Backup:
     finally:
         connection.close(True)
     return Backup(folder, kept, journal, len(listed), size)
-
-
-def _check_is_one(folder: Path) -> None:
-    problem = ""
-    if not folder.exists():
-        problem = f"there is no folder {folder}"
-    elif not folder.is_dir():
-        problem = f"{folder} is no folder, so it is no backup"
-    elif not (folder / MANIFEST).exists():
-        problem = f"{folder} is no backup: it has no {MANIFEST}"
-    if problem:
-        raise NotHere(problem, remedy="name a folder that `oncewire backup` made")
 
 
 def _broken(problem: str) -> StoreProblem:

@@ -1,3 +1,1 @@
-"""A message that is not for us: `accept` takes it, `next_hop` sends it on, `passing` lets through
-what the hub does not answer for.
-"""
+"""A message that is not for us: `passing` takes it or lets it through, `next_hop` sends it on."""

@@ -25,8 +25,7 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.encryption import read_head, read_stored
 from oncewire.handler.perform import begin, open_incident, resolve_incidents, withhold
-from oncewire.handler.route import route_under
-from oncewire.handler.sending.answer import envelope_for
+from oncewire.handler.route import envelope_for, route_under
 from oncewire.handler.sending.seal import (
     onward_parcel,
     relayed,

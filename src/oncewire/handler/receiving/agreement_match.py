@@ -28,7 +28,7 @@ from oncewire.errors import (
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.authentication import verified_message
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.hub.passing import is_answer
+from oncewire.handler.facts import is_answer
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sending.answer import agreement_of
 from oncewire.handler.spool_reading import RefusedByTerms
@@ -46,7 +46,6 @@ from oncewire.message.ids import Party
 from oncewire.message.instant import Instant
 from oncewire.protocol.receiver import AckOwed
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming
 from oncewire.wire import codec, schema, soap
@@ -309,7 +308,17 @@ def check_form(received: Received, form: Form, source: Source) -> None:
 def check_content(tx: Transaction, message: Message, resolution: Resolution) -> None:
     """Refuse what the To Party's handler must not store: what is too large, what refers to nothing
     that is known here, and what is a trial by its id, its SplitId or its service alone."""
-    _check_sizes(message, resolution.terms)
+    # Refuse a payload that is larger than was agreed. Of a large body that is found while it
+    # comes (`expected`); here it is found of any.
+    terms = resolution.terms
+    for payload in message.payloads:
+        if terms.max_size is not None and payload.size > terms.max_size:
+            raise MimeProblem(
+                f"a payload has {payload.size:,} bytes, and no more than {terms.max_size:,} "
+                "are agreed",
+                location=f"cid:{payload.content_id}",
+                remedy="send it in parts, or agree on a larger MaxSize",
+            )
     check_reference(tx, message, resolution)
     if message.kind is MessageKind.NORMAL:
         _check_trial(message.header)
@@ -330,19 +339,6 @@ def _check_trial(header: Header) -> None:
             location="//SplitId",
             remedy="send the document under another id",
         )
-
-
-def _check_sizes(message: Message, terms: Terms) -> None:
-    """Refuse a payload that is larger than was agreed. Of a large body that is found while it
-    comes (`expected`); here it is found of any."""
-    for payload in message.payloads:
-        if terms.max_size is not None and payload.size > terms.max_size:
-            raise MimeProblem(
-                f"a payload has {payload.size:,} bytes, and no more than {terms.max_size:,} "
-                "are agreed",
-                location=f"cid:{payload.content_id}",
-                remedy="send it in parts, or agree on a larger MaxSize",
-            )
 
 
 def refusal_by_schema(

@@ -22,7 +22,7 @@ from oncewire.handler.content_digest import with_whole_answer
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
 from oncewire.handler.facts import facts_under, words_of
-from oncewire.handler.hub.accept import HubArrival
+from oncewire.handler.hub.passing import HubArrival
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.agreement_match import (
     check_content,

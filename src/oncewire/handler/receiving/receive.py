@@ -22,12 +22,12 @@ from oncewire.handler.actions import REPLY, PostOn, Source, replied
 from oncewire.handler.authentication import check_connection, check_passing, is_authentic
 from oncewire.handler.content_digest import check_kept, is_intact
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.hub.accept import check_way
+from oncewire.handler.facts import is_answer
 from oncewire.handler.hub.next_hop import resume_stranded_hops
 from oncewire.handler.hub.passing import (
     asked_here,
     check_say,
-    is_answer,
+    check_way,
     is_from_beyond,
     is_receipt,
     not_passed,

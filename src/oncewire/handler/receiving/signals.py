@@ -15,12 +15,11 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import head_of, read_stored
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.receiving.gathering import awaits_join
-from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
+from oncewire.handler.route import agreement_of_hop, envelope_for, is_receiver, peer_label
 from oncewire.handler.sending.answer import (
     NOTHING,
     Answer,
     Claim,
-    envelope_for,
     ignore,
     post_signal,
     signal_route,

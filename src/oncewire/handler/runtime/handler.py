@@ -82,7 +82,14 @@ def check_files(spool: Spool, parcel: StoredParcel) -> StoredParcel:
     of a document's file the parcel says the digest itself: it is its own, not the document's."""
     stated = stated_digest(Parcel(parcel.content_type, b"", parcel.headers))
     if len(parcel.body) > 1 and stated is not None:
-        _check_ranges(spool, parcel, stated)
+        digest = hashlib.sha256()
+        for piece in pieces_of(spool, parcel):
+            digest.update(piece)
+        if base64.b64encode(digest.digest()).decode() != stated:
+            raise StoreDamaged(
+                f"the spool file {', '.join(parcel.spooled)} has changed",
+                remedy="put it back from a backup, or give its message up with `oncewire abandon`",
+            )
         return parcel
     body = hashlib.sha256() if is_of_pieces(parcel) else None
     for part in parcel.body:
@@ -105,17 +112,6 @@ def _of_range(part: SpoolSlice, take: Callable[[bytes], None]) -> Callable[[byte
         position += len(piece)
 
     return look
-
-
-def _check_ranges(spool: Spool, parcel: StoredParcel, stated: str) -> None:
-    digest = hashlib.sha256()
-    for piece in pieces_of(spool, parcel):
-        digest.update(piece)
-    if base64.b64encode(digest.digest()).decode() != stated:
-        raise StoreDamaged(
-            f"the spool file {', '.join(parcel.spooled)} has changed",
-            remedy="put it back from a backup, or give its message up with `oncewire abandon`",
-        )
 
 
 class _ReadAhead:

@@ -2,6 +2,5 @@
 what is due and takes in what came of it.
 
 `respond` answers requests; `answer` and `asking` make the signals of this handler. A document
-that is too large for one message is cut up by `splitting`; `parts` sends its parts, and
-`outgoing_document` is its row in the store.
+that is too large for one message is cut up by `outgoing_document`; `parts` sends its parts.
 """

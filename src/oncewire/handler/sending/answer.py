@@ -22,7 +22,7 @@ from oncewire.handler.authentication import is_authentic, receipt_references
 from oncewire.handler.context import HandlerContext, is_told
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.perform import HANDLER, open_incident
-from oncewire.handler.route import Route, as_of_today, peer_label, route_under
+from oncewire.handler.route import Route, as_of_today, envelope_for, peer_label, route_under
 from oncewire.handler.sending.seal import seal, stored_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.message.envelope import (
@@ -172,13 +172,6 @@ DAMAGED = Answer(400)
 def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
     """The way back to the partner for a signal of that kind."""
     return route_under(agreement, agreement.signal_binding(Direction.SEND, kind))
-
-
-def envelope_for(context: HandlerContext, route: Route) -> Envelope:
-    """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
-    message_id, now = context.new_message_id(), context.now()
-    hop = route.hop(now, AckRequest.NONE)
-    return Envelope(message_id, now, route.form, own=route.agreement.own.party, hop=hop)
 
 
 def acknowledgment_for(

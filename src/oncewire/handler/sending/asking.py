@@ -8,8 +8,8 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import read_stored
-from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
-from oncewire.handler.sending.answer import envelope_for, post_signal, signal_route, signal_ways
+from oncewire.handler.route import agreement_of_hop, envelope_for, is_receiver, peer_label
+from oncewire.handler.sending.answer import post_signal, signal_route, signal_ways
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.handler.sending.parts import document_of, parts_sent
 from oncewire.handler.sending.seal import seal, unpack_draft

@@ -211,24 +211,20 @@ def judge_durability(subject: Subject) -> None:
     for trace in subject.traces:
         kinds = trace.kinds
         if ACK_SENT in kinds:
-            _judge_ack_sent(subject, trace)
+            acknowledged = trace.kinds[ACK_SENT][0]
+            stored = trace.first(RECEIVED) or trace.first(FORWARDED)
+            if stored is None or stored.seq > acknowledged.seq:
+                subject.found(
+                    "S3",
+                    ViolationKind.ACK_WITHOUT_STORE,
+                    trace.node,
+                    "Its acknowledgement left before the message was stored.",
+                )
         if len(kinds.get(RECEIVED, ())) > 1:
             _judge_memory(subject, trace)
         if ACKNOWLEDGED in kinds and subject.healed:
             for row in kinds[ACKNOWLEDGED]:
                 _judge_acknowledged(subject, trace, row)
-
-
-def _judge_ack_sent(subject: Subject, trace: Trace) -> None:
-    acknowledged = trace.kinds[ACK_SENT][0]
-    stored = trace.first(RECEIVED) or trace.first(FORWARDED)
-    if stored is None or stored.seq > acknowledged.seq:
-        subject.found(
-            "S3",
-            ViolationKind.ACK_WITHOUT_STORE,
-            trace.node,
-            "Its acknowledgement left before the message was stored.",
-        )
 
 
 def _judge_memory(subject: Subject, trace: Trace) -> None:
@@ -517,7 +513,16 @@ def judge_hop(subject: Subject) -> None:
     for trace in subject.traces:
         if FORWARDED in trace.kinds:
             if _is_responsible(subject, trace):
-                _judge_hub(subject, trace)
+                standing = trace.standing
+                if standing is None or standing.kind == RESUMED:
+                    judge_open(subject, trace, trace.kinds[FORWARDED][0])
+                elif standing.kind == FAILED and not subject.was_told(trace):
+                    subject.found(
+                        "S12",
+                        ViolationKind.UNNOTIFIED,
+                        trace.node,
+                        "This hub took responsibility, failed, and did not tell the From Party.",
+                    )
         elif SENT in trace.kinds and not _is_known_of(trace):
             _judge_notice(subject, trace)
 
@@ -527,19 +532,6 @@ def _is_responsible(subject: Subject, trace: Trace) -> bool:
     terms = subject.context.terms_of(trace.kinds[FORWARDED][0])
     promised = ACK_SENT in trace.kinds or terms.hop_mode is HopMode.STORE_AND_FORWARD
     return promised and terms.reliable
-
-
-def _judge_hub(subject: Subject, trace: Trace) -> None:
-    standing = trace.standing
-    if standing is None or standing.kind == RESUMED:
-        judge_open(subject, trace, trace.kinds[FORWARDED][0])
-    elif standing.kind == FAILED and not subject.was_told(trace):
-        subject.found(
-            "S12",
-            ViolationKind.UNNOTIFIED,
-            trace.node,
-            "This hub took responsibility, failed, and did not tell the From Party.",
-        )
 
 
 def _is_known_of(trace: Trace) -> bool:

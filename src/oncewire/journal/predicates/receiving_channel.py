@@ -366,7 +366,15 @@ class ReceivingChannelFold:
 
     def _close(self, epoch: _Epoch, context: Context, *, ended: bool) -> None:
         for start, count, row in epoch.missing:
-            self._gap(epoch.first + start % epoch.size, count, row)
+            first = epoch.first + start % epoch.size
+            told = f"{first}" if count == 1 else f"{first} and {count - 1} after it"
+            self._note(
+                "S7",
+                ViolationKind.GAP,
+                row,
+                f"Number {row.sequence_number} was {_deed(row)}, but {told} neither was "
+                "nor has a journaled skip.",
+            )
         for place, row in epoch.waiting.values():
             # With the sender's journal at hand the message's own fold tells it.
             due = ended or place == epoch.expected or epoch.is_behind(place)
@@ -380,16 +388,6 @@ class ReceivingChannelFold:
                     row,
                     "It was stored and its turn had come, but it was never handed over.",
                 )
-
-    def _gap(self, first: int, count: int, row: Row) -> None:
-        told = f"{first}" if count == 1 else f"{first} and {count - 1} after it"
-        self._note(
-            "S7",
-            ViolationKind.GAP,
-            row,
-            f"Number {row.sequence_number} was {_deed(row)}, but {told} neither was "
-            "nor has a journaled skip.",
-        )
 
     def _note(self, predicate: str, kind: ViolationKind, row: Row, sentence: str) -> None:
         self._found.append(

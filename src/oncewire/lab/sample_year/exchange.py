@@ -62,25 +62,22 @@ class Hub:
             self._write(when, Note(what, letter.message_id), letter, hop=1)
         else:
             self._journeys[letter.message_id] = journey
-            self._take(when, letter)
+            sender, receiver = self._stream.sender.party, self._stream.receiver.party
+            received = Note(notes.Received(), letter.message_id, transport="http")
+            self._write(when, received, letter, hop=1, detail=letter.received)
+            ack_id = ack_of(letter.message_id, self._handler)
+            acked = Note(notes.AckSent(hop=True), letter.message_id, ack_id)
+            self._write(when, acked, None, hop=1)
+            forwarded = notes.Forwarded(sender, receiver, letter.expires_at)
+            self._write(when, Note(forwarded, letter.message_id), letter, hop=2)
+            if not letter.does("not_passed_on"):
+                self.onward.submit(when, letter)
         if journey.arrived > journey.trouble.acks_lost:
             back = when + 5 * MILLISECOND + self._world.latency(letter)
             self._world.at(back, self._acknowledged, journey)
 
     def _acknowledged(self, when: Instant, journey: Journey) -> None:
         journey.side.acknowledged(when, journey, hop=True)
-
-    def _take(self, when: Instant, letter: Letter) -> None:
-        sender, receiver = self._stream.sender.party, self._stream.receiver.party
-        received = Note(notes.Received(), letter.message_id, transport="http")
-        self._write(when, received, letter, hop=1, detail=letter.received)
-        ack_id = ack_of(letter.message_id, self._handler)
-        acked = Note(notes.AckSent(hop=True), letter.message_id, ack_id)
-        self._write(when, acked, None, hop=1)
-        forwarded = notes.Forwarded(sender, receiver, letter.expires_at)
-        self._write(when, Note(forwarded, letter.message_id), letter, hop=2)
-        if not letter.does("not_passed_on"):
-            self.onward.submit(when, letter)
 
     def _report(self, when: Instant, onward: Journey, severity: Severity) -> None:
         """The From Party, whose handler had its word, is told that it was in vain (HOP-9)."""

@@ -272,7 +272,15 @@ class SendingSide:
             if isinstance(effect, Note):
                 self.write(when, effect)
             elif isinstance(effect, Transmit):
-                self._carry(when, journey, effect)
+                world, trouble = self._world, journey.trouble
+                if effect.attempt > trouble.lost:
+                    world.at(when + world.latency(journey.letter), self.deliver, journey)
+                elif trouble.certain:
+                    known = when + world.latency(journey.letter)
+                    world.at(known, self._failed, journey, effect.attempt, "connection refused")
+                elif journey.letter.twist is None and world.rng.random() < 0.3:
+                    known = when + 5 * SECOND
+                    world.at(known, self._failed, journey, effect.attempt, "connection reset")
             elif isinstance(effect, Admit):
                 admits = True
             else:
@@ -338,17 +346,6 @@ class SendingSide:
         )
 
     # --- the network and the clock ---
-
-    def _carry(self, when: Instant, journey: Journey, effect: Transmit) -> None:
-        world, trouble = self._world, journey.trouble
-        if effect.attempt > trouble.lost:
-            world.at(when + world.latency(journey.letter), self.deliver, journey)
-        elif trouble.certain:
-            known = when + world.latency(journey.letter)
-            world.at(known, self._failed, journey, effect.attempt, "connection refused")
-        elif journey.letter.twist is None and world.rng.random() < 0.3:
-            known = when + 5 * SECOND
-            world.at(known, self._failed, journey, effect.attempt, "connection reset")
 
     def _failed(self, when: Instant, journey: Journey, attempt: int, reason: str) -> None:
         step = transmission_failed(

@@ -344,36 +344,30 @@ class ChunkCutter:
         if self._trailers is not None:
             return self._trailer(buffer)
         if self._left is None:
-            return self._size(buffer)
+            line = _line(buffer, _LINE_MAX)
+            if line is None:
+                return False
+            found = _CHUNK.fullmatch(line)
+            if found is None:
+                raise BadBody("the size of a chunk is no number")
+            self._left = int(found[1], 16)
+            if self._left == 0:
+                self._trailers = 0
+            return True
         if self._left == 0:
-            return self._end(buffer)
+            if len(buffer) < 2:
+                if buffer[:1] != b"\r":
+                    raise BadBody("a chunk is longer than it said")
+                return False
+            if buffer[:2] != b"\r\n":
+                raise BadBody("a chunk is longer than it said")
+            del buffer[:2]
+            self._left = None
+            return True
         piece = bytes(memoryview(buffer)[: self._left])
         del buffer[: len(piece)]
         self._left -= len(piece)
         pieces.append(piece)
-        return True
-
-    def _size(self, buffer: bytearray) -> bool:
-        line = _line(buffer, _LINE_MAX)
-        if line is None:
-            return False
-        found = _CHUNK.fullmatch(line)
-        if found is None:
-            raise BadBody("the size of a chunk is no number")
-        self._left = int(found[1], 16)
-        if self._left == 0:
-            self._trailers = 0
-        return True
-
-    def _end(self, buffer: bytearray) -> bool:
-        if len(buffer) < 2:
-            if buffer[:1] != b"\r":
-                raise BadBody("a chunk is longer than it said")
-            return False
-        if buffer[:2] != b"\r\n":
-            raise BadBody("a chunk is longer than it said")
-        del buffer[:2]
-        self._left = None
         return True
 
     def _trailer(self, buffer: bytearray) -> bool:

@@ -82,7 +82,18 @@ def broken(message: Message) -> Iterator[EbxmlError]:
     if message.order is not None:
         yield from _order(message)
     if len(message.ack_requested) > 1 or len(message.acknowledgments) > 1:
-        yield from _one_per_actor(message)
+        # One per actor (§6.3.1.1, §6.3.2.1): two could ask for different things.
+        for name, actors in (
+            ("AckRequested", [request.actor for request in message.ack_requested]),
+            ("Acknowledgment", [answer.actor for answer in message.acknowledgments]),
+        ):
+            for actor in Actor:
+                if actors.count(actor) > 1:
+                    yield Inconsistent(
+                        f"two {name} elements have the same actor",
+                        location=f"//Header/{name}",
+                        remedy=f"send one {name} per actor",
+                    )
     if message.error_list is not None:
         yield from _checked_error_list(message)
     # §7.2: a question stands alone, so that it can be answered without taking anything in.
@@ -132,21 +143,6 @@ def _order(message: Message) -> Iterator[EbxmlError]:
             location=location,
             remedy="order needs once-and-only-once delivery (§9.1)",
         )
-
-
-def _one_per_actor(message: Message) -> Iterator[EbxmlError]:
-    """One per actor (§6.3.1.1, §6.3.2.1): two could ask for different things."""
-    for name, actors in (
-        ("AckRequested", [request.actor for request in message.ack_requested]),
-        ("Acknowledgment", [answer.actor for answer in message.acknowledgments]),
-    ):
-        for actor in Actor:
-            if actors.count(actor) > 1:
-                yield Inconsistent(
-                    f"two {name} elements have the same actor",
-                    location=f"//Header/{name}",
-                    remedy=f"send one {name} per actor",
-                )
 
 
 def _checked_error_list(message: Message) -> Iterator[EbxmlError]:

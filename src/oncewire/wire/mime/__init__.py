@@ -1,5 +1,4 @@
 """Bodies: multipart MIME and what is done to the bytes of single parts.
 
-`multipart` reads piece by piece, `whole` what is all at hand, `writer` writes. `bundle` holds
-several messages in one body, `splice_body` changes the header of a body and nothing else.
+`multipart` reads and writes parts, `compression` undoes what senders compressed.
 """

@@ -1,4 +1,4 @@
-"""Signatures and encryption. `signing` and `signature` make and verify XML signatures,
+"""Signatures and encryption. `signature` makes and verifies XML signatures,
 `encryption` and `smime` encrypt and decrypt; `references` says which octets are covered,
 `wrapping` what may stand where, `certificates` whose key it is.
 """

@@ -300,7 +300,16 @@ class Decryption:
             # Digest and mask of OAEP; anything else would change the key: `_padding` refuses it.
             self._hashes[name] = attributes.get("Algorithm", "")
         elif self._path == _DATA_VALUE:
-            self._begin_content()
+            # The content begins: its key and its method must have been said before.
+            # The order of XML Encryption §3.1: method, key, content. To stream it must be so.
+            if self._content is not None or not self._data_name or not self._key_name:
+                raise SecurityFailure("the encrypted part lacks its method or its key, or has two")
+            family, _, mode = self._data_name.partition("-")
+            content_key = self._unwrap(KEY_BYTES[family])
+            if mode == "gcm":
+                self._content = _GcmContent(content_key)
+            else:
+                self._content = _CbcContent(family, content_key)
 
     def _end(self, _name: str) -> None:
         if self._path == _DATA_VALUE:
@@ -320,18 +329,6 @@ class Decryption:
 
     def _doctype(self, *_declaration: object) -> None:
         raise SecurityFailure("the encrypted part has a document type declaration")
-
-    def _begin_content(self) -> None:
-        """The content begins: its key and its method must have been said before."""
-        # The order of XML Encryption §3.1: method, key, content. To stream it must be so.
-        if self._content is not None or not self._data_name or not self._key_name:
-            raise SecurityFailure("the encrypted part lacks its method or its key, or has two")
-        family, _, mode = self._data_name.partition("-")
-        content_key = self._unwrap(KEY_BYTES[family])
-        if mode == "gcm":
-            self._content = _GcmContent(content_key)
-        else:
-            self._content = _CbcContent(family, content_key)
 
     def _unwrap(self, size: int) -> bytes:
         # With rsa-1_5 an answer that tells a bad wrapping from a bad content would let an attacker

@@ -192,23 +192,19 @@ def document_octets(
         # `check_left_out` refuses it.
         if element is root:
             return b""
-        _detach(element)
+        # Take a subtree out and leave the text behind it in place: that text is still signed.
+        parent = element.getparent()
+        if parent is None:
+            raise SecurityFailure("an excluded element has no parent")
+        if element.tail:
+            before = element.getprevious()
+            if before is None:
+                parent.text = (parent.text or "") + element.tail
+            else:
+                before.tail = (before.tail or "") + element.tail
+            element.tail = None
+        parent.remove(element)
     return _canonical(root.getroottree(), method, prefixes)
-
-
-def _detach(element: etree._Element) -> None:
-    """Take a subtree out and leave the text behind it in place: that text is still signed."""
-    parent = element.getparent()
-    if parent is None:
-        raise SecurityFailure("an excluded element has no parent")
-    if element.tail:
-        before = element.getprevious()
-        if before is None:
-            parent.text = (parent.text or "") + element.tail
-        else:
-            before.tail = (before.tail or "") + element.tail
-        element.tail = None
-    parent.remove(element)
 
 
 def standing_alone(element: etree._Element) -> etree._Element:

@@ -188,7 +188,18 @@ def open_envelope(data: bytes, certificate: x509.Certificate, key: rsa.RSAPrivat
     """The part inside. Whatever is wrong with it, one SecurityFailure says so: who could tell a
     wrong key from wrong content could read it by asking often."""
     try:
-        return _part(_inside(_read(data), certificate, key))
+        inside = _inside(_read(data), certificate, key)
+        if inside[:8].lower() != b"content-" and inside[:5].lower() != b"mime-":
+            kind = "text/xml" if inside.lstrip()[:1] == b"<" else "application/octet-stream"
+            return Opened(kind, inside)
+        head, ended, body = inside.partition(b"\r\n\r\n")
+        if not ended:
+            raise MimeProblem("the headers of a part do not end", location="MIME")
+        lines = tuple(header_lines(head.split(b"\r\n")))
+        headers = {name.lower(): value for name, value in lines}
+        encoding = headers.get("content-transfer-encoding", "").strip().lower()
+        media_type = headers.get("content-type", "application/octet-stream").strip()
+        return Opened(media_type, decoded(encoding, body), name_in(lines, media_type))
     except (ValueError, MimeProblem) as error:
         raise SecurityFailure("a payload cannot be decrypted") from error
 
@@ -275,17 +286,3 @@ def _inside(envelope: _Envelope, certificate: x509.Certificate, key: rsa.RSAPriv
     unpadder = PKCS7(cipher.block_size).unpadder()
     padded = decryptor.update(envelope.content) + decryptor.finalize()
     return unpadder.update(padded) + unpadder.finalize()
-
-
-def _part(inside: bytes) -> Opened:
-    if inside[:8].lower() != b"content-" and inside[:5].lower() != b"mime-":
-        kind = "text/xml" if inside.lstrip()[:1] == b"<" else "application/octet-stream"
-        return Opened(kind, inside)
-    head, ended, body = inside.partition(b"\r\n\r\n")
-    if not ended:
-        raise MimeProblem("the headers of a part do not end", location="MIME")
-    lines = tuple(header_lines(head.split(b"\r\n")))
-    headers = {name.lower(): value for name, value in lines}
-    encoding = headers.get("content-transfer-encoding", "").strip().lower()
-    media_type = headers.get("content-type", "application/octet-stream").strip()
-    return Opened(media_type, decoded(encoding, body), name_in(lines, media_type))

@@ -96,26 +96,22 @@ EBMS2 = Shape(
 def frame_of(root: etree._Element) -> ShapedDocument:
     """The frame of the document, or SecurityFailure where there is none that can be signed."""
     if root.tag == f"{{{SOAP}}}Envelope":
-        return _ebms2_frame(root)
+        children = list(root.iterchildren(etree.Element))
+        # SOAP 1.1 §4: Header first, then Body. Elements after the Body are allowed there; we do not
+        # read them.
+        names = [child.tag for child in children]
+        if names[:1] != [f"{{{SOAP}}}Header"] or names.count(f"{{{SOAP}}}Header") != 1:
+            raise SecurityFailure("the envelope does not begin with exactly one SOAP Header")
+        if names[1:2] != [f"{{{SOAP}}}Body"] or names.count(f"{{{SOAP}}}Body") != 1:
+            raise SecurityFailure("the SOAP Header is not followed by exactly one SOAP Body")
+        header, body = children[:2]
+        return ShapedDocument(
+            EBMS2, header, {"nowhere": None, "root": root, "header": header, "body": body}
+        )
     name = etree.QName(root)
     if name.localname == "ebXMLHeader":
         return _draft_frame(root, name.namespace)
     raise SecurityFailure(f"{str(root.tag)[:120]} is neither a SOAP envelope nor an ebXMLHeader")
-
-
-def _ebms2_frame(root: etree._Element) -> ShapedDocument:
-    children = list(root.iterchildren(etree.Element))
-    # SOAP 1.1 §4: Header first, then Body. Elements after the Body are allowed there; we do not
-    # read them.
-    names = [child.tag for child in children]
-    if names[:1] != [f"{{{SOAP}}}Header"] or names.count(f"{{{SOAP}}}Header") != 1:
-        raise SecurityFailure("the envelope does not begin with exactly one SOAP Header")
-    if names[1:2] != [f"{{{SOAP}}}Body"] or names.count(f"{{{SOAP}}}Body") != 1:
-        raise SecurityFailure("the SOAP Header is not followed by exactly one SOAP Body")
-    header, body = children[:2]
-    return ShapedDocument(
-        EBMS2, header, {"nowhere": None, "root": root, "header": header, "body": body}
-    )
 
 
 def _draft_frame(root: etree._Element, namespace: str | None) -> ShapedDocument:

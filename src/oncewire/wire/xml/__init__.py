@@ -1,3 +1,1 @@
-"""XML below every dialect: `tree` is the hardened parser, `source` says where elements lie in
-the received bytes and writes text.
-"""
+"""XML below every dialect: the hardened parser, where elements lie in the received bytes, text."""
