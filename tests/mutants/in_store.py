@@ -63,9 +63,9 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one value that cannot be kept fails the whole turn",
-        "oncewire.store.sqlite.writing:RowCheck.check",
+        "oncewire.store.sql.writing:RowCheck.check",
         "if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):\n"
-        "    raise _cannot('a number is too large')\n"
+        "    raise cannot_be_kept('a number is too large')\n"
         "text = ''.join(texts)",
         "text = ''",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
@@ -100,7 +100,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a step over many rows outlives its transition",
-        "oncewire.store.sqlite.backend:SqliteBackend.undo_steps",
+        "oncewire.store.sqlite.session:SqliteSession.undo_steps",
         "self.run('ROLLBACK TO steps')\nself.run('RELEASE steps')",
         "self.run('RELEASE steps')",
         tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),

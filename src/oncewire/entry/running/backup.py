@@ -104,7 +104,7 @@ def check_backup(folder: Path) -> Backup:
     """Read a backup back; StoreProblem says what of it is not whole."""
     import apsw
 
-    from oncewire.store.sqlite.reader import SqliteReader
+    from oncewire.store.sqlite.reader import view
 
     _check_is_one(folder)
     try:
@@ -125,7 +125,7 @@ def check_backup(folder: Path) -> Backup:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchall()[0][0]
         if verdict != "ok":
             raise _broken(f"{database} is damaged: {verdict}")
-        kept = sum(SqliteReader(connection, database).counts().values())
+        kept = sum(view(connection, database).counts().values())
         journal = _journal_rows(connection)
         for name in _spooled(connection):
             # Named by its digest: what has changed before it was copied is told, too.
@@ -202,8 +202,8 @@ def _journal_rows(connection: apsw.Connection) -> int:
 
 
 def _spooled(connection: object) -> set[str]:
-    from oncewire.store.sqlite.reader import LAYOUTS
-    from oncewire.store.sqlite.rows import spool_names
+    from oncewire.store.sql.reader import LAYOUTS
+    from oncewire.store.sql.rows import spool_names
 
     names: set[str] = set()
     for (layout,) in connection.execute(LAYOUTS):  # type: ignore[attr-defined]
