@@ -78,6 +78,9 @@ class RowCheck:
         if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):
             raise cannot_be_kept("a number is too large")
         text = "".join(texts)
+        if "\0" in text:
+            # PostgreSQL keeps none, and what one store keeps the other must be able to take over.
+            raise cannot_be_kept("a text has a character 0 in it")
         if not text.isascii():
             try:
                 text.encode()
