@@ -279,12 +279,10 @@ def upgrade(
     """
 
     from oncewire.entry.cli.config import problems_of
-    from oncewire.entry.running.assemble import open_store, store_path
-    from oncewire.store.sqlite.connection import versions_at
+    from oncewire.entry.running.assemble import open_store, store_place, store_versions
 
     settings = loaded(config).settings
-    path = store_path(settings)
-    found, newest = versions_at(path) if path.is_file() else (0, 0)
+    found, newest = store_versions(settings)
     problems = tuple(problems_of(settings)) if check else ()
     if found == newest:
         summary = "The store has the version of this Oncewire." if found else "There is no store."
@@ -298,7 +296,7 @@ def upgrade(
     if problems:
         summary += f" {number_of(len(problems), 'problem')} to correct."
     return Report(
-        {"store": str(path), "version": found, "newest": newest},
+        {"store": store_place(settings), "version": found, "newest": newest},
         problems=problems,
         summary=summary,
         exit_code=output.WRONG if problems else output.OK,

@@ -53,6 +53,11 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
     if replaced is not None:
         raise replaced
     source = store_path(settings)
+    if settings.store.url:
+        raise NotAllowed(
+            "the store is on a database server, which has its own backups",
+            remedy="stop the handler, then copy the database with pg_dump and this folder with it",
+        )
     if not source.is_file():
         raise NotHere(f"there is no store at {source} yet", remedy="send or receive something")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

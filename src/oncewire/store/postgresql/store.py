@@ -67,14 +67,15 @@ class PostgresStore(TransactionManager):
         alone: bool = True,
         known: StoreMark | None = None,
         note: Callable[[StoreMark], None] | None = None,
+        closed: Callable[[], None] | None = None,
     ) -> PostgresStore:
         """Open the store in the database at `url`.
 
         With `node` its tables are made if they are not there, and it is refused if it belongs to
         another node. Large payloads go to `spool`. `alone`: it is refused while another handler
-        has it. `known` and `note`: see `SqliteStore.open`.
+        has it. `known` and `note`: see `SqliteStore.open`. `closed` is called when it is closed.
         """
-        return cls(url, node, spool, alone, known, note)
+        return cls(url, node, spool, alone, known, note, closed)
 
     def __init__(
         self,
@@ -84,9 +85,10 @@ class PostgresStore(TransactionManager):
         alone: bool,
         known: StoreMark | None,
         note: Callable[[StoreMark], None] | None,
+        closed: Callable[[], None] | None,
     ) -> None:
         super().__init__()
-        self._url, self._alone = url, alone
+        self._url, self._alone, self._closed = url, alone, closed
         self._connection: psycopg.Connection[Values] | None = None
         self._session: PostgresSession | None = None
         self._readers = PostgresReaders(url)
@@ -130,6 +132,8 @@ class PostgresStore(TransactionManager):
                 self._mark()
         disconnect(self._connection)
         self._connection = self._session = None
+        if self._closed is not None:
+            self._closed()
 
     # --- for its transitions ---
 
