@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from oncewire.errors import NotAllowed, StoreGone, StoreProblem, StoreReplaced
+from oncewire.errors import HandlerFailed, NotAllowed, StoreGone, StoreProblem, StoreReplaced
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store.postgresql import connection as connecting
 from oncewire.store.postgresql.reader import PostgresReaders
@@ -218,7 +218,10 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_there(
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_a_server_that_was_away_is_used_again(
-    backend: PostgresBackend, postgres: Server, how: signal.Signals
+    backend: PostgresBackend,
+    postgres: Server,
+    how: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with backend.store.transition() as tx:
         add(tx, sent("kept"))
@@ -228,7 +231,8 @@ def test_a_server_that_was_away_is_used_again(
     with backend.store.transition() as tx:
         add(tx, sent("lost"))
     postgres.stop(how)
-    with pytest.raises(StoreGone, match="check the server"):
+    monkeypatch.setattr("oncewire.store.postgresql.store.DOUBT_SECONDS", 0.2)
+    with pytest.raises(HandlerFailed, match="check the server"):
         backend.store.commit()
     with pytest.raises(StoreGone), backend.store.transition():
         pass
@@ -241,6 +245,20 @@ def test_a_server_that_was_away_is_used_again(
     backend.store.commit()
     found = [one.outgoing.message_id for one in everything(backend.store)["outgoing"]]
     assert found == ["new", "kept"]
+
+
+def test_a_commit_waits_for_a_server_that_comes_back(
+    backend: PostgresBackend, postgres: Server
+) -> None:
+    with backend.store.transition() as tx:
+        add(tx, sent("lost"))
+    postgres.stop()
+    starting = threading.Thread(target=postgres.start)
+    starting.start()
+    with pytest.raises(StoreGone):
+        backend.store.commit()
+    starting.join()
+    assert everything(backend.store)["outgoing"] == []
 
 
 def test_an_address_is_told_without_its_password() -> None:

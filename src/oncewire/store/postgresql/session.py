@@ -83,8 +83,8 @@ class PostgresSession:
         self._queue: list[tuple[str, Sequence[Any]]] = []
         # How many writes the turn has made, and had made when its steps began.
         self._changes = self._before_steps = 0
-        # The commits so far, as this session knows them and as the database has them.
-        self._fence = self._found = int(self.run(_FENCE)[0][0])
+        # The commits so far, as this session knows them and as the database had them last.
+        self._fence = self.found = int(self.run(_FENCE)[0][0])
         # The transaction of the turn, by which it can be told later whether it was committed.
         self.transaction = ""
         self._tables: dict[str, dict[str, tuple[str, bool]]] = {}
@@ -166,7 +166,7 @@ class PostgresSession:
         if not self._in_turn:
             self._in_turn = True
             self._queue = [("BEGIN", ())]
-            ((self._found, self.transaction),) = self.run(_TURN)
+            ((self.found, self.transaction),) = self.run(_TURN)
 
     def let_go(self) -> None:
         if self._in_turn:
@@ -176,9 +176,9 @@ class PostgresSession:
 
     def changed_elsewhere(self) -> bool:
         if not self._in_turn:
-            self._found = int(self.run(_FENCE)[0][0])
-        before, self._fence = self._fence, self._found
-        return before != self._found
+            self.found = int(self.run(_FENCE)[0][0])
+        before, self._fence = self._fence, self.found
+        return before != self.found
 
     def applied(self) -> bool:
         return self._changes > 0

@@ -1,9 +1,9 @@
 """The store on PostgreSQL: one database, one transaction for all that wait.
 
 When a connection is lost while its commit is under way, only the server knows what became of it. So
-a new connection asks: the transaction's number tells whether it was committed. Where no new
-connection can be had, the commit is told as failed, and is there whole or not at all when the
-server is back: a sender that was refused tries again and meets a duplicate.
+a new connection asks, and nobody is told anything before it has the answer. Where the server stays
+away (`DOUBT_SECONDS`), what is in memory cannot be relied on any more: the process ends, and the
+next one goes on from what was stored.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from oncewire.errors import StoreGone, StoreProblem
+from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 from oncewire.store.contract import Reader
 from oncewire.store.postgresql.connection import (
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 REMEMBERED_COMMITS = 8
 """Number of the last commits that `durable_seconds` goes by."""
+
+DOUBT_SECONDS = 20.0
+"""How long a server that went away in a commit is waited for."""
+
+ASK_EVERY = 0.1
 
 OWNER_SECONDS = 2
 """How long a store that another handler has is waited for."""
@@ -147,7 +152,7 @@ class PostgresStore(TransactionManager):
             work.backend.commit()
         except StoreGone:
             session = self._session
-            if session is None or not self._was_committed(session.transaction):
+            if session is None or not self._was_committed(session):
                 raise
             # All is there, and only the answer was lost.
             session.abandon()
@@ -158,19 +163,32 @@ class PostgresStore(TransactionManager):
         if monotonic() - self._noted_at > MARK_EVERY:
             self._mark()
 
-    def _was_committed(self, transaction: str) -> bool:
-        """Whether the server has committed the turn of a connection that was lost."""
-        with suppress(StoreProblem):
-            connection = connect(self._url)
+    def _was_committed(self, session: PostgresSession) -> bool:
+        """Whether the server has committed the turn of a session that was lost."""
+        deadline = monotonic() + DOUBT_SECONDS
+        while True:
             try:
-                with told_as(self._url), connection.transaction():
-                    # It may be at it still.
-                    connection.execute("SELECT 1 FROM counter FOR UPDATE")
-                    select = "SELECT pg_xact_status($1::xid8) = 'committed'"
-                    return bool(connection.execute(select, (transaction,)).fetchall()[0][0])
-            finally:
-                disconnect(connection)
-        return False
+                return self._ask_for(session)
+            except StoreProblem as problem:
+                if monotonic() > deadline:
+                    raise HandlerFailed(
+                        f"whether a commit was made cannot be found out: {problem.problem}",
+                        remedy=problem.remedy,
+                    ) from problem
+            sleep(ASK_EVERY)
+
+    def _ask_for(self, session: PostgresSession) -> bool:
+        connection = connect(self._url)
+        try:
+            with told_as(self._url), connection.transaction():
+                # The lost session may be at its commit still: this waits for it.
+                rows = connection.execute("SELECT fence FROM counter FOR UPDATE").fetchall()
+                if rows[0][0] == session.found:
+                    return False
+                select = "SELECT pg_xact_status($1::xid8) = 'committed'"
+                return bool(connection.execute(select, (session.transaction,)).fetchall()[0][0])
+        finally:
+            disconnect(connection)
 
     def _mark(self) -> None:
         """Note how far the store has come, by what is committed alone."""
