@@ -303,8 +303,39 @@ def upgrade(
     )
 
 
+@output.answers
+def copied(
+    to: Annotated[
+        str, typer.Argument(help="postgresql://... of an empty database, or a new file.")
+    ],
+    config: Config = None,
+) -> Report:
+    """Copy the party's store to PostgreSQL, or back into a file; its handler must not run.
+
+    Every row is read back and compared. The party goes on with the store that it has until its
+    settings name the other one.
+
+    Example: oncewire store copy postgresql://oncewire@db/acme
+    """
+
+    from oncewire.entry.running.copying import copy_store, is_server
+
+    settings = loaded(config).settings
+    found = copy_store(settings, to)
+    rows = [(table, tally.rows, tally.digest) for table, tally in found.items() if tally.rows]
+    said = "store.url" if is_server(to) else "store.path, and remove store.url,"
+    return Report(
+        listings=(Listing("tables", ("table", "rows", "digest"), rows),),
+        summary=f"The copy holds what the store holds: {sum(row[1] for row in rows)} rows.",
+        hints=(f"set {said} in {settings.folder / 'oncewire.toml'}, then oncewire serve",),
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
+    group = typer.Typer(help="Where messages are kept.", no_args_is_help=True)
+    group.command("copy")(copied)
+    app.add_typer(group, name="store")
     app.command("upgrade")(upgrade)
     app.command("doctor")(doctor)
     app.command("ping")(ping)
