@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 396,
-    "lines": 104_600,
-    "code_lines": 74_700,
+    "modules": 398,
+    "lines": 104_900,
+    "code_lines": 74_900,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,

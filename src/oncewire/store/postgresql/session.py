@@ -28,6 +28,7 @@ from oncewire.store.sql.session import (
     Values,
     Write,
     cannot_be_kept,
+    on_conflict,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class PostgresSession:
     def _statements(self, write: Write) -> list[tuple[str, Sequence[Any]]]:
         if isinstance(write, Insert):
             columns = self._arrays(write.table, write.columns, write.rows)
-            return [(_insert(write.table, write.columns, write.conflict, columns[0]), columns[1])]
+            return [(_insert(write.table, write.columns, write.key, columns[0]), columns[1])]
         if isinstance(write, Update):
             names = (*write.columns, write.key)
             columns = self._arrays(write.table, names, write.rows)
@@ -215,9 +216,11 @@ class PostgresSession:
 
 
 @cache
-def _insert(table: str, columns: tuple[str, ...], conflict: str, types: tuple[str, ...]) -> str:
+def _insert(
+    table: str, columns: tuple[str, ...], key: tuple[str, ...], types: tuple[str, ...]
+) -> str:
     arrays = ", ".join(f"${place}::{kind}" for place, kind in enumerate(types, 1))
-    names = ", ".join(columns)
+    names, conflict = ", ".join(columns), on_conflict(columns, key)
     return f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays}){conflict}"  # noqa: S608
 
 

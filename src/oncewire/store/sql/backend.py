@@ -215,6 +215,9 @@ class SqlBackend:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._run, self._write = session.run, session.write
+        self.begin_turn, self.let_go = session.begin_turn, session.let_go
+        self.begin_steps, self.keep_steps = session.begin_steps, session.keep_steps
+        self.applied = session.applied
         self._numbers = MessageNumbers(session)
         self._checks = RowCheck(session.columns)
         self._index = SearchIndex(session)
@@ -228,26 +231,11 @@ class SqlBackend:
 
     # --- transactions ---
 
-    def begin_turn(self) -> None:
-        self.session.begin_turn()
-
-    def let_go(self) -> None:
-        self.session.let_go()
-
     def changed_elsewhere(self) -> bool:
         changed = self.session.changed_elsewhere()
         if changed:
             self._forget_known()
         return changed
-
-    def applied(self) -> bool:
-        return self.session.applied()
-
-    def begin_steps(self) -> None:
-        self.session.begin_steps()
-
-    def keep_steps(self) -> None:
-        self.session.keep_steps()
 
     def undo_steps(self) -> None:
         self.session.undo_steps()

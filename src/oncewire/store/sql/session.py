@@ -25,15 +25,6 @@ class Insert(NamedTuple):
     rows: Sequence[Values]
     key: tuple[str, ...] = ()
 
-    @property
-    def conflict(self) -> str:
-        """What is done where the key is there, as the end of the statement."""
-        if not self.key:
-            return ""
-        others = [name for name in self.columns if name not in self.key]
-        settings = ", ".join(f"{name} = excluded.{name}" for name in others)
-        return f" ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET {settings}"
-
 
 class Update(NamedTuple):
     """New values of some columns; each row ends with the key of the row that gets them."""
@@ -105,6 +96,15 @@ class Session(Protocol):
 
     def commit(self) -> None:
         """Commit what is open."""
+
+
+def on_conflict(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
+    """The end of a statement that inserts: what is done where a row has the key already."""
+    if not key:
+        return ""
+    others = [name for name in columns if name not in key]
+    settings = ", ".join(f"{name} = excluded.{name}" for name in others)
+    return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {settings}"
 
 
 def cannot_be_kept(error: object) -> StoreProblem:

@@ -18,6 +18,7 @@ from oncewire.store.sql.session import (
     Values,
     Write,
     cannot_be_kept,
+    on_conflict,
 )
 from oncewire.store.sqlite.connection import damaged_page, failure
 
@@ -30,11 +31,11 @@ _AT_ONCE = (64, 16, 4, 1)
 
 
 @cache
-def _insert(table: str, columns: tuple[str, ...], conflict: str, size: int) -> str:
+def _insert(table: str, columns: tuple[str, ...], key: tuple[str, ...], size: int) -> str:
     """The statement that inserts that many rows."""
     marks = f"({', '.join('?' * len(columns))})"
-    names = ", ".join(columns)
-    return f"INSERT INTO {table} ({names}) VALUES {', '.join([marks] * size)}{conflict}"  # noqa: S608
+    names, rows = ", ".join(columns), ", ".join([marks] * size)
+    return f"INSERT INTO {table} ({names}) VALUES {rows}{on_conflict(columns, key)}"  # noqa: S608
 
 
 @cache
@@ -113,7 +114,7 @@ class SqliteSession:
         for size in _AT_ONCE:
             while left >= size:
                 some = rows[done : done + size]
-                statement = _insert(write.table, write.columns, write.conflict, size)
+                statement = _insert(write.table, write.columns, write.key, size)
                 self.cursor.execute(statement, list(chain.from_iterable(some)))
                 done, left = done + size, left - size
 
