@@ -107,7 +107,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an older copy of the store is taken for the store",
-        "oncewire.store.sqlite.connection:check_mark",
+        "oncewire.store.sql.origin:compare",
         "found.journal < known.journal",
         "found.journal < 0",
         tests=(f"{_MARK}::test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with",),
@@ -115,14 +115,14 @@ IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "an empty store is taken for a new one where there was another",
         "oncewire.entry.running.assemble:open_store",
-        "SqliteStore.open(path, node=party_name(settings), spool=settings.path(settings.store.spool), known=read_record(settings), note=partial(write_record, settings))",
-        "SqliteStore.open(path, node=party_name(settings), spool=settings.path(settings.store.spool), known=None, note=partial(write_record, settings))",
+        "SqliteStore.open(path, node=node, spool=spool, known=known, note=note)",
+        "SqliteStore.open(path, node=node, spool=spool, known=None, note=note)",
         requirement="STO-1",
         tests=(f"{_RECORD}::test_a_store_without_content_is_no_new_party",),
     ),
     Mutant(
         "two histories of one store are one",
-        "oncewire.store.sqlite.connection:check_mark",
+        "oncewire.store.sql.origin:compare",
         "head != known.head",
         "head == known.store_id",
         tests=(f"{_MARK}::test_the_chain_tells_two_histories_of_one_store_apart",),
