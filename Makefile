@@ -28,7 +28,7 @@ QUICK_WORKERS ?= 2
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: java proof postgres $(STAMP) ## make .venv with every extra; install Java and xmlsec1 where that is allowed
+setup: java proof postgres $(STAMP) ## make .venv with every extra; install Java, xmlsec1 and PostgreSQL where that is allowed
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
 	@PYTHON="$(PYTHON)" bash scripts/setup-python.sh "$(VENV)"
@@ -40,9 +40,8 @@ java:
 proof:
 	@bash scripts/setup-proof.sh
 
-# The PostgreSQL server is not needed yet; the script that will find or install one hooks in here.
 postgres:
-	@if [ -f scripts/setup-postgres.sh ]; then bash scripts/setup-postgres.sh; fi
+	@bash scripts/setup-postgres.sh
 
 test: setup ## run every test but the long ones
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)

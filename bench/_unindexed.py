@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.find import ONLY_FOR_SEARCH
 from oncewire.lab.bench import side
-from oncewire.store.sqlite import search_index
+from oncewire.store.sql import search_index
 from oncewire.store.sqlite.store import SqliteStore
 
 _open = SqliteStore.open

@@ -30,7 +30,7 @@ from oncewire.protocol.states import Incoming, IncomingState, Outgoing, Outgoing
 from oncewire.store.contract import Reader, Store
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
 from oncewire.store.search import Search
-from oncewire.store.sqlite import search_index
+from oncewire.store.sql import search_index
 from oncewire.store.sqlite.store import SqliteStore
 
 SEED = 28

@@ -21,6 +21,8 @@ from tests.workers import Scheduler, arrange, in_spark_group
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.postgres import Server
+
 # Spark starts its Python workers by name; left alone it would take the system's python3, which
 # lacks the packages when pytest is run straight from the environment and not through make.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -63,6 +65,16 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("oncewire-tests", master="local[2]", config=BRIEF)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The one PostgreSQL server of a run."""
+    from tests.postgres import Server
+
+    server = Server()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,7 @@ FIXTURES = {
     "nursery": "process",
     "hatchery": "process",
     "played": "process",
+    "postgres": "process",
 }
 """The marker that a fixture brings."""
 

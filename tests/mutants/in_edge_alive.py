@@ -80,7 +80,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe terms that say something else",
-        "oncewire.store.sqlite.rows:read_terms",
+        "oncewire.store.sql.rows:read_terms",
         "if terms.terms_id != terms_id:\n"
         "    raise _damaged_terms(terms_id, 'they say something else than when they were kept')",
         "if not terms_id:\n"

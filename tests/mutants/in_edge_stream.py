@@ -301,9 +301,9 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the table of refusals grows with their addresses",
-        "oncewire.store.sqlite.backend",
-        "f\"INSERT INTO refusal ({REFUSAL.text}) SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) OR (SELECT count(*) FROM refusal) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 WHERE true ON CONFLICT (code, address) DO UPDATE SET count = count + excluded.count, last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id\"",
-        "f\"INSERT INTO refusal ({REFUSAL.text}) SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) OR (SELECT 0) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 WHERE true ON CONFLICT (code, address) DO UPDATE SET count = count + excluded.count, last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id\"",
+        "oncewire.store.sql.backend",
+        "f\"INSERT INTO refusal ({REFUSAL.text}) SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) OR (SELECT count(*) FROM refusal) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 WHERE true ON CONFLICT (code, address) DO UPDATE SET count = refusal.count + excluded.count, last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id\"",
+        "f\"INSERT INTO refusal ({REFUSAL.text}) SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) OR (SELECT 0) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 WHERE true ON CONFLICT (code, address) DO UPDATE SET count = refusal.count + excluded.count, last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id\"",
         tests=(f"{_KEPT}::test_however_many_addresses_the_table_stays_small",),
     ),
     Mutant(

@@ -63,9 +63,9 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one value that cannot be kept fails the whole turn",
-        "oncewire.store.sqlite.writing:RowCheck.check",
+        "oncewire.store.sql.writing:RowCheck.check",
         "if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):\n"
-        "    raise _cannot('a number is too large')\n"
+        "    raise cannot_be_kept('a number is too large')\n"
         "text = ''.join(texts)",
         "text = ''",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
@@ -100,14 +100,14 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a step over many rows outlives its transition",
-        "oncewire.store.sqlite.backend:SqliteBackend.undo_steps",
+        "oncewire.store.sqlite.session:SqliteSession.undo_steps",
         "self.run('ROLLBACK TO steps')\nself.run('RELEASE steps')",
         "self.run('RELEASE steps')",
         tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),
     ),
     Mutant(
         "an older copy of the store is taken for the store",
-        "oncewire.store.sqlite.connection:check_mark",
+        "oncewire.store.sql.origin:compare",
         "found.journal < known.journal",
         "found.journal < 0",
         tests=(f"{_MARK}::test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with",),
@@ -115,14 +115,14 @@ IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "an empty store is taken for a new one where there was another",
         "oncewire.entry.running.assemble:open_store",
-        "SqliteStore.open(path, node=party_name(settings), spool=settings.path(settings.store.spool), known=read_record(settings), note=partial(write_record, settings))",
-        "SqliteStore.open(path, node=party_name(settings), spool=settings.path(settings.store.spool), known=None, note=partial(write_record, settings))",
+        "SqliteStore.open(path, node=node, spool=spool, known=known, note=note)",
+        "SqliteStore.open(path, node=node, spool=spool, known=None, note=note)",
         requirement="STO-1",
         tests=(f"{_RECORD}::test_a_store_without_content_is_no_new_party",),
     ),
     Mutant(
         "two histories of one store are one",
-        "oncewire.store.sqlite.connection:check_mark",
+        "oncewire.store.sql.origin:compare",
         "head != known.head",
         "head == known.store_id",
         tests=(f"{_MARK}::test_the_chain_tells_two_histories_of_one_store_apart",),

@@ -9,7 +9,9 @@ from typing import Protocol
 from oncewire.errors import StoreGone
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
+from oncewire.store.postgresql.store import PostgresStore
 from oncewire.store.sqlite.store import SqliteStore
+from tests.postgres import Server
 from tests.store.faulty_vfs import FaultyVfs
 
 
@@ -106,3 +108,44 @@ class SqliteBackend:
         self.vfs.heal()
         self.store.close()
         self.vfs.unregister()
+
+
+class PostgresBackend:
+    """The store on PostgreSQL, in a schema of its own."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server, self._folder = server, folder
+        self.url = server.new_schema()
+        self.store: Store = self._open()
+
+    def _open(self) -> PostgresStore:
+        return PostgresStore.open(self.url, node="node", spool=self._folder / "spool")
+
+    @property
+    def postgres(self) -> PostgresStore:
+        assert isinstance(self.store, PostgresStore)
+        return self.store
+
+    def crash(self) -> Store:
+        # Of a killed process the server hears that its connection is gone, and nothing else.
+        assert self.postgres._connection is not None
+        self.postgres._connection.close()
+        self.store.close()
+        self.store = self._open()
+        return self.store
+
+    def reopen(self) -> Store:
+        self.store.close()
+        self.store = self._open()
+        return self.store
+
+    def cut(self) -> None:
+        """The server ends the connection that writes."""
+        assert self.postgres._connection is not None
+        pid = self.postgres._connection.info.backend_pid
+        self._server.ask(f"SELECT pg_terminate_backend({pid}, 10000)")
+
+    break_commit = break_transition = cut
+
+    def close(self) -> None:
+        self.store.close()

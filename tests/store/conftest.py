@@ -9,11 +9,20 @@ import pytest
 
 from oncewire.store.contract import Store
 from oncewire.store.transition import tables, work
-from tests.store.backends import Backend, MemoryBackend, SqliteBackend
+from tests.store.backends import Backend, MemoryBackend, PostgresBackend, SqliteBackend
 from tests.store.samples import prepare
 
+KINDS = [
+    *("memory", "sqlite", "memory without room", "sqlite without room"),
+    # It runs as a process of its own.
+    *(
+        pytest.param(name, marks=pytest.mark.process)
+        for name in ("postgresql", "postgresql without room")
+    ),
+]
 
-@pytest.fixture(params=["memory", "sqlite", "memory without room", "sqlite without room"])
+
+@pytest.fixture(params=KINDS)
 def backend(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Backend]:
@@ -24,9 +33,13 @@ def backend(
             monkeypatch.setattr(work, name, 1)
         monkeypatch.setattr(tables, "BYTES_MAX", 0)
         monkeypatch.setattr(tables, "LARGE", -1)
-    made: Backend = (
-        MemoryBackend() if request.param.startswith("memory") else SqliteBackend(tmp_path)
-    )
+    made: Backend
+    if request.param.startswith("postgresql"):
+        made = PostgresBackend(request.getfixturevalue("postgres"), tmp_path)
+    elif request.param.startswith("sqlite"):
+        made = SqliteBackend(tmp_path)
+    else:
+        made = MemoryBackend()
     prepare(made.store)
     yield made
     made.close()

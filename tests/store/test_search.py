@@ -15,7 +15,7 @@ from oncewire.message.instant import DAY, HOUR
 from oncewire.store.contract import Reader, Store
 from oncewire.store.records import Word
 from oncewire.store.search import ID_SEARCHED, Place, Search, kept_words
-from oncewire.store.sqlite import search_index
+from oncewire.store.sql import search_index
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.backends import Backend, SqliteBackend
 from tests.store.samples import CONFIRMED, DELIVERED, OUTSTANDING, add, parcel, prepare, received
@@ -215,7 +215,7 @@ def _steps(store: SqliteStore, search: Search, **page: Any) -> tuple[int, int]:
         steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
     with store.reader() as reader:
-        connection = reader._connection  # type: ignore[attr-defined]
+        connection = reader._run.args[0]  # type: ignore[attr-defined]
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         found = reader.find_sent(search, page.get("limit", 50))
         connection.trace_v2(0, None)

@@ -68,10 +68,10 @@ def test_a_turn_costs_a_handful_of_statements_however_many_are_in_it(sqlite: Sql
     names = [f"m{number}" for number in range(MANY)]
     costs = []
     for step in range(3):
-        before = sqlite._backend.count
+        before = sqlite._session.count
         _live(sqlite, step, names)
         sqlite.commit()
-        costs.append(sqlite._backend.count - before)
+        costs.append(sqlite._session.count - before)
     # The first turn also looks what is live, and the first commit for the last number.
     # Each new MessageId is looked for once.
     assert costs[0] < 24 + MANY, costs
@@ -87,7 +87,7 @@ def test_a_turn_is_one_transaction(sqlite: SqliteStore) -> None:
         ran.append(statement)
         return True
 
-    sqlite._backend._cursor.exec_trace = note
+    sqlite._session.cursor.exec_trace = note
     _live(sqlite, 0, [f"m{number}" for number in range(MANY)])
     assert not [statement for statement in ran if not statement.startswith(("SELECT", "PRAGMA"))]
     sqlite.commit()
@@ -99,7 +99,7 @@ def test_a_turn_that_only_looks_writes_nothing(sqlite: SqliteStore) -> None:
     _live(sqlite, 0, ["a"])
     sqlite.commit()
     sqlite.next_wake()
-    before = sqlite._backend.count
+    before = sqlite._session.count
     for _ in range(10):
         sqlite.next_wake()
         with sqlite.transition() as tx:
@@ -108,7 +108,7 @@ def test_a_turn_that_only_looks_writes_nothing(sqlite: SqliteStore) -> None:
             assert tx.outgoing("a") is not None
         sqlite.commit()
     # Only whether somebody else wrote is asked.
-    assert sqlite._backend.count - before == 20
+    assert sqlite._session.count - before == 20
 
 
 @pytest.mark.requirement("STO-1", "STO-3")

@@ -1,1 +1,1 @@
-"""Where messages are kept: one contract, implemented on SQLite and in memory."""
+"""Where messages are kept: one contract, implemented on SQLite, on PostgreSQL and in memory."""

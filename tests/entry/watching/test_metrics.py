@@ -16,7 +16,7 @@ from oncewire.entry.watching.metrics import LABEL_MAX, METRICS, Kind, written
 from oncewire.entry.watching.snapshot import LOOKED_AT, look
 from oncewire.message.instant import SECOND
 from oncewire.store.records import Unsettled
-from oncewire.store.sqlite.reader import SqliteReader
+from oncewire.store.sql.reader import SqlReader
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.watching.watched import watched
 from tests.transport.exchange import run
@@ -115,11 +115,11 @@ def test_a_look_reads_as_many_rows_of_a_large_store_as_of_a_small_one(tmp_path: 
             for number in range(before, count):
                 _insert(connection, columns, number)
         with store.reader() as reader:
-            assert isinstance(reader, SqliteReader)
+            assert isinstance(reader, SqlReader)
             walked = [0]
-            reader._connection.set_progress_handler(lambda w=walked: _step(w), 10)
+            reader._run.args[0].set_progress_handler(lambda w=walked: _step(w), 10)
             found = reader.oldest_unsettled(LOOKED_AT)
-            reader._connection.set_progress_handler(None)
+            reader._run.args[0].set_progress_handler(None)
         assert len(found) == 3 * LOOKED_AT or count == 1_000
         assert found[0] == Unsettled("urn:peer", None, found[0].state, SECOND)
         steps.append(walked[0] / len(found))

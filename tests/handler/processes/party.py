@@ -21,8 +21,8 @@ from pathlib import Path
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
-from oncewire.errors import OncewireError
-from oncewire.handler.actions import Notice, Submission
+from oncewire.errors import OncewireError, StoreProblem
+from oncewire.handler.actions import Accepted, Notice, Submission
 from oncewire.handler.context import HandlerContext, KillPoints
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
@@ -30,6 +30,10 @@ from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
+from oncewire.store.contract import Store
+from oncewire.store.postgresql.reader import PostgresReaders
+from oncewire.store.postgresql.store import PostgresStore
+from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.http.address import AddressRule
 from oncewire.transport.http.client import HttpClientSettings
@@ -40,6 +44,23 @@ logger = logging.getLogger("party")
 
 LOOK_EVERY = 0.05
 """Seconds between two looks at the store: for work, and for something to say."""
+
+
+def open_store(folder: Path, name: str) -> Store:
+    """A party's store: in the database that a file names, or in a file."""
+    server, file = folder / f"{name}.url", folder / f"{name}.db"
+    if server.exists():
+        spool = folder / f"{name}.db.spool"
+        return PostgresStore.open(server.read_text(), node=name, spool=spool)
+    return SqliteStore.open(file, node=name)
+
+
+def open_readers(folder: Path, name: str) -> SqliteReaders | PostgresReaders:
+    """Views of it."""
+    server = folder / f"{name}.url"
+    if server.exists():
+        return PostgresReaders(server.read_text())
+    return SqliteReaders(folder / f"{name}.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +156,7 @@ class Party:
         self.settings = settings
         folder = Path(settings.folder)
         self.ledger = Ledger(folder / f"{settings.name}.ledger", settings)
-        store = SqliteStore.open(folder / f"{settings.name}.db", node=settings.name)
+        store = open_store(folder, settings.name)
         agreements = Agreements([read_toml(text) for text in settings.agreements])
         transport = HttpTransport(
             HttpServerSettings("127.0.0.1", settings.listen, "/msh"),
@@ -177,11 +198,17 @@ class Party:
         settings = self.settings
         for first in range(0, settings.orders, settings.batch):
             numbers = range(first, min(first + settings.batch, settings.orders))
-            accepted = await asyncio.gather(
-                *(self.handler.send(_submission(settings, number)) for number in numbers)
-            )
+            accepted = await asyncio.gather(*(self._send(number) for number in numbers))
             self.submitted += len(accepted)
             self.repeated += sum(one.repeated for one in accepted)
+
+    async def _send(self, number: int) -> Accepted:
+        """Send an order; as long as the store is away, again: its id is the same each time."""
+        while True:
+            try:
+                return await self.handler.send(_submission(self.settings, number))
+            except StoreProblem:
+                await asyncio.sleep(LOOK_EVERY)
 
     async def _consume(self) -> None:
         """Take and confirm; never ask for nothing, so that every take has something to keep."""

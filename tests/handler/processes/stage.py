@@ -23,8 +23,7 @@ from pathlib import Path
 
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.row import Row
-from oncewire.store.sqlite.reader import SqliteReaders
-from tests.handler.processes.party import Settings, document, order_id
+from tests.handler.processes.party import Settings, document, open_readers, order_id
 from tests.handler.processes.proxy import Luck, Proxy, Wires
 from tests.parts import ROOT
 from tests.ports import free_port
@@ -281,7 +280,7 @@ class Stage:
         rows: list[Row] = []
         ledgers: dict[str, list[dict[str, object]]] = {}
         for name in self.parties:
-            readers = SqliteReaders(self.folder / f"{name}.db")
+            readers = open_readers(self.folder, name)
             with readers.reader() as reader:
                 rows += reader.journal_since(0, 100_000_000)
             readers.close()

@@ -279,12 +279,10 @@ def upgrade(
     """
 
     from oncewire.entry.cli.config import problems_of
-    from oncewire.entry.running.assemble import open_store, store_path
-    from oncewire.store.sqlite.connection import versions_at
+    from oncewire.entry.running.assemble import open_store, store_place, store_versions
 
     settings = loaded(config).settings
-    path = store_path(settings)
-    found, newest = versions_at(path) if path.is_file() else (0, 0)
+    found, newest = store_versions(settings)
     problems = tuple(problems_of(settings)) if check else ()
     if found == newest:
         summary = "The store has the version of this Oncewire." if found else "There is no store."
@@ -298,15 +296,46 @@ def upgrade(
     if problems:
         summary += f" {number_of(len(problems), 'problem')} to correct."
     return Report(
-        {"store": str(path), "version": found, "newest": newest},
+        {"store": store_place(settings), "version": found, "newest": newest},
         problems=problems,
         summary=summary,
         exit_code=output.WRONG if problems else output.OK,
     )
 
 
+@output.answers
+def copied(
+    to: Annotated[
+        str, typer.Argument(help="postgresql://... of an empty database, or a new file.")
+    ],
+    config: Config = None,
+) -> Report:
+    """Copy the party's store to PostgreSQL, or back into a file; its handler must not run.
+
+    Every row is read back and compared. The party goes on with the store that it has until its
+    settings name the other one.
+
+    Example: oncewire store copy postgresql://oncewire@db/acme
+    """
+
+    from oncewire.entry.running.copying import copy_store, is_server
+
+    settings = loaded(config).settings
+    found = copy_store(settings, to)
+    rows = [(table, tally.rows, tally.digest) for table, tally in found.items() if tally.rows]
+    said = "store.url" if is_server(to) else "store.path, and remove store.url,"
+    return Report(
+        listings=(Listing("tables", ("table", "rows", "digest"), rows),),
+        summary=f"The copy holds what the store holds: {sum(row[1] for row in rows)} rows.",
+        hints=(f"set {said} in {settings.folder / 'oncewire.toml'}, then oncewire serve",),
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
+    group = typer.Typer(help="Where messages are kept.", no_args_is_help=True)
+    group.command("copy")(copied)
+    app.add_typer(group, name="store")
     app.command("upgrade")(upgrade)
     app.command("doctor")(doctor)
     app.command("ping")(ping)

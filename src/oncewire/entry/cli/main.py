@@ -42,7 +42,7 @@ GROUPS = (
 laboratory's: nothing else of the product names them."""
 
 PANELS = {
-    "Start": ("init", "serve", "stop", "upgrade", "demo", "version"),
+    "Start": ("init", "serve", "stop", "upgrade", "store", "demo", "version"),
     "Messages": ("send", "find", "outbox", "show", "why", "resend", "inbox", "notices", "message"),
     "Trouble": (
         "status", "incidents", "doctor", "ask", "resume", "pause", "restart", "abandon", "clock",

@@ -46,6 +46,9 @@ def init(
     url: Annotated[
         str, typer.Option(help="The address partners use, if it is not host and port.")
     ] = "",
+    store: Annotated[
+        str, typer.Option(help="Keep messages in this PostgreSQL database, postgresql://...")
+    ] = "",
     transport: Annotated[
         list[str] | None,
         typer.Option(help="Also smtp, sftp, ftp or broker: begins its section of the settings."),
@@ -78,6 +81,7 @@ def init(
         host=host,
         port=port,
         url=url,
+        store=store,
         tls=not insecure,
         key_kind=KeyKind.RSA if rsa else KeyKind.EC,
         transports=transports,

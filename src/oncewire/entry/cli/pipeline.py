@@ -102,6 +102,11 @@ def book_at(path: Path) -> Path:
     if path.name != FILE and not (path / FILE).is_file():
         return there(path, "store, export or lake")
     settings = loaded(path).settings
+    if settings.store.url:
+        raise NotAllowed(
+            f"the store of {settings.party.name} is on PostgreSQL, which no pipeline reads",
+            remedy="stop its handler, `oncewire store copy FILE`, and name that file",
+        )
     return there(settings.path(settings.store.path), "store, export or lake")
 
 

@@ -30,6 +30,7 @@ from oncewire.entry.running.assemble import (
     open_readers,
     read_record,
     store_path,
+    store_versions,
 )
 from oncewire.entry.running.transports import mailbox_settings, other_transports, withdrawn_by
 from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
@@ -90,6 +91,8 @@ def check_store(settings: Settings) -> Iterator[Finding]:
     replaced = find_replaced(settings)
     if replaced is not None:
         yield Finding("store", Grade.BAD, replaced.problem, replaced.remedy)
+    elif settings.store.url:
+        yield _server(settings.store.url)
     else:
         yield from _database(path)
         # Whether the party's folder knows the store again.
@@ -112,9 +115,12 @@ def refused_store(settings: Settings) -> StoreProblem | None:
     from oncewire.store.sqlite import connection as sqlite
 
     path, replaced = store_path(settings), find_replaced(settings)
-    if replaced is not None or not path.is_file():
+    if replaced is not None or not (settings.store.url or path.is_file()):
         return replaced
     try:
+        if settings.store.url:
+            store_versions(settings)
+            return None
         connection = sqlite.connect_reader(path, None)
         try:
             sqlite.check_origin(connection, sqlite.known_migrations())
@@ -236,6 +242,25 @@ def _database(path: Path) -> Iterator[Finding]:
         "one copy: survives crashes and power cuts, not the loss of its disk",
         "`oncewire backup DIR` takes a copy while it runs",
     )
+
+
+def _server(url: str) -> Finding:
+    """Whether the database server answers and does what a store relies on."""
+    from oncewire.store.postgresql import connection as postgresql
+
+    try:
+        connection = postgresql.connect(url)
+        try:
+            with postgresql.told_as(url):
+                select = "SELECT pg_database_size(current_database())"
+                size = int(str(connection.execute(select).fetchall()[0][0]))
+                version = connection.info.server_version // 10_000
+        finally:
+            postgresql.disconnect(connection)
+    except StoreProblem as problem:
+        return Finding("database", Grade.BAD, problem.problem, problem.remedy)
+    said = f"{postgresql.place(url)} answers, {size_of(size)}, PostgreSQL {version}"
+    return Finding("database", Grade.GOOD, said, "back it up with pg_dump, and the folder with it")
 
 
 def _logged(path: Path) -> int:

@@ -113,13 +113,15 @@ def make_party(
     host: str = "127.0.0.1",
     port: int = 8500,
     url: str = "",
+    store: str = "",
     tls: bool = False,
     key_kind: KeyKind = KeyKind.RSA,
     transports: tuple[str, ...] = (),
 ) -> Made:
     """Make a working party in a folder that is new or empty of one."""
     check_name(name)
-    more = "".join(first_settings(transport, name) for transport in transports)
+    more = _store_text(store)
+    more += "".join(first_settings(transport, name) for transport in transports)
     if (folder / FILE).exists():
         raise NotAllowed(
             f"{folder} holds a party already", remedy="choose another folder, or remove this one"
@@ -144,6 +146,18 @@ def make_party(
     write_new(folder / FILE, text, PRIVATE)
     settings = load(folder, environ={}).settings
     return Made(folder, name, own_id, settings, keys)
+
+
+def _store_text(url: str) -> str:
+    """The section of the settings that names a database server; empty: the store is a file."""
+    if not url:
+        return ""
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise InvalidValue(
+            "the store is no address of a PostgreSQL database",
+            remedy="use postgresql://user@host/database, or leave it out for a file of its own",
+        )
+    return f"\n[store]\nurl = {quoted(url)}\n"
 
 
 def _certifiable(host: str) -> tuple[str, ...]:

@@ -280,6 +280,7 @@ class StoreSettings:
     """Where everything is kept."""
 
     path: Annotated[Path, "The SQLite database of this party."] = Path("data/oncewire.db")
+    url: Annotated[str, "Its PostgreSQL database instead, postgresql://...", HIDDEN] = ""
     spool: Annotated[Path, "The folder for large payloads."] = Path("data/spool")
 
 

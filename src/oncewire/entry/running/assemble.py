@@ -27,8 +27,12 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import Instant, format_instant, parse_instant
+from oncewire.store.contract import Store
+from oncewire.store.postgresql import connection as postgresql
+from oncewire.store.postgresql.reader import PostgresReaders
+from oncewire.store.postgresql.store import PostgresStore
 from oncewire.store.records import StoreMark
-from oncewire.store.sqlite.connection import check_mark
+from oncewire.store.sqlite.connection import Owner, check_mark, versions_at
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
 
@@ -91,7 +95,10 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
 
     known, path = read_record(settings), store_path(settings)
     try:
-        if known is not None:
+        if settings.store.url:
+            if known is not None:
+                _check_marked(settings.store.url, known)
+        elif known is not None:
             check_mark(path, known)
         elif not path.exists() and socket_path(settings).exists() and is_owned(path):
             raise StoreReplaced(f"{path} is gone, and its handler runs")
@@ -100,6 +107,15 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     except (apsw.Error, StoreProblem):
         return None
     return None
+
+
+def _check_marked(url: str, known: StoreMark) -> None:
+    connection = postgresql.connect(url)
+    try:
+        with postgresql.told_as(url):
+            postgresql.check_mark(connection, url, known)
+    finally:
+        postgresql.disconnect(connection)
 
 
 def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
@@ -115,34 +131,69 @@ def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
 
 
 def store_path(settings: Settings) -> Path:
-    """Where the party's database is."""
+    """Where the party's database is; where it is on a server, what belongs to its handler on this
+    machine is beside this path."""
     return settings.path(settings.store.path)
 
 
-def open_store(settings: Settings) -> SqliteStore:
+def store_place(settings: Settings) -> str:
+    """Where the party's database is, for people."""
+    url = settings.store.url
+    return postgresql.place(url) if url else str(store_path(settings))
+
+
+def store_versions(settings: Settings) -> tuple[int, int]:
+    """The version of the store that is there, and the newest that this Oncewire knows; zeros: there
+    is none."""
+    url, path = settings.store.url, store_path(settings)
+    if not url:
+        return versions_at(path) if path.is_file() else (0, 0)
+    connection = postgresql.connect(url)
+    try:
+        with postgresql.told_as(url):
+            found = postgresql.version_of(connection, url)
+    finally:
+        postgresql.disconnect(connection)
+    return found, postgresql.known_migrations()[-1].version if found else 0
+
+
+def open_store(settings: Settings) -> SqliteStore | PostgresStore:
     """The party's store, opened as its only writer; made where the party never had one."""
-    path = store_path(settings)
+    path, node = store_path(settings), party_name(settings)
+    spool, known = settings.path(settings.store.spool), read_record(settings)
+    note = partial(write_record, settings)
     if not path.parent.is_dir():
         make_folder(path.parent, PRIVATE_FOLDER)
     try:
-        return SqliteStore.open(
-            path,
-            node=party_name(settings),
-            spool=settings.path(settings.store.spool),
-            known=read_record(settings),
-            note=partial(write_record, settings),
-        )
+        if not settings.store.url:
+            return SqliteStore.open(path, node=node, spool=spool, known=known, note=note)
+        # Commands on this machine find its handler by the same lock as one on SQLite.
+        owner = Owner(path)
+        try:
+            return PostgresStore.open(
+                settings.store.url,
+                node=node,
+                spool=spool,
+                known=known,
+                note=note,
+                closed=owner.release,
+            )
+        except BaseException:
+            owner.release()
+            raise
     except StoreReplaced as replaced:
         raise with_ways_out(replaced, settings) from None
 
 
-def open_readers(settings: Settings) -> SqliteReaders:
+def open_readers(settings: Settings) -> SqliteReaders | PostgresReaders:
     """Views of the party's store, whoever writes it."""
-    path = store_path(settings)
+    path, url = store_path(settings), settings.store.url
     replaced = find_replaced(settings)
     if replaced is not None:
         raise replaced
-    if not path.is_file():
+    if url and read_record(settings) is not None:
+        return PostgresReaders(url)
+    if url or not path.is_file():
         raise NotHere(
             f"{settings.party.name or 'this party'} has sent and received nothing yet",
             remedy="start its handler with `oncewire serve`, or send something",
@@ -191,7 +242,7 @@ def in_force(settings: Settings, kept: Iterable[Kept]) -> Agreements:
 
 def make_node(
     settings: Settings,
-    store: SqliteStore,
+    store: Store,
     agreements: tuple[Kept, ...],
     keys: Keys | None,
     *,

@@ -55,6 +55,11 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
     if replaced is not None:
         raise replaced
     source = store_path(settings)
+    if settings.store.url:
+        raise NotAllowed(
+            "the store is on a database server, which has its own backups",
+            remedy="stop the handler, then copy the database with pg_dump and this folder with it",
+        )
     if not source.is_file():
         raise NotHere(f"there is no store at {source} yet", remedy="send or receive something")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -111,7 +116,7 @@ def check_backup(folder: Path) -> Backup:
     """Read a backup back; StoreProblem says what of it is not whole."""
     import apsw
 
-    from oncewire.store.sqlite.reader import SqliteReader
+    from oncewire.store.sqlite.reader import view
 
     problem = ""
     if not folder.exists():
@@ -140,7 +145,7 @@ def check_backup(folder: Path) -> Backup:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchall()[0][0]
         if verdict != "ok":
             raise _broken(f"{database} is damaged: {verdict}")
-        kept = sum(SqliteReader(connection, database).counts().values())
+        kept = sum(view(connection, database).counts().values())
         (rows,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
         journal = int(str(rows))
         for name in _spooled(connection):
@@ -201,8 +206,8 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
 
 
 def _spooled(connection: object) -> set[str]:
-    from oncewire.store.sqlite.reader import LAYOUTS
-    from oncewire.store.sqlite.rows import spool_names
+    from oncewire.store.sql.reader import LAYOUTS
+    from oncewire.store.sql.rows import spool_names
 
     names: set[str] = set()
     for (layout,) in connection.execute(LAYOUTS):  # type: ignore[attr-defined]

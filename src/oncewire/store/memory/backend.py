@@ -191,6 +191,12 @@ class MemoryBackend:
     def changed_elsewhere(self) -> bool:
         return False
 
+    def begin_turn(self) -> None:
+        """Nothing: the tables have one owner."""
+
+    def let_go(self) -> None:
+        """Nothing: the tables have one owner."""
+
     # --- load ---
 
     def counters(self) -> dict[str, int]:

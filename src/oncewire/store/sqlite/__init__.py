@@ -1,3 +1,3 @@
-"""The store on SQLite: `store` is the door, `connection` opens the file and migrates it,
-`reader` answers questions, `backend` and `writing` load and apply rows.
+"""The store on SQLite: `store` is the door, `connection` opens the file and migrates it, `session`
+writes, `reader` opens views. What they have in common with PostgreSQL is in `store/sql`.
 """

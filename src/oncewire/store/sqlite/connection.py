@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +16,11 @@ from oncewire.errors import (
     StoreFull,
     StoreGone,
     StoreProblem,
-    StoreReplaced,
 )
 from oncewire.journal.identity import START
 from oncewire.store.records import StoreMark
 from oncewire.store.spool import GOES_ON
+from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of, once, replaced
 
 if TYPE_CHECKING:
     import apsw
@@ -166,36 +163,14 @@ class Owner:
             self._handle = -1
 
 
-# Schema versions: numbered SQL files, each applied in one transaction.
-#
-# A new store is an empty one that all of them were applied to, so a migrated store and a fresh one
-# cannot differ. A file that was released is never edited; the next one changes it.
-
-
 APPLICATION_ID = 0x4F4E4357
 """Says of a SQLite file that it is a store of ours ("ONCW")."""
-
-_FILE = re.compile(r"\d{3}_[a-z_]+\.sql")
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step from version - 1 to version."""
-
-    version: int
-    name: str
-    script: str
 
 
 @cache
 def known_migrations() -> tuple[Migration, ...]:
     """The steps this version of Oncewire knows, in order."""
-    folder = resources.files("oncewire.store.sqlite").joinpath("migrations")
-    files = {file.name: file for file in folder.iterdir() if _FILE.fullmatch(file.name)}
-    return tuple(
-        Migration(int(name[:3]), name, files[name].read_text(encoding="utf-8"))
-        for name in sorted(files)
-    )
+    return migrations_of("oncewire.store.sqlite")
 
 
 def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...]) -> int:
@@ -223,11 +198,7 @@ def check_origin(connection: apsw.Connection, migrations: tuple[Migration, ...])
             remedy="name another file for the store",
         )
     newest = migrations[-1].version
-    if version > newest:
-        raise StoreProblem(
-            f"{connection.filename} has version {version}, this Oncewire knows up to {newest}",
-            remedy="open it with the version of Oncewire that wrote it, or a newer one",
-        )
+    check_known(connection.filename, version, newest)
     return application, version
 
 
@@ -238,14 +209,6 @@ def versions_at(path: Path) -> tuple[int, int]:
         return check_origin(connection, known_migrations())[1], known_migrations()[-1].version
     finally:
         disconnect(connection)
-
-
-# The mark of a store: which one it is and how far its journal has come, as noted outside of it.
-#
-# A database file can be emptied, lost, mixed up with another or replaced by an older copy, and
-# SQLite opens each of them without an error. A mark kept elsewhere shows it: a store still is the
-# one that was marked if it has the same id, at least as many rows of the journal, and at the
-# marked row the same head of the chain over the journal (`oncewire.journal.identity`).
 
 
 def read_mark(connection: apsw.Connection) -> StoreMark | None:
@@ -270,29 +233,11 @@ def check_mark(path: Path, known: StoreMark, vfs: str | None = None) -> None:
     try:
         empty = not path.stat().st_size
     except FileNotFoundError:
-        raise _replaced(f"{path} is gone, and {_once(known)}") from None
+        raise replaced(f"{path} is gone, and {once(known)}") from None
     except OSError as error:
         raise StoreGone(f"{path}: {error.strerror}", remedy="check its disk") from None
     found, head = (None, "") if empty else _look(path, known, vfs)
-    if found is None:
-        raise _replaced(f"{path} is empty, and {_once(known)}")
-    if not known.store_id:
-        raise _replaced(
-            f"whether {path} is the store that was used here cannot be told: the record of it "
-            "cannot be read"
-        )
-    if found.store_id != known.store_id:
-        raise _replaced(f"{path} is another store than the one that was used here")
-    if found.journal < known.journal:
-        raise _replaced(
-            f"{path} is older than what was done here: its journal has {found.journal} rows, "
-            f"and {known.journal} were written"
-        )
-    if head and known.head and head != known.head:
-        raise _replaced(
-            f"{path} holds another history than the one here: they differ before row "
-            f"{known.journal} of the journal"
-        )
+    compare(path, known, found, head)
 
 
 def _look(path: Path, known: StoreMark, vfs: str | None) -> tuple[StoreMark | None, str]:
@@ -304,16 +249,6 @@ def _look(path: Path, known: StoreMark, vfs: str | None) -> tuple[StoreMark | No
         return found, "" if found is None else _head_at(connection, known.journal, found)
     finally:
         disconnect(connection)
-
-
-def _replaced(problem: str) -> StoreReplaced:
-    return StoreReplaced(problem, remedy="restore the party from a backup (docs/backup.md)")
-
-
-def _once(known: StoreMark) -> str:
-    if not known.store_id:
-        return "there was a store"
-    return f"there was a store whose journal had {known.journal} rows"
 
 
 def _head_at(connection: apsw.Connection, seq: int, found: StoreMark) -> str:

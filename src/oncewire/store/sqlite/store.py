@@ -28,7 +28,7 @@ from oncewire.journal.row import JOURNAL_VERSION, check_version
 from oncewire.store.contract import Reader
 from oncewire.store.records import Space, StoreMark
 from oncewire.store.spool import FileSpool
-from oncewire.store.sqlite.backend import SqliteBackend
+from oncewire.store.sql.backend import SqlBackend
 from oncewire.store.sqlite.connection import (
     Owner,
     check_mark,
@@ -40,6 +40,7 @@ from oncewire.store.sqlite.connection import (
     read_mark,
 )
 from oncewire.store.sqlite.reader import SqliteReaders
+from oncewire.store.sqlite.session import SqliteSession
 from oncewire.store.transition.turns import TransactionManager
 from oncewire.store.transition.work import UnitOfWork
 
@@ -166,7 +167,7 @@ class SqliteStore(TransactionManager):
         self._fence_needed = True
         work.write()
         began = monotonic()
-        self._backend.commit()
+        work.backend.commit()
         self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
         self._fence_needed = False
         work.rest()
@@ -201,7 +202,7 @@ class SqliteStore(TransactionManager):
 
     def _abandon(self) -> None:
         self._work = None
-        self._backend.abandon()
+        self._session.abandon()
         self._distrust()
         # If it cannot be opened now, the next transition tries again and says why.
         with suppress(StoreProblem):
@@ -224,8 +225,8 @@ class SqliteStore(TransactionManager):
             connection = connect(self._path, self._vfs)
             try:
                 self._prepare(connection, node)
-                backend = SqliteBackend(connection, self._path)
-                work = UnitOfWork(backend)
+                session = SqliteSession(connection, self._path)
+                work = UnitOfWork(SqlBackend(session))
             except BaseException:
                 disconnect(connection)
                 raise
@@ -233,7 +234,7 @@ class SqliteStore(TransactionManager):
             raise failure(error, self._path) from error
         disconnect(self._distrusted)
         self._connection, self._distrusted = connection, None
-        self._backend, self._work = backend, work
+        self._session, self._work = session, work
         self._file = file_id(self._path)
         return work
 
@@ -260,7 +261,7 @@ class SqliteStore(TransactionManager):
     def _checkpoint(self) -> None:
         """Copy the log into the database when it has grown. What is committed stays so even
         if this fails; but then the handle is not trusted with another fsync."""
-        pages = self._backend.pages
+        pages = self._session.pages
         if pages < self._pages_copied:
             # The log was started anew.
             self._pages_copied = 0

@@ -64,12 +64,19 @@ class Backend(Protocol):
     it would answer with cannot be read.
     """
 
-    failure: StoreFull | StoreGone | None
-    """How it failed, if it did: nothing since the last commit can be relied on then."""
+    @property
+    def failure(self) -> StoreFull | StoreGone | None:
+        """How it failed, if it did: nothing since the last commit can be relied on then."""
 
     def changed_elsewhere(self) -> bool:
         """Whether another process has written since this was asked last; then nothing that was read
         before holds."""
+
+    def begin_turn(self) -> None:
+        """Keep others from writing until the commit, or until `let_go`."""
+
+    def let_go(self) -> None:
+        """Let others write: the turn has changed nothing."""
 
     # --- load ---
 

@@ -95,7 +95,7 @@ class TransactionManager(ABC):
             raise self._lost
         work = self._work
         if work is None or not self.pending():
-            work = self._look()
+            work = self._look(turn=True)
         work.begin()
         self._open = transition
         return WorkTransaction(work)
@@ -120,18 +120,23 @@ class TransactionManager(ABC):
                 work.keep()
             else:
                 work.undo()
+            if not self.pending():
+                work.backend.let_go()
         except (StoreFull, StoreGone) as trouble:
             self._lose(trouble, kept=work.kept)
             if trouble is not error:
                 raise
 
-    def _look(self) -> UnitOfWork:
-        """The unit of work, cleared if another process has written since."""
+    def _look(self, *, turn: bool = False) -> UnitOfWork:
+        """The unit of work, cleared if another process has written since; `turn`: no other will
+        until it is over."""
         work = self._work
         try:
             if work is None:
                 work = self._work = self._begin()
-            elif work.backend.changed_elsewhere():
+            if turn:
+                work.backend.begin_turn()
+            if work.backend.changed_elsewhere():
                 work.clear()
             elif work.full:
                 # Turns that only looked left it here.

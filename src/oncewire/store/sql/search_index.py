@@ -1,4 +1,4 @@
-"""The index of what messages are found by on SQLite: filing them under their terms, and finding.
+"""The index of what messages are found by: filing them under their terms, and finding.
 
 Filing each message as it comes would write into as many pages as it has terms, and cost the
 exchange more than all else that is written of it. So messages are filed when many wait for it:
@@ -11,19 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import TRIAL_SERVICE
 from oncewire.message.instant import Instant
 from oncewire.store.search import ID_SEARCHED, LOOKED_AT, Place, Search, terms_of
-from oncewire.store.sqlite.rows import (
+from oncewire.store.sql.rows import (
     FROM_INCOMING,
     FROM_OUTGOING,
     INCOMING_VALUES,
     OUTGOING_VALUES,
-    Values,
 )
+from oncewire.store.sql.session import Dialect, Each, Insert, Session, Values
 
 FILED_AT_ONCE = 1024
 """So many messages wait at most to be filed."""
@@ -84,24 +84,14 @@ SIDES = (SENT, RECEIVED)
 Run = Callable[[str, Values], list[Values]]
 
 
-class Statements(Protocol):
-    """Who runs statements on the store's own connection."""
-
-    def run(self, statement: str, values: Values = ()) -> list[Values]:
-        """Run one to its end."""
-
-    def run_batches(self, batches: Sequence[tuple[str, Sequence[Values]]]) -> None:
-        """Run each for every row of its values."""
-
-
 # Every statement is put together from constants of this module; values are always bound.
 
 
 class SearchIndex:
     """The index, as its one writer keeps it."""
 
-    def __init__(self, statements: Statements) -> None:
-        self._statements = statements
+    def __init__(self, session: Session) -> None:
+        self._session = session
         # The last that are filed, by table; None: to be read.
         self._filed: dict[str, int] | None = None
 
@@ -121,14 +111,14 @@ class SearchIndex:
         """File the next ones, if there are enough of them; False: there are not."""
         before = dict(self._known())
         tables = [side.table for side in SIDES]
-        last = self._statements.run(f"SELECT {', '.join(tables)} FROM counter")[0]  # noqa: S608
+        last = self._session.run(f"SELECT {', '.join(tables)} FROM counter")[0]  # noqa: S608
         self.follow(dict(zip(tables, last, strict=True)))
         return before != self._known()
 
     def _known(self) -> dict[str, int]:
         if self._filed is None:
             columns = ", ".join(side.filed for side in SIDES)
-            values = self._statements.run(f"SELECT {columns} FROM counter")[0]  # noqa: S608
+            values = self._session.run(f"SELECT {columns} FROM counter")[0]  # noqa: S608
             self._filed = {side.table: value for side, value in zip(SIDES, values, strict=True)}
         return self._filed
 
@@ -138,31 +128,31 @@ class SearchIndex:
         rows: list[Values] = []
         with suppress(StoreDamaged):
             rows = sorted(self._rows(side, "{0} > ? AND {0} <= ?", (first, last)))
-        insert = f"INSERT INTO {side.table}_term (slot, {side.number}) VALUES (?, ?)"  # noqa: S608
         known = f"UPDATE counter SET {side.filed} = ?"  # noqa: S608
-        self._statements.run_batches([(insert, rows), (known, [(last,)])])
+        terms = Insert(f"{side.table}_term", ("slot", side.number), rows)
+        self._session.write([terms, Each(known, [(last,)])])
         self._known()[side.table] = last
 
     def remove(self, sent: Sequence[int], received: Sequence[int]) -> None:
         """Remove what messages are filed under, before they go; their words go with them."""
         for side, numbers in ((SENT, sent), (RECEIVED, received)):
             if numbers:
-                named = "{0} IN (SELECT value FROM json_each(?))"
+                named = f"{{0}} {self._session.dialect.numbers}"
                 rows = self._rows(side, named, (json.dumps(list(numbers)),))
                 delete = f"DELETE FROM {side.table}_term WHERE slot = ? AND {side.number} = ?"  # noqa: S608
-                self._statements.run_batches([(delete, rows)])
+                self._session.write([Each(delete, rows)])
 
     def _rows(self, side: Side, which: str, values: Values) -> list[Values]:
         """(slot, number) of each term of some messages; `which` says of their number which."""
         key, words = f"{side.table}.{side.number}", f"{side.table}_word"
         texts: dict[int, list[str]] = {}
         select = f"SELECT {side.number}, text FROM {words} WHERE {which.format(side.number)}"  # noqa: S608
-        for number, text in self._statements.run(select, values):
+        for number, text in self._session.run(select, values):
             texts.setdefault(number, []).append(text)
         select = f"SELECT {key}, message_id, conversation_id {side.source} WHERE "
         return [
             (_slot(number, term), number)
-            for number, message_id, talk in self._statements.run(select + which.format(key), values)
+            for number, message_id, talk in self._session.run(select + which.format(key), values)
             for term in terms_of(message_id, talk, texts.get(number, ()))
         ]
 
@@ -174,8 +164,8 @@ def _slot(number: int, term: int) -> int:
 class Finding:
     """One question to one side, on a view of what is committed."""
 
-    def __init__(self, run: Run, side: Side, search: Search) -> None:
-        self._run, self._side, self._search = run, side, search
+    def __init__(self, run: Run, dialect: Dialect, side: Side, search: Search) -> None:
+        self._run, self._dialect, self._side, self._search = run, dialect, side, search
         self._key = f"{side.table}.{side.number}"
 
     def page(self, limit: int, after: Place | None) -> tuple[list[Values], Place | None]:
@@ -218,7 +208,7 @@ class Finding:
         slots = [segment << 32 | term for segment in segments for term in sorted(terms)]
         known = f"SELECT {side.number} FROM {side.table}_term"  # noqa: S608
         rows = self._run(
-            f"{known} WHERE slot IN (SELECT value FROM json_each(?)) LIMIT ?",  # noqa: S608
+            f"{known} WHERE slot {self._dialect.numbers} LIMIT ?",
             (json.dumps(slots), CANDIDATES + 1),
         )
         rows += self._run(
@@ -272,11 +262,11 @@ class Finding:
         bounds = (since, *tuple_of(until))
         if not search.partners:
             return self._run(f"{select} WHERE {within} {order}", bounds)
-        part = f"SELECT * FROM ({select} WHERE {side.partner} = ? AND {within} {order})"  # noqa: S608
+        part = f"SELECT * FROM ({select} WHERE {side.partner} = ? AND {within} {order}) AS part"  # noqa: S608
         partners = sorted(set(search.partners))
         values = [value for partner in partners for value in (partner, *bounds)]
         parts = " UNION ALL ".join([part] * len(partners))
-        return self._run(f"SELECT * FROM ({parts}) {order}", tuple(values))  # noqa: S608
+        return self._run(f"SELECT * FROM ({parts}) AS parts {order}", tuple(values))  # noqa: S608
 
     # --- what is meant ---
 
@@ -285,8 +275,8 @@ class Finding:
         side = self._side
         conditions, values = self._conditions()
         statement = (
-            f"SELECT {side.values}, {side.at}, {self._key} {side.source} "  # noqa: S608
-            f"WHERE {self._key} IN (SELECT value FROM json_each(?)) "
+            f"SELECT {side.values}, {side.at}, {self._key} {side.source} "
+            f"WHERE {self._key} {self._dialect.numbers} "
             f"AND ({side.at}, {self._key}) < (?, ?) {conditions}"
             f"ORDER BY {side.at} DESC, {self._key} DESC LIMIT ?"
         )
@@ -302,14 +292,13 @@ class Finding:
         word = f"EXISTS (SELECT 1 FROM {side.table}_word AS w WHERE w.{side.number} = {self._key} "  # noqa: S608
         if search.text:
             # Where in a MessageId the text may begin at the latest: before its `@`.
-            last = (
-                "min(?, CASE WHEN instr(message_id, '@') > 1 THEN instr(message_id, '@') - 1 "
-                f"ELSE {ID_SEARCHED} END)"
-            )
             text, most = search.text, ID_SEARCHED if search.is_part else 1
-            in_id = f"instr(message_id, ?) BETWEEN 1 AND {last}"
+            in_id = (
+                f"instr(message_id, ?) BETWEEN 1 AND CASE WHEN instr(message_id, '@') BETWEEN 2 "
+                f"AND {most} THEN instr(message_id, '@') - 1 ELSE {most} END"
+            )
             anywhere = f"({in_id} OR conversation_id = ? OR {word} AND w.text = ?))"
-            found.append((anywhere, (text, most, text, text)))
+            found.append((anywhere, (text, text, text)))
         if search.file_name:
             found.append((f"{word} AND w.path = '' AND w.text = ?)", (search.file_name,)))
         if search.value:
@@ -322,7 +311,7 @@ class Finding:
         for column, wanted in ((side.partner, search.partners), ("state", search.states)):
             if wanted:
                 named = json.dumps(list(wanted), ensure_ascii=False)
-                found.append((f"{column} IN (SELECT value FROM json_each(?))", (named,)))  # noqa: S608
+                found.append((f"{column} {self._dialect.texts}", (named,)))
         if search.since is not None:
             found.append((f"{side.at} >= ?", (search.since,)))
         if search.until is not None:

@@ -1,4 +1,4 @@
-"""Damage on SQLite: statements that find rows that cannot be read, and mend them.
+"""Damage: statements that find rows that cannot be read, and mend them.
 
 Only values that cannot be read at all are known to be damaged. A mended row is not what it was:
 it is harmless, so that an operator can end what it stood for.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from oncewire.message.envelope import MessageKind, SequenceStatus
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Proof
-from oncewire.store.sqlite.rows import MEASURES, POSSIBLE, RECEIVING, SENDING
+from oncewire.store.sql.rows import MEASURES, POSSIBLE, RECEIVING, SENDING
 from oncewire.store.transition.rows import FINAL_INCOMING
 
 
@@ -18,22 +18,29 @@ def _sql_list(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(str(each_word) for each_word in words))
 
 
+def _mended(column: str, words: Iterable[str], instead: str) -> str:
+    """The column as it is if it has one of the words, or else this instead."""
+    return f"{column} = CASE WHEN {column} IN ({_sql_list(words)}) THEN {column} ELSE {instead} END"
+
+
+_NORMAL = f"'{MessageKind.NORMAL.value}'"
+
 # Every statement is put together from the words of our own enumerations.
 MEND_OUTGOING = (
     "UPDATE outgoing SET "  # noqa: S608
-    f"state = iif(state IN ({_sql_list(OutgoingState)}), state, 'suspended'), "
-    f"status = iif(status IN ({_sql_list(SequenceStatus)}), status, NULL), "
-    f"proved_by = iif(proved_by IN ({_sql_list(Proof)}), proved_by, NULL), "
-    f"kind = iif(kind IN ({_sql_list(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
+    f"{_mended('state', OutgoingState, _sql_list(['suspended']))}, "
+    f"{_mended('status', SequenceStatus, 'NULL')}, "
+    f"{_mended('proved_by', Proof, 'NULL')}, "
+    f"{_mended('kind', MessageKind, _NORMAL)} "
     "WHERE message = ?1 AND NOT ("
     f"state IN ({_sql_list(OutgoingState)}) AND kind IN ({_sql_list(MessageKind)}) "
-    f"AND ifnull(status IN ({_sql_list(SequenceStatus)}), 1) "
-    f"AND ifnull(proved_by IN ({_sql_list(Proof)}), 1))"
+    f"AND (status IS NULL OR status IN ({_sql_list(SequenceStatus)})) "
+    f"AND (proved_by IS NULL OR proved_by IN ({_sql_list(Proof)})))"
 )
 MEND_INCOMING = (
     "UPDATE incoming SET "  # noqa: S608
-    f"state = iif(state IN ({_sql_list(IncomingState)}), state, 'ready'), "
-    f"kind = iif(kind IN ({_sql_list(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
+    f"{_mended('state', IncomingState, _sql_list(['ready']))}, "
+    f"{_mended('kind', MessageKind, _NORMAL)} "
     "WHERE message = ?1 AND NOT ("
     f"state IN ({_sql_list(IncomingState)}) AND kind IN ({_sql_list(MessageKind)}))"
 )
@@ -51,7 +58,9 @@ UNANSWERED = "UPDATE incoming SET answer_id = NULL, answer_owed = 0 WHERE row = 
 
 def _possible(columns: tuple[str, ...]) -> str:
     return ", ".join(
-        f"{name} = iif(abs({name}) < {POSSIBLE}, {name}, 0)" for name in columns if name in MEASURES
+        f"{name} = CASE WHEN abs({name}) < {POSSIBLE} THEN {name} ELSE 0 END"
+        for name in columns
+        if name in MEASURES
     )
 
 
@@ -81,6 +90,6 @@ def damaged_in(table: str, key: str) -> str:
         f"SELECT {table}.{key}, message_id, {table}_bytes.{key} IS NULL FROM {table} "  # noqa: S608
         f"LEFT JOIN message ON message.id = {table}.message "
         f"LEFT JOIN {table}_bytes ON {table}_bytes.{key} = {table}.{key} WHERE state = ?1 "
-        f"AND (?2 OR message_id IS NULL OR {table}_bytes.{key} IS NULL "
+        f"AND (?2 = 1 OR message_id IS NULL OR {table}_bytes.{key} IS NULL "
         f"OR kind NOT IN ({_sql_list(MessageKind)}))"
     )

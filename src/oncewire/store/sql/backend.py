@@ -1,18 +1,15 @@
-"""The backend on SQLite: what is loaded, found, applied and done to many rows at once."""
+"""The backend on SQL: what is loaded, found, applied and done to many rows at once."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 from msgspec.structs import replace
 
-from oncewire.errors import StoreDamaged, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import StoreDamaged, StoreFull, StoreGone
 from oncewire.journal.identity import START, Head, links
 from oncewire.journal.row import COLUMNS
 from oncewire.message.instant import Duration, Instant
@@ -28,8 +25,7 @@ from oncewire.store.records import (
     Refusal,
     Removed,
 )
-from oncewire.store.sqlite.connection import damaged_page, failure
-from oncewire.store.sqlite.mending import (
+from oncewire.store.sql.mending import (
     BAD_BYTES,
     FINAL_STATES,
     KNOWN_STATES,
@@ -41,7 +37,7 @@ from oncewire.store.sqlite.mending import (
     UNANSWERED,
     damaged_in,
 )
-from oncewire.store.sqlite.rows import (
+from oncewire.store.sql.rows import (
     ANSWER,
     DOCUMENTS,
     FROM_INCOMING,
@@ -55,7 +51,6 @@ from oncewire.store.sqlite.rows import (
     REMOVED,
     SENDING,
     TERMS,
-    Values,
     has_state,
     list_outgoing,
     mended_incoming,
@@ -72,8 +67,9 @@ from oncewire.store.sqlite.rows import (
     read_terms,
     whole,
 )
-from oncewire.store.sqlite.search_index import SearchIndex
-from oncewire.store.sqlite.writing import RowCheck, batches, names_in
+from oncewire.store.sql.search_index import SearchIndex
+from oncewire.store.sql.session import Each, Insert, Session, Values
+from oncewire.store.sql.writing import RowCheck, names_in, writes
 from oncewire.store.transition.backend import COUNTERS, Changes
 from oncewire.store.transition.rows import (
     AnswerBytes,
@@ -85,21 +81,6 @@ from oncewire.store.transition.rows import (
     OutgoingRow,
 )
 
-if TYPE_CHECKING:
-    import apsw
-
-_ONE_ROW = "?)"
-"""How a statement ends that inserts its values as a row."""
-_AT_ONCE = (64, 16, 4, 1)
-
-
-@cache
-def _many(statement: str, size: int) -> str:
-    """The statement that inserts that many rows."""
-    start = statement.rindex("(")
-    return statement[:start] + ", ".join([statement[start:]] * size)
-
-
 _MESSAGE = COLUMNS.index("message_id")
 
 # Every statement is put together from constants of this package; values are always bound.
@@ -107,7 +88,6 @@ _FILED_OUTGOING = "keep_until, due_at, deadline, entered, held"
 _OUTGOING = f"SELECT {OUTGOING_VALUES}, {_FILED_OUTGOING} {FROM_OUTGOING}"
 _INCOMING = f"SELECT {INCOMING_VALUES}, keep_until, held {FROM_INCOMING}"
 _ONE = "WHERE message = ?"
-_SOME = "WHERE message IN (SELECT value FROM json_each(?))"
 _OUTGOING_BYTES = (
     f"SELECT {', '.join(PARCEL)}, draft FROM outgoing_bytes "  # noqa: S608
     "WHERE position = (SELECT position FROM outgoing WHERE message = ?)"
@@ -190,9 +170,10 @@ _OLD_INCOMING = (
     f"AND answer_owed = 0 AND held = 0 {_NO_INCIDENT} ORDER BY keep_until, row LIMIT ?"
 )
 _REMEMBER = (
-    "INSERT OR REPLACE INTO removed "
-    "(message, sender, digest, state, at, agreement_id, removed_at) "
-    "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS (SELECT 1 FROM journal_row WHERE message = ?1)"
+    "INSERT INTO removed (message, sender, digest, state, at, agreement_id, removed_at) "
+    "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS (SELECT 1 FROM journal_row WHERE message = ?1) "
+    "ON CONFLICT (message, sender) DO UPDATE SET digest = excluded.digest, state = excluded.state, "
+    "at = excluded.at, agreement_id = excluded.agreement_id, removed_at = excluded.removed_at"
 )
 _UNREMEMBER = (
     "DELETE FROM removed WHERE message = ?1 "
@@ -212,7 +193,7 @@ _COUNT_REFUSAL = (
     f"INSERT INTO refusal ({REFUSAL.text}) "  # noqa: S608
     "SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) "
     "OR (SELECT count(*) FROM refusal) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 "
-    "WHERE true ON CONFLICT (code, address) DO UPDATE SET count = count + excluded.count, "
+    "WHERE true ON CONFLICT (code, address) DO UPDATE SET count = refusal.count + excluded.count, "
     "last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id"
 )
 
@@ -228,156 +209,41 @@ _SHIFT_LEASES = (
 _SHIFT_PAUSES = "UPDATE sending_channel SET paused_until = paused_until + ? WHERE paused_until <> 0"
 
 
-class SqliteBackend:
-    """See `transition.backend.Backend`, whose docstrings hold here.
+class SqlBackend:
+    """See `transition.backend.Backend`, whose docstrings hold here."""
 
-    Once SQLite has failed, nothing since the last commit can be relied on.
-    """
-
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        import apsw
-
-        self._error, self._corrupt = apsw.Error, apsw.CorruptError
-        faults = (apsw.ConstraintError, apsw.SQLError, OverflowError, UnicodeError, TypeError)
-        self._refused = faults
-        self._connection, self._path = connection, path
-        self._cursor = connection.cursor()
-        # How it failed, if it did: nothing since the last commit can be relied on then.
-        self.failure: StoreFull | StoreGone | None = None
-        # How many were run since it was opened; one for many rows is one.
-        self.count = 0
-        # What SQLite counted when the transaction began, and the steps in it.
-        self._unchanged = self._before_steps = 0
-        # Pages of the log, as of the last commit.
-        self.pages = 0
-        connection.set_wal_hook(self._count_pages)
-        self._version = self._data_version()
-        self._numbers = MessageNumbers(self)
-        self._checks = RowCheck(self.columns)
-        self._index = SearchIndex(self)
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._run, self._write = session.run, session.write
+        self.begin_turn, self.let_go = session.begin_turn, session.let_go
+        self.begin_steps, self.keep_steps = session.begin_steps, session.keep_steps
+        self.applied = session.applied
+        self._numbers = MessageNumbers(session)
+        self._checks = RowCheck(session.columns)
+        self._index = SearchIndex(session)
         # The head of the journal's chain; None: it is to be read.
         self._head: Head | None = None
 
-    def _count_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self.pages = pages
-        return 0
-
-    # --- statements ---
-
-    def run(self, statement: str, values: Values = ()) -> list[Values]:
-        """Run one statement to its end. SQLite's trouble becomes StoreFull or StoreGone."""
-        self.count += 1
-        try:
-            return self._cursor.execute(statement, values).fetchall()
-        except Exception as error:
-            raise self._trouble(statement, error) from error
-
-    def run_batches(self, batches: Sequence[tuple[str, Sequence[Values]]]) -> None:
-        """Run each statement for every row of its values; not at all where there are none."""
-        for statement, rows in batches:
-            if rows:
-                self.count += 1
-                try:
-                    if statement.endswith(_ONE_ROW):
-                        self._insert(statement, rows)
-                    else:
-                        self._cursor.executemany(statement, rows)
-                except Exception as error:
-                    raise self._trouble(statement, error) from error
-
-    def _insert(self, statement: str, rows: Sequence[Values]) -> None:
-        """Insert many rows with one statement, which costs less than one statement each."""
-        done, left = 0, len(rows)
-        for size in _AT_ONCE:
-            while left >= size:
-                some = rows[done : done + size]
-                self._cursor.execute(_many(statement, size), list(chain.from_iterable(some)))
-                done, left = done + size, left - size
-
-    def _trouble(self, statement: str, error: Exception) -> Exception:
-        if isinstance(error, self._refused):
-            return StoreProblem(
-                f"a value cannot be kept: {error}", remedy="this is a fault of Oncewire: report it"
-            )
-        if isinstance(error, self._corrupt) and statement.startswith(("SELECT", "WITH")):
-            # The transaction stands: only this question has no answer.
-            return damaged_page(error, self._path)
-        if isinstance(error, self._error):
-            self.failure = failure(error, self._path)
-            return self.failure
-        return error
-
-    def changed_rows(self) -> int:
-        """How many rows the last statement changed."""
-        return self._connection.changes()
-
-    def columns(self, table: str) -> dict[str, tuple[str, bool]]:
-        """The type of each column, and whether it needs a value."""
-        found = self.run(f"PRAGMA table_info({table})")
-        return {name: (kind, bool(needed)) for _, name, kind, needed, *_ in found}
+    @property
+    def failure(self) -> StoreFull | StoreGone | None:
+        """How its session failed, if it did."""
+        return self.session.failure
 
     # --- transactions ---
 
-    def begin(self) -> None:
-        """Begin a transaction, if none is open."""
-        if not self._connection.in_transaction:
-            self.run("BEGIN IMMEDIATE")
-            self._unchanged = self._connection.total_changes()
-
-    def applied(self) -> bool:
-        """Whether a transaction is open that changed anything."""
-        connection = self._connection
-        return connection.in_transaction and connection.total_changes() != self._unchanged
-
-    def begin_steps(self) -> None:
-        """Set a savepoint: the steps that follow can be undone."""
-        self.begin()
-        self.run("SAVEPOINT steps")
-        self._before_steps = self._connection.total_changes()
-
-    def keep_steps(self) -> None:
-        """Keep the steps since `begin_steps`."""
-        self.run("RELEASE steps")
-        self._end_if_unchanged()
-
-    def _end_if_unchanged(self) -> None:
-        if not self.applied():
-            self.run("ROLLBACK")
-
-    def abandon(self) -> None:
-        """End the transaction after a failure, if SQLite has not done so itself."""
-        with suppress(StoreFull, StoreGone):
-            if self._connection.in_transaction:
-                self.run("ROLLBACK")
-
-    # --- others ---
-
-    def _data_version(self) -> Any:
-        return self.run("PRAGMA data_version")[0][0]
-
-    def commit(self) -> None:
-        """Commit what is open."""
-        if self._connection.in_transaction:
-            self.run("COMMIT")
-        self._numbers.bound()
+    def changed_elsewhere(self) -> bool:
+        changed = self.session.changed_elsewhere()
+        if changed:
+            self._forget_known()
+        return changed
 
     def undo_steps(self) -> None:
-        """Undo everything since `begin_steps`."""
-        self.run("ROLLBACK TO steps")
-        self.run("RELEASE steps")
-        # SQLite counts what was undone too.
-        self._unchanged += self._connection.total_changes() - self._before_steps
-        self._end_if_unchanged()
+        self.session.undo_steps()
         self._forget_known()
 
-    def changed_elsewhere(self) -> bool:
-        """Whether another connection has written since the last call; then rows that were read
-        before may have changed."""
-        before, self._version = self._version, self._data_version()
-        if before == self._version:
-            return False
-        self._forget_known()
-        return True
+    def commit(self) -> None:
+        self.session.commit()
+        self._numbers.bound()
 
     def _forget_known(self) -> None:
         """Forget remembered numbers after rows were undone, or written by another connection."""
@@ -389,38 +255,38 @@ class SqliteBackend:
 
     def counters(self) -> dict[str, int]:
         select = f"SELECT {', '.join(COUNTERS)} FROM counter WHERE id = 1"  # noqa: S608
-        return dict(zip(COUNTERS, self.run(select)[0], strict=True))
+        return dict(zip(COUNTERS, self._run(select)[0], strict=True))
 
     def terms(self, terms_id: str) -> Terms | None:
-        rows = self.run(TERMS, (terms_id,))
+        rows = self._run(TERMS, (terms_id,))
         return read_terms(terms_id, rows[0][0]) if rows else None
 
     def agreement(self, agreement_id: str) -> str | None:
         select = "SELECT content FROM agreement WHERE agreement_id = ?"
-        rows = self.run(select, (agreement_id,))
+        rows = self._run(select, (agreement_id,))
         return str(rows[0][0]) if rows else None
 
     def sending_channel(self, key: str) -> SendingChannel | None:
         select = f"SELECT {', '.join(SENDING)} FROM sending_channel WHERE key = ?"  # noqa: S608
-        rows = self.run(select, (key,))
+        rows = self._run(select, (key,))
         return read_sending(rows[0]) if rows else None
 
     def receiving_channel(self, key: str) -> ReceivingChannel | None:
         select = f"SELECT {RECEIVING.text} FROM receiving_channel WHERE key = ?"  # noqa: S608
-        rows = self.run(select, (key,))
+        rows = self._run(select, (key,))
         return read_receiving(rows[0]) if rows else None
 
     def incidents(self) -> list[Incident]:
-        return [Incident(*row) for row in self.run(_INCIDENTS)]
+        return [Incident(*row) for row in self._run(_INCIDENTS)]
 
     # --- documents ---
 
     def document(self, key: IncomingKey) -> DocumentRow | None:
-        rows = self.run(f"{DOCUMENTS} WHERE sender = ? AND split_id = ?", key)
+        rows = self._run(f"{DOCUMENTS} WHERE sender = ? AND split_id = ?", key)
         return DocumentRow(read_document(rows[0][:-1]), rows[0][-1]) if rows else None
 
     def open_documents(self) -> list[DocumentRow]:
-        rows = self.run(f"{DOCUMENTS} WHERE state IN ('open', 'joining') AND sender <> ''")
+        rows = self._run(f"{DOCUMENTS} WHERE state IN ('open', 'joining') AND sender <> ''")
         found = []
         for row in rows:
             # One that is damaged hides none of the others.
@@ -429,7 +295,7 @@ class SqliteBackend:
         return found
 
     def gathered(self, sender: str) -> tuple[int, int]:
-        ((count, size),) = self.run(_GATHERED, (sender,))
+        ((count, size),) = self._run(_GATHERED, (sender,))
         return int(count), int(size)
 
     # --- messages ---
@@ -440,8 +306,9 @@ class SqliteBackend:
         if not numbers:
             return []
         if len(numbers) == 1:
-            return self.run(select + _ONE, (numbers[0],))
-        return self.run(select + _SOME, (json.dumps(numbers),))
+            return self._run(select + _ONE, (numbers[0],))
+        some = f"WHERE message {self.session.dialect.numbers}"
+        return self._run(select + some, (json.dumps(numbers),))
 
     def outgoing(self, message_ids: Sequence[str]) -> list[OutgoingRow]:
         return [_outgoing_row(row) for row in self._of(_OUTGOING, message_ids)]
@@ -455,7 +322,7 @@ class SqliteBackend:
 
     def outgoing_bytes(self, message_id: str) -> OutgoingBytes | None:
         for number in self._numbers.of((message_id,)):
-            for row in self.run(_OUTGOING_BYTES, (number,)):
+            for row in self._run(_OUTGOING_BYTES, (number,)):
                 with whole(message_id):
                     files = read_files(row[2]) if row[0] is None and row[2] else ()
                     return OutgoingBytes(read_parcel(row[:4]), row[4], files)
@@ -463,7 +330,7 @@ class SqliteBackend:
 
     def incoming_bytes(self, key: IncomingKey) -> tuple[IncomingBytes, AnswerBytes]:
         for number in self._numbers.of((key[1],)):
-            for row in self.run(_INCOMING_BYTES, (number, key[0])):
+            for row in self._run(_INCOMING_BYTES, (number, key[0])):
                 with whole(key[1]):
                     content = IncomingBytes(read_parcel(row[4:8]), row[8])
                 return content, _answer_bytes(key, row[:4])
@@ -471,7 +338,7 @@ class SqliteBackend:
 
     def answer_bytes(self, key: IncomingKey) -> AnswerBytes:
         for number in self._numbers.of((key[1],)):
-            for row in self.run(_ANSWER_BYTES, (number, key[0])):
+            for row in self._run(_ANSWER_BYTES, (number, key[0])):
                 return _answer_bytes(key, row)
         return AnswerBytes(None)
 
@@ -496,7 +363,7 @@ class SqliteBackend:
     def _numbered(self, statement: str, values: Values) -> list[Values]:
         """Rows that end with a MessageId and its number. Loading those messages then
         needs no look-up of the number, which is on another page that can be damaged."""
-        rows = self.run(statement, values)
+        rows = self._run(statement, values)
         self._numbers.learn((row[-2], row[-1]) for row in rows)
         return [row[:-1] for row in rows]
 
@@ -508,7 +375,7 @@ class SqliteBackend:
         return sent, received
 
     def owed(self, now: Instant) -> list[tuple[int, IncomingKey, Instant, str]]:
-        rows = self.run(_OWED, (now,))
+        rows = self._run(_OWED, (now,))
         return [(row[0], (row[1], row[2]), row[3], row[4]) for row in rows]
 
     # --- writing ---
@@ -529,37 +396,36 @@ class SqliteBackend:
     def apply(self, changes: Changes) -> None:
         if not any(changes):
             return
-        self.begin()
         numbers = self._numbers.give(list(names_in(changes)))
         heads = links(self._last_head(), changes.journal) if changes.journal else []
         head = heads[-1] if heads else self._head
-        self.run_batches(batches(changes, numbers, heads, head))
+        self._write(writes(changes, numbers, heads, head))
         self._head = head
         if changes.counters:
             self._index.follow(changes.counters)
 
     def _last_head(self) -> Head:
         if self._head is None:
-            self._head = self.run("SELECT head FROM counter WHERE id = 1")[0][0] or START
+            self._head = self._run("SELECT head FROM counter WHERE id = 1")[0][0] or START
         return self._head
 
     # --- steps over many rows: retention, refusals, and a clock that was set ---
 
     def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
         sent = self._old_outgoing(still_counts, now, limit)
-        received = self.run(_OLD_INCOMING, (now, limit - len(sent)))
-        self.run(_FORGET_DOCUMENTS, (now,))
+        received = self._run(_OLD_INCOMING, (now, limit - len(sent)))
+        self.session.change(_FORGET_DOCUMENTS, (now,))
         if not sent and not received:
             return 0
         self._index.remove([row[0] for row in sent], [row[0] for row in received])
-        self.run_batches(
+        gone = [row[1:] for row in (*sent, *received)]
+        self._write(
             [
-                ("DELETE FROM outgoing WHERE position = ?", [(row[0],) for row in sent]),
-                ("DELETE FROM incoming WHERE row = ?", [(row[0],) for row in received]),
+                Each("DELETE FROM outgoing WHERE position = ?", [(row[0],) for row in sent]),
+                Each("DELETE FROM incoming WHERE row = ?", [(row[0],) for row in received]),
+                Each(_REMEMBER, [(*values, now) for values in gone]),
             ]
         )
-        gone = [row[1:] for row in (*sent, *received)]
-        self.run_batches([(_REMEMBER, [(*values, now) for values in gone])])
         self._forget(values[0] for values in gone)
         return len(gone)
 
@@ -574,7 +440,7 @@ class SqliteBackend:
         found: list[Values] = []
         after = (-1, -1)
         while len(found) < limit:
-            rows = self.run(_OLD_OUTGOING, (now, *after, limit))
+            rows = self._run(_OLD_OUTGOING, (now, *after, limit))
             for row in rows:
                 number, keep_until = row[-2:]
                 (stored,) = list_outgoing([row[:-2]])
@@ -591,34 +457,33 @@ class SqliteBackend:
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
         bounds = (before, up_to_seq)
-        numbers = self.run(
+        numbers = self._run(
             "SELECT DISTINCT message FROM journal_row "
             "WHERE at < ? AND seq <= ? AND message IS NOT NULL",
             bounds,
         )
-        self.run("DELETE FROM journal_row WHERE at < ? AND seq <= ?", bounds)
-        gone = self.changed_rows()
-        self.run_batches([(_UNREMEMBER, numbers)])
+        gone = self.session.change("DELETE FROM journal_row WHERE at < ? AND seq <= ?", bounds)
+        self._write([Each(_UNREMEMBER, numbers)])
         self._forget(number for (number,) in numbers)
         return gone
 
     def _forget(self, numbers: Iterable[int]) -> None:
-        self.run_batches([(_FORGET, [(number,) for number in numbers])])
+        self._write([Each(_FORGET, [(number,) for number in numbers])])
         self._numbers.forget()
 
     # --- refusals ---
 
     def count_refusals(self, refusals: Iterable[Refusal]) -> None:
         counted = [(*REFUSAL.values(one), REFUSALS_MAX) for one in refusals]
-        self.run_batches([(_COUNT_REFUSAL, counted)])
+        self._write([Each(_COUNT_REFUSAL, counted)])
         newest = max((values[4] for values in counted), default=0)
-        self.run("DELETE FROM refusal WHERE last_at < ?", (newest - REFUSALS_KEPT,))
+        self.session.change("DELETE FROM refusal WHERE last_at < ?", (newest - REFUSALS_KEPT,))
 
     # --- time ---
 
     def shift_timers(self, by: Duration) -> None:
         for statement in (_SHIFT_ATTEMPTS, _SHIFT_LEASES, _SHIFT_PAUSES):
-            self.run(statement, (by,))
+            self.session.change(statement, (by,))
 
     # --- repair ---
 
@@ -626,16 +491,15 @@ class SqliteBackend:
         mended = 0
         for number in self._numbers.of((message_id,)):
             for statement in (MEND_OUTGOING, MEND_INCOMING):
-                self.run(statement, (number,))
-                mended += self.changed_rows()
+                mended += self.session.change(statement, (number,))
             try:
                 for row in self.incoming((message_id,)):
                     self.incoming_bytes((row.stored.incoming.sender, message_id))
             except StoreDamaged:
                 # Neither the bytes nor the answer can be had any more, if any is damaged.
-                for place in self.run(BAD_BYTES, (number,)):
-                    self.run(NO_BYTES, place)
-                    self.run(UNANSWERED, place)
+                for place in self._run(BAD_BYTES, (number,)):
+                    self.session.change(NO_BYTES, place)
+                    self.session.change(UNANSWERED, place)
                 mended += 1
         return mended > 0
 
@@ -648,17 +512,17 @@ class SqliteBackend:
             try:
                 read(key)
             except StoreDamaged:
-                self.run(statement, (key,))
+                self.session.change(statement, (key,))
                 mended = True
         return mended
 
     def damaged(self) -> list[Damage]:
         found: list[Damage] = []
         for table, key in (("outgoing", "position"), ("incoming", "row")):
-            states = {row[0] for row in self.run(f"SELECT DISTINCT state FROM {table}")}  # noqa: S608
+            states = {row[0] for row in self._run(f"SELECT DISTINCT state FROM {table}")}  # noqa: S608
             for state in sorted(states - FINAL_STATES[table]):
                 unknown = state not in KNOWN_STATES[table]
-                for place, message_id, gone in self.run(damaged_in(table, key), (state, unknown)):
+                for place, message_id, gone in self._run(damaged_in(table, key), (state, unknown)):
                     why = "its bytes are gone" if gone else "its kind cannot be read"
                     if message_id is None:
                         why = f"it has lost its MessageId (row {place})"
@@ -708,16 +572,14 @@ REMEMBERED = 50_000
 """How many MessageIds are remembered at most; beyond it, all are read anew."""
 
 _FIND = "SELECT id FROM message WHERE message_id = ?"
-_FIND_SOME = (
-    "SELECT message_id, id FROM message WHERE message_id IN (SELECT value FROM json_each(?))"
-)
+_FIND_SOME = "SELECT message_id, id FROM message WHERE message_id"
 
 
 class MessageNumbers:
     """The row numbers of MessageIds, remembered; None: the id has no number yet."""
 
-    def __init__(self, backend: SqliteBackend) -> None:
-        self._backend = backend
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._known: dict[str, int | None] = {}
         self._last: int | None = None
 
@@ -739,10 +601,9 @@ class MessageNumbers:
         if not new:
             return cast(dict[str, int], self._known)
         if self._last is None:
-            self._last = int(self._backend.run("SELECT ifnull(max(id), 0) FROM message")[0][0])
+            self._last = int(self._session.run("SELECT coalesce(max(id), 0) FROM message")[0][0])
         rows = list(enumerate(new, self._last + 1))
-        insert = "INSERT INTO message (id, message_id) VALUES (?, ?)"
-        self._backend.run_batches([(insert, rows)])
+        self._session.write([Insert("message", ("id", "message_id"), rows)])
         self._last += len(rows)
         self._known.update((message_id, number) for number, message_id in rows)
         return cast(dict[str, int], self._known)
@@ -754,12 +615,13 @@ class MessageNumbers:
         if not missing:
             return
         if len(missing) == 1:
-            rows = self._backend.run(_FIND, (missing[0],))
+            rows = self._session.run(_FIND, (missing[0],))
             known[missing[0]] = rows[0][0] if rows else None
             return
         known.update(dict.fromkeys(missing))
         given = json.dumps(missing, ensure_ascii=False)
-        known.update(self._backend.run(_FIND_SOME, (given,)))
+        select = f"{_FIND_SOME} {self._session.dialect.texts}"
+        known.update(self._session.run(select, (given,)))
 
     def forget(self) -> None:
         """Forget all numbers, because rows were undone or removed."""

@@ -1,4 +1,4 @@
-"""Records and their columns in SQLite.
+"""Records and their columns in SQL.
 
 The columns of a record are made from its fields: their names, their order in every statement, and
 how a value is written and read, by the field's type. Migrations make the tables; a test compares
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Generic, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -42,9 +42,9 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
 )
+from oncewire.store.sql.session import Values
 from oncewire.store.transition.rows import AnswerHead
 
-Values: TypeAlias = tuple[Any, ...]
 R = TypeVar("R", bound=Struct)
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=sorted).encode

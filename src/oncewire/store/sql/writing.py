@@ -1,16 +1,14 @@
-"""Writing on SQLite: whether a row can be kept, and a turn's changes as statements with rows."""
+"""Writing: whether a row can be kept, and a turn's changes as what is written of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from operator import itemgetter
 
-from oncewire.errors import StoreProblem
 from oncewire.journal.identity import Head
 from oncewire.journal.row import COLUMNS
-from oncewire.store.sqlite.rows import (
+from oncewire.store.sql.rows import (
     ANSWER,
     DOCUMENT,
     FACTS,
@@ -21,10 +19,18 @@ from oncewire.store.sqlite.rows import (
     PARCEL,
     RECEIVING,
     SENDING,
-    Values,
     outgoing_values,
     parcel_values,
     sending_values,
+)
+from oncewire.store.sql.session import (
+    Columns,
+    Each,
+    Insert,
+    Update,
+    Values,
+    Write,
+    cannot_be_kept,
 )
 from oncewire.store.transition.backend import COUNTERS, Changes
 from oncewire.store.transition.rows import IncomingRow, OutgoingRow, ReceiptRow
@@ -42,13 +48,12 @@ class RowCheck:
     `columns` tells of a table the kind of each column, and whether it needs a value.
     """
 
-    def __init__(self, columns: Callable[[str], dict[str, tuple[str, bool]]]) -> None:
+    def __init__(self, columns: Callable[[str], Columns]) -> None:
         outgoing = columns("outgoing")
         self._outgoing_kinds = _kinds(outgoing, OUTGOING.names)
         self._facts_kinds = _kinds(outgoing, FACTS.names)
         self._incoming_kinds = _kinds(columns("incoming"), INCOMING.names)
-        journal = columns("journal_row")
-        journal["message_id"] = ("TEXT", False)
+        journal = {**columns("journal_row"), "message_id": ("TEXT", False)}
         self._journal_kinds = _kinds(journal, COLUMNS)
         # Types of rows that were found good, and how texts and numbers are taken out of such a
         # row; there are few different ones.
@@ -71,13 +76,16 @@ class RowCheck:
         for written in journal:
             self._sort(self._journal_kinds, written, texts, numbers)
         if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):
-            raise _cannot("a number is too large")
+            raise cannot_be_kept("a number is too large")
         text = "".join(texts)
+        if "\0" in text:
+            # PostgreSQL keeps none, and what one store keeps the other must be able to take over.
+            raise cannot_be_kept("a text has a character 0 in it")
         if not text.isascii():
             try:
                 text.encode()
             except UnicodeError as error:
-                raise _cannot(str(error)) from error
+                raise cannot_be_kept(str(error)) from error
 
     def _sort_state(
         self, row: OutgoingRow | IncomingRow, texts: list[str], numbers: list[int]
@@ -117,59 +125,30 @@ def _check_types(kinds: Kinds, values: Values) -> None:
     for (name, kind, needed), value in zip(kinds, values, strict=True):
         good = not needed if value is None else isinstance(value, _TYPES[kind])
         if not good:
-            raise _cannot(f"{name} is {value!r}"[:100])
+            raise cannot_be_kept(f"{name} is {value!r}"[:100])
 
 
-def _kinds(columns: dict[str, tuple[str, bool]], names: Sequence[str]) -> Kinds:
+def _kinds(columns: Columns, names: Sequence[str]) -> Kinds:
     return [(name, *columns[name]) for name in names]
 
 
-def _cannot(why: str) -> StoreProblem:
-    return StoreProblem(
-        f"a value cannot be kept: {why}", remedy="this is a fault of Oncewire: report it"
-    )
-
-
-# Every statement is put together from constants of this package; values are always bound.
 _SAVED_OUTGOING = (*OUTGOING.names, "deadline", "due_at", "keep_until", "entered", "held")
 _SAVED_INCOMING = (
     *(*INCOMING.names, "position", "keep_until", "held"),
     *("answer_id", "answer_kind", "answer_owed"),
 )
-
-
-def _insert(table: str, columns: Iterable[str], how: str = "INSERT") -> str:
-    names = tuple(columns)
-    marks = ", ".join("?" * len(names))
-    return f"{how} INTO {table} ({', '.join(names)}) VALUES ({marks})"
-
-
-_INSERT_OUTGOING = _insert(
-    "outgoing",
-    (
-        *_SAVED_OUTGOING,
-        *FACTS.names,
-        "peer",
-        "relayed_from",
-        "hop",
-        "agreement_id",
-        "position",
-        "message",
-    ),
+_ADDED_OUTGOING = (
+    *(*_SAVED_OUTGOING, *FACTS.names),
+    *("peer", "relayed_from", "hop", "agreement_id", "position", "message"),
 )
-_INSERT_OUTGOING_BYTES = _insert("outgoing_bytes", (*PARCEL, "draft", "position"))
-_UPDATE_OUTGOING_BYTES = (
-    f"UPDATE outgoing_bytes SET {', '.join(f'{name} = ?' for name in PARCEL)}, draft = ? "  # noqa: S608
-    "WHERE position = ?"
+_ADDED_INCOMING = (
+    *(*_SAVED_INCOMING, *INCOMING_FACTS.names),
+    *("peer", "transport", "hop", "agreement_id", "sender", "row", "message"),
 )
-_INSERT_INCOMING = _insert(
-    "incoming",
-    (
-        *(*_SAVED_INCOMING, *INCOMING_FACTS.names),
-        *("peer", "transport", "hop", "agreement_id", "sender", "row", "message"),
-    ),
-)
-_INSERT_INCOMING_BYTES = _insert("incoming_bytes", (*PARCEL, "view", *ANSWER, "row"))
+_MESSAGE = COLUMNS.index("message_id")
+_JOURNAL = (*COLUMNS[:_MESSAGE], "message", *COLUMNS[_MESSAGE + 1 :], "since")
+
+# Every statement is put together from constants of this package; values are always bound.
 _FORGET_INCOMING_BYTES = (
     f"UPDATE incoming_bytes SET {', '.join(f'{name} = NULL' for name in (*PARCEL, 'view'))} "  # noqa: S608
     "WHERE row = ?"
@@ -177,75 +156,54 @@ _FORGET_INCOMING_BYTES = (
 # Nothing is written when the bytes are there already and only `owed` changes.
 _UPDATE_ANSWER_BYTES = (
     f"UPDATE incoming_bytes SET ({', '.join(ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
-    f"AND ({', '.join(ANSWER)}) IS NOT (?1, ?2, ?3, ?4)"
+    f"AND ({', '.join(ANSWER)}) IS DISTINCT FROM (?1, ?2, ?3, ?4)"
 )
-_INSERT_SENT_WORD = _insert("outgoing_word", ("position", "path", "text"))
-_INSERT_RECEIVED_WORD = _insert("incoming_word", ("row", "path", "text"))
-_KEEP_RECEIPT = _insert(
-    "receipt", ("position", "receipt_id", "received_at", *PARCEL), "INSERT OR REPLACE"
-)
-_KEEP_TERMS = (
-    "INSERT INTO terms (terms_id, content) VALUES (?, ?) "
-    "ON CONFLICT (terms_id) DO UPDATE SET content = excluded.content"
-)
-_KEEP_AGREEMENT = (
-    "INSERT INTO agreement (agreement_id, content) VALUES (?, ?) "
-    "ON CONFLICT (agreement_id) DO UPDATE SET content = excluded.content"
-)
-_SAVE_SENDING = _insert("sending_channel", SENDING, "INSERT OR REPLACE")
-_SAVE_RECEIVING = _insert("receiving_channel", RECEIVING.names, "INSERT OR REPLACE")
-_SAVE_INCIDENT = _insert("incident", INCIDENT.names, "INSERT OR REPLACE")
-_SAVE_DOCUMENT = _insert("document", (*DOCUMENT.names, "keep_until"), "INSERT OR REPLACE")
-_MESSAGE = COLUMNS.index("message_id")
-_INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"  # noqa: S608
 _UPDATE_COUNTERS = (
     f"UPDATE counter SET {', '.join(f'{name} = ?' for name in COUNTERS)}, "  # noqa: S608
-    "head = ifnull(?, head) WHERE id = 1"
+    "head = coalesce(?, head) WHERE id = 1"
 )
 
 
-@cache
-def _update(table: str, key: str, columns: tuple[str, ...]) -> str:
-    """The statement that saves these columns; there are few different ones."""
-    settings = ", ".join(f"{name} = ?" for name in columns)
-    return f"UPDATE {table} SET {settings} WHERE {key} = ?"  # noqa: S608
-
-
-Batch = tuple[str, list[Values]]
-"""A statement, and the rows to run it for."""
-
-
-def batches(
+def writes(
     changes: Changes, numbers: Mapping[str, int], heads: Sequence[Head], head: Head | None
-) -> list[Batch]:
-    """The statements that write changes. `numbers`: of the MessageIds that they name; `heads`: of
-    the journal's chain before each of its rows; `head`: the one behind the last."""
+) -> list[Write]:
+    """What writes changes. `numbers`: of the MessageIds that they name; `heads`: of the journal's
+    chain before each of its rows; `head`: the one behind the last."""
+    terms = [(key, _text(terms.as_dict())) for key, terms in changes.terms]
+    journal = [
+        _journal_values(row, numbers, since)
+        for row, since in zip(changes.journal, heads, strict=False)
+    ]
+    documents = [(*DOCUMENT.values(row.document), row.keep_until) for row in changes.documents]
     return [
         # Terms that were damaged are replaced: their id is the digest of what they say.
-        (_KEEP_TERMS, [(key, _text(terms.as_dict())) for key, terms in changes.terms]),
-        (_KEEP_AGREEMENT, changes.agreements),
-        (_SAVE_SENDING, [sending_values(channel) for channel in changes.sending]),
-        (_SAVE_RECEIVING, [RECEIVING.values(channel) for channel in changes.receiving]),
+        Insert("terms", ("terms_id", "content"), terms, ("terms_id",)),
+        Insert("agreement", ("agreement_id", "content"), changes.agreements, ("agreement_id",)),
+        Insert("sending_channel", SENDING, [*map(sending_values, changes.sending)], ("key",)),
+        Insert(
+            "receiving_channel",
+            RECEIVING.names,
+            [*map(RECEIVING.values, changes.receiving)],
+            ("key",),
+        ),
         *_outgoing(changes, numbers),
         *_incoming(changes, numbers),
-        (_KEEP_RECEIPT, [_receipt_values(row) for row in changes.receipts.values()]),
-        (_SAVE_INCIDENT, [INCIDENT.values(incident) for _, incident in changes.incidents]),
-        (
-            _SAVE_DOCUMENT,
-            [(*DOCUMENT.values(row.document), row.keep_until) for row in changes.documents],
+        Insert(
+            "receipt",
+            ("position", "receipt_id", "received_at", *PARCEL),
+            [_receipt_values(row) for row in changes.receipts.values()],
+            ("position",),
         ),
+        Insert(
+            "incident",
+            INCIDENT.names,
+            [INCIDENT.values(incident) for _, incident in changes.incidents],
+            ("id",),
+        ),
+        Insert("document", (*DOCUMENT.names, "keep_until"), documents, ("sender", "split_id")),
         *_words(changes),
-        (
-            _INSERT_ROW,
-            [
-                _journal_values(row, numbers, since)
-                for row, since in zip(changes.journal, heads, strict=False)
-            ],
-        ),
-        (
-            _UPDATE_COUNTERS,
-            [(*changes.counters.values(), head)] if changes.counters else [],
-        ),
+        Insert("journal_row", _JOURNAL, journal),
+        Each(_UPDATE_COUNTERS, [(*changes.counters.values(), head)] if changes.counters else []),
     ]
 
 
@@ -256,7 +214,7 @@ def _journal_values(row: Values, numbers: Mapping[str, int], since: Head) -> Val
     return (*row[:_MESSAGE], numbers[message_id], *row[_MESSAGE + 1 :], since)
 
 
-def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
+def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Write]:
     added: list[Values] = []
     content: list[Values] = []
     saved: dict[tuple[str, ...], list[Values]] = {}
@@ -274,12 +232,16 @@ def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
             added.append((*_outgoing_values(row), *FACTS.values(stored.facts), *own, *key))
         else:
             _note(saved, _SAVED_OUTGOING, _outgoing_values(before), _outgoing_values(row), position)
-    updates = [(_update("outgoing", "position", names), rows) for names, rows in saved.items()]
-    first = [(_INSERT_OUTGOING, added), (_INSERT_OUTGOING_BYTES, content)]
-    return [*first, *updates, (_UPDATE_OUTGOING_BYTES, rebuilt)]
+    names = (*PARCEL, "draft")
+    return [
+        Insert("outgoing", _ADDED_OUTGOING, added),
+        Insert("outgoing_bytes", (*names, "position"), content),
+        *[Update("outgoing", changed, "position", rows) for changed, rows in saved.items()],
+        Update("outgoing_bytes", names, "position", rebuilt),
+    ]
 
 
-def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
+def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Write]:
     added: list[Values] = []
     content: list[Values] = []
     saved: dict[tuple[str, ...], list[Values]] = {}
@@ -302,18 +264,25 @@ def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
         if key in changes.incoming_bytes:
             forgotten.append((number,))
         _note(saved, _SAVED_INCOMING, _incoming_values(before), _incoming_values(row), number)
-    updates = [(_update("incoming", "row", names), rows) for names, rows in saved.items()]
-    first = [(_INSERT_INCOMING, added), (_INSERT_INCOMING_BYTES, content)]
-    last = [(_UPDATE_ANSWER_BYTES, answered), (_FORGET_INCOMING_BYTES, forgotten)]
-    return [*first, *updates, *last]
+    return [
+        Insert("incoming", _ADDED_INCOMING, added),
+        Insert("incoming_bytes", (*PARCEL, "view", *ANSWER, "row"), content),
+        *[Update("incoming", changed, "row", rows) for changed, rows in saved.items()],
+        Each(_UPDATE_ANSWER_BYTES, answered),
+        Each(_FORGET_INCOMING_BYTES, forgotten),
+    ]
 
 
-def _words(changes: Changes) -> list[Batch]:
-    rows: dict[str, list[Values]] = {_INSERT_SENT_WORD: [], _INSERT_RECEIVED_WORD: []}
+def _words(changes: Changes) -> list[Write]:
+    sent: list[Values] = []
+    received: list[Values] = []
     for (sender, _), row in changes.words.items():
-        into = rows[_INSERT_RECEIVED_WORD if sender else _INSERT_SENT_WORD]
+        into = received if sender else sent
         into += [(row.number, word.path, word.text) for word in row.words]
-    return list(rows.items())
+    return [
+        Insert("outgoing_word", ("position", "path", "text"), sent),
+        Insert("incoming_word", ("row", "path", "text"), received),
+    ]
 
 
 def _receipt_values(row: ReceiptRow) -> Values:
@@ -338,8 +307,8 @@ def _note(
     after: Values,
     key: int,
 ) -> None:
-    """SQLite refiles a row in every index that a statement names a column of, changed or not: so
-    only what changed is named."""
+    """SQLite refiles a row in every index that a statement names a column of, changed or not, and
+    PostgreSQL in every index if it names one of any: so only what changed is named."""
     places = [place for place, value in enumerate(after) if value != before[place]]
     if places:
         columns = tuple([names[place] for place in places])

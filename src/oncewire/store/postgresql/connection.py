@@ -1,0 +1,238 @@
+"""Connections to PostgreSQL: how they are opened, how the schema is made, and what an error of the
+server means to a handler."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from oncewire.errors import StoreCorrupt, StoreFull, StoreGone, StoreProblem
+from oncewire.journal.identity import START
+from oncewire.store.records import StoreMark
+from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECT_SECONDS = 5
+"""How long a server that does not answer is waited for."""
+
+HELD_SECONDS = 5
+"""A process that stops in the middle of its turn loses it after so long: the server ends its
+session, and with it all that the turn had done."""
+
+LOCK_SECONDS = 10
+"""How long a turn waits for those of others. It is more than one of them can be held."""
+
+_OLDEST = 140_000
+"""The oldest server that will do: 14."""
+
+
+def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
+    """A connection whose commits are durable when they return, outside of any transaction."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise StoreProblem(
+            "what PostgreSQL needs is not installed", remedy="pip install 'oncewire[postgres]'"
+        ) from error
+    try:
+        connection = psycopg.connect(
+            url,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            cursor_factory=psycopg.RawCursor,
+            fallback_application_name="oncewire",
+        )
+    except psycopg.Error as error:
+        raise failure(error, url) from error
+    try:
+        _settle(connection, url)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, psycopg.Error):
+            raise failure(error, url) from error
+        raise
+    return connection
+
+
+def _settle(connection: psycopg.Connection[tuple[object, ...]], url: str) -> None:
+    """Have the session do what a store relies on, whatever the server does by default."""
+    from oncewire.store.postgresql.values import register
+
+    if connection.info.server_version < _OLDEST:
+        raise StoreProblem(
+            f"{place(url)} is PostgreSQL {connection.info.server_version // 10_000}",
+            remedy="use PostgreSQL 14 or newer",
+        )
+    register(connection.adapters)
+    # Two uses of a statement are enough to prepare it: the same few are run all the time.
+    connection.prepare_threshold = 1
+    wanted = {
+        # An acknowledgement leaves after the commit, so the commit has to be on the disk.
+        "synchronous_commit": "on",
+        "idle_in_transaction_session_timeout": f"{HELD_SECONDS}s",
+        "lock_timeout": f"{LOCK_SECONDS}s",
+        "default_transaction_isolation": "read committed",
+        # Plans for any value of a statement: there are indexes for all that is asked.
+        "plan_cache_mode": "force_generic_plan",
+        "client_min_messages": "warning",
+    }
+    for name, value in wanted.items():
+        connection.execute("SELECT set_config($1, $2, false)", (name, value))
+    rows = connection.execute("SELECT current_setting('fsync')").fetchall()
+    if rows[0][0] != "on":
+        raise StoreProblem(
+            f"{place(url)} does not write to its disk before it says so (fsync is off)",
+            remedy="set fsync = on in its postgresql.conf, and start it again",
+        )
+
+
+def place(url: str) -> str:
+    """Where the database is, without the secrets of its address."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+def failure(error: psycopg.Error, url: str) -> StoreFull | StoreGone:
+    """What the server's error means: no space, or no database that can be relied on."""
+    import psycopg
+
+    said = " ".join(str(error).split())[:300]
+    if isinstance(error, psycopg.errors.DiskFull):
+        return StoreFull(
+            f"there is no space left for {place(url)}", remedy="free space on the server's disk"
+        )
+    if isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted):
+        return StoreCorrupt(
+            f"the database {place(url)} is damaged: {said}",
+            remedy="stop the handlers, and restore the database from a backup",
+        )
+    return StoreGone(
+        f"the database {place(url)} fails: {said}",
+        remedy="check the server; the handler goes on by itself when it is there again",
+    )
+
+
+@contextmanager
+def told_as(url: str) -> Iterator[None]:
+    """Raise the driver's errors as the store's."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise failure(error, url) from error
+
+
+def disconnect(connection: psycopg.Connection[tuple[object, ...]] | None) -> None:
+    """Close the connection and ignore its errors: what is committed does not depend on it."""
+    if connection is not None:
+        import psycopg
+
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+# --- the schema ---
+
+
+@cache
+def known_migrations() -> tuple[Migration, ...]:
+    """The steps this version of Oncewire knows, in order."""
+    return migrations_of("oncewire.store.postgresql")
+
+
+def lock_key(schema: str, purpose: str) -> int:
+    """The number of an advisory lock: of one store for one purpose."""
+    digest = hashlib.sha256(f"oncewire {purpose} {schema}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def schema_of(connection: psycopg.Connection[tuple[object, ...]]) -> str:
+    """The schema that the tables are in: the first of the search path."""
+    rows = connection.execute("SELECT current_schema()").fetchall()
+    if rows[0][0] is None:
+        raise StoreProblem(
+            "the schema that the address names is not there", remedy="create it, or name another"
+        )
+    return str(rows[0][0])
+
+
+def version_of(connection: psycopg.Connection[tuple[object, ...]], url: str) -> int:
+    """The version of the store that is there; 0: there is none."""
+    rows = connection.execute(
+        "SELECT to_regclass('migration') IS NOT NULL, to_regclass('counter') IS NOT NULL"
+    ).fetchall()
+    if rows[0] == (False, True):
+        raise StoreProblem(
+            f"{place(url)} holds the tables of another program",
+            remedy="name another database or schema for the store",
+        )
+    if not rows[0][0]:
+        return 0
+    found = connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchall()
+    version = int(str(found[0][0]))
+    check_known(place(url), version, known_migrations()[-1].version)
+    return version
+
+
+def migrate(
+    connection: psycopg.Connection[tuple[object, ...]],
+    url: str,
+    migrations: tuple[Migration, ...],
+) -> int:
+    """Bring the schema to the newest version; returns how many steps were needed. Two that come at
+    once do it one after the other, and the second finds it done."""
+    if version_of(connection, url) >= migrations[-1].version:
+        return 0
+    key = lock_key(schema_of(connection), "migration")
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock($1)", (key,))
+        version = version_of(connection, url)
+        if not version:
+            connection.execute("CREATE TABLE IF NOT EXISTS migration (version bigint PRIMARY KEY)")
+        steps = [step for step in migrations if step.version > version]
+        for step in steps:
+            # Without values, a script of many statements is run whole.
+            connection.execute(step.script.encode())
+            connection.execute("INSERT INTO migration VALUES ($1)", (step.version,))
+    return len(steps)
+
+
+# --- the mark ---
+
+
+def read_mark(connection: psycopg.Connection[tuple[object, ...]], url: str) -> StoreMark | None:
+    """The mark of the store as it is committed; None: there is nothing in it."""
+    if not version_of(connection, url):
+        return None
+    rows = connection.execute("SELECT store_id, journal, head FROM node, counter").fetchall()
+    if not rows:
+        return None
+    store_id, journal, head = rows[0]
+    return StoreMark(str(store_id or ""), int(str(journal)), _hex(head))
+
+
+def check_mark(
+    connection: psycopg.Connection[tuple[object, ...]], url: str, known: StoreMark
+) -> None:
+    """See that the store is the one that was marked, as it was then or further on."""
+    found = read_mark(connection, url)
+    head = ""
+    if found is not None:
+        head = found.head
+        if found.journal != known.journal:
+            rows = connection.execute(
+                "SELECT since FROM journal_row WHERE seq = $1", (known.journal + 1,)
+            ).fetchall()
+            head = _hex(rows[0][0]) if rows and rows[0][0] is not None else ""
+    compare(place(url), known, found, head)
+
+
+def _hex(head: object) -> str:
+    return (head if isinstance(head, bytes) else START).hex()

@@ -1,0 +1,126 @@
+"""Views of a store on PostgreSQL: short-lived, each a snapshot on its own connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from oncewire.errors import StoreGone, StoreProblem
+from oncewire.store.contract import Reader
+from oncewire.store.postgresql.connection import (
+    connect,
+    disconnect,
+    failure,
+    known_migrations,
+    place,
+    told_as,
+    version_of,
+)
+from oncewire.store.postgresql.session import DIALECT, native
+from oncewire.store.sql.reader import SqlReader
+from oncewire.store.sql.session import Values
+
+if TYPE_CHECKING:
+    import psycopg
+
+READERS = 8
+"""How many views may be open at once; more wait for their turn."""
+
+WAIT_SECONDS = 5
+VIEW_SECONDS = 60
+"""How long a view may stand between two questions."""
+
+
+class PostgresReaders:
+    """Views of one store, also for processes that do not write it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[psycopg.Connection[Values]] = []
+        self._turns = threading.BoundedSemaphore(READERS)
+        self._closed = False
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        """A consistent view of committed state."""
+        if not self._turns.acquire(timeout=WAIT_SECONDS):
+            raise StoreGone(
+                f"{READERS} views of {place(self._url)} are open",
+                remedy="close one of them; a view is for one short question",
+            )
+        try:
+            connection = self._begin()
+            try:
+                yield SqlReader(_View(connection, self._url).run, DIALECT)
+            finally:
+                self._end(connection)
+        finally:
+            self._turns.release()
+
+    def _begin(self) -> psycopg.Connection[Values]:
+        import psycopg
+
+        while True:
+            idle = bool(self._idle)
+            connection = self._idle.pop() if idle else self._connect()
+            try:
+                with connection.pipeline():
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    # The view is fixed by the first read, not by BEGIN.
+                    connection.execute("SELECT id FROM counter")
+            except psycopg.Error as error:
+                disconnect(connection)
+                if not idle:
+                    raise failure(error, self._url) from error
+                # The server may have been started again since it was used last.
+                continue
+            return connection
+
+    def _connect(self) -> psycopg.Connection[Values]:
+        connection = connect(self._url)
+        try:
+            with told_as(self._url):
+                if version_of(connection, self._url) < known_migrations()[-1].version:
+                    raise StoreProblem(
+                        f"{place(self._url)} was written by an older version",
+                        remedy="start its handler once: it brings the store up to date",
+                    )
+                connection.execute(
+                    f"SET idle_in_transaction_session_timeout = '{VIEW_SECONDS}s'".encode()
+                )
+        except BaseException:
+            disconnect(connection)
+            raise
+        return connection
+
+    def _end(self, connection: psycopg.Connection[Values]) -> None:
+        import psycopg
+
+        try:
+            connection.execute("ROLLBACK")
+            usable = not self._closed
+        except psycopg.Error:
+            usable = False
+        if usable:
+            self._idle.append(connection)
+        else:
+            disconnect(connection)
+
+    def close(self) -> None:
+        """Close every connection, those in use as soon as their view ends."""
+        self._closed = True
+        while self._idle:
+            disconnect(self._idle.pop())
+
+
+class _View:
+    """Statements on a snapshot."""
+
+    def __init__(self, connection: psycopg.Connection[Values], url: str) -> None:
+        self._cursor, self._url = connection.cursor(binary=True), url
+
+    def run(self, statement: str, values: Values = ()) -> list[Values]:
+        with told_as(self._url):
+            return self._cursor.execute(native(statement), values).fetchall()

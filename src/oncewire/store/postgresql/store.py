@@ -1,0 +1,268 @@
+"""The store on PostgreSQL: one database, one transaction for all that wait.
+
+When a connection is lost while its commit is under way, only the server knows what became of it. So
+a new connection asks, and nobody is told anything before it has the answer. Where the server stays
+away (`DOUBT_SECONDS`), what is in memory cannot be relied on any more: the process ends, and the
+next one goes on from what was stored.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
+from oncewire.journal.row import JOURNAL_VERSION, check_version
+from oncewire.store.contract import Reader
+from oncewire.store.postgresql.connection import (
+    check_mark,
+    connect,
+    disconnect,
+    known_migrations,
+    lock_key,
+    migrate,
+    place,
+    read_mark,
+    schema_of,
+    told_as,
+)
+from oncewire.store.postgresql.reader import PostgresReaders
+from oncewire.store.postgresql.session import PostgresSession
+from oncewire.store.records import Space, StoreMark
+from oncewire.store.spool import FileSpool
+from oncewire.store.sql.backend import SqlBackend
+from oncewire.store.transition.turns import TransactionManager
+from oncewire.store.transition.work import UnitOfWork
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from oncewire.store.sql.session import Values
+
+REMEMBERED_COMMITS = 8
+"""Number of the last commits that `durable_seconds` goes by."""
+
+DOUBT_SECONDS = 20.0
+"""How long a server that went away in a commit is waited for."""
+
+ASK_EVERY = 0.1
+
+OWNER_SECONDS = 2
+"""How long a store that another handler has is waited for."""
+
+MARK_EVERY = 10.0
+"""Seconds of work after which the store's mark is noted again."""
+
+
+class PostgresStore(TransactionManager):
+    """See `contract.Store`, whose docstrings hold here. Open one with `PostgresStore.open`."""
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        node: str | None = None,
+        spool: Path,
+        alone: bool = True,
+        known: StoreMark | None = None,
+        note: Callable[[StoreMark], None] | None = None,
+        closed: Callable[[], None] | None = None,
+    ) -> PostgresStore:
+        """Open the store in the database at `url`.
+
+        With `node` its tables are made if they are not there, and it is refused if it belongs to
+        another node. Large payloads go to `spool`. `alone`: it is refused while another handler
+        has it. `known` and `note`: see `SqliteStore.open`. `closed` is called when it is closed.
+        """
+        return cls(url, node, spool, alone, known, note, closed)
+
+    def __init__(
+        self,
+        url: str,
+        node: str | None,
+        spool: Path,
+        alone: bool,
+        known: StoreMark | None,
+        note: Callable[[StoreMark], None] | None,
+        closed: Callable[[], None] | None,
+    ) -> None:
+        super().__init__()
+        self._url, self._alone, self._closed = url, alone, closed
+        self._connection: psycopg.Connection[Values] | None = None
+        self._session: PostgresSession | None = None
+        self._readers = PostgresReaders(url)
+        self._known, self._note, self._noted_at = known, note, 0.0
+        self._connect(node)
+        self.spool = FileSpool(spool)
+        self._spool_folder = spool
+        self._mark()
+        # The first commit is noted, so that a copy from before this opening is older.
+        self._noted_at = -MARK_EVERY
+
+    # --- the contract ---
+
+    def reader(self) -> AbstractContextManager[Reader]:
+        """See `contract.Store`."""
+        return self._readers.reader()
+
+    def space(self) -> Space:
+        """See `contract.Store`; free is what is left for the spool."""
+        usage = shutil.disk_usage(self._spool_folder)
+        connection = connect(self._url)
+        try:
+            with told_as(self._url):
+                select = "SELECT pg_database_size(current_database())"
+                size = int(str(connection.execute(select).fetchall()[0][0]))
+        finally:
+            disconnect(connection)
+        return Space(size, self.spool.size(), usage.free, usage.total)
+
+    def node(self) -> str:
+        """See `contract.Store`."""
+        return self._node
+
+    def close(self) -> None:
+        """See `contract.Store`."""
+        self._open = self._lost = self._work = None
+        self._readers.close()
+        if self._session is not None:
+            with suppress(StoreProblem):
+                self._session.let_go()
+                self._mark()
+        disconnect(self._connection)
+        self._connection = self._session = None
+        if self._closed is not None:
+            self._closed()
+
+    # --- for its transitions ---
+
+    def _begin(self) -> UnitOfWork:
+        return self._connect(None)
+
+    def _commit(self, work: UnitOfWork) -> None:
+        work.write()
+        began = monotonic()
+        try:
+            work.backend.commit()
+        except StoreGone:
+            session = self._session
+            if session is None or not self._was_committed(session):
+                raise
+            # All is there, and only the answer was lost.
+            session.abandon()
+            self._work = None
+        self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
+        if self._work is not None:
+            work.rest()
+        if monotonic() - self._noted_at > MARK_EVERY:
+            self._mark()
+
+    def _was_committed(self, session: PostgresSession) -> bool:
+        """Whether the server has committed the turn of a session that was lost."""
+        deadline = monotonic() + DOUBT_SECONDS
+        while True:
+            try:
+                return self._ask_for(session)
+            except StoreProblem as problem:
+                if monotonic() > deadline:
+                    raise HandlerFailed(
+                        f"whether a commit was made cannot be found out: {problem.problem}",
+                        remedy=problem.remedy,
+                    ) from problem
+            sleep(ASK_EVERY)
+
+    def _ask_for(self, session: PostgresSession) -> bool:
+        connection = connect(self._url)
+        try:
+            with told_as(self._url), connection.transaction():
+                # The lost session may be at its commit still: this waits for it.
+                rows = connection.execute("SELECT fence FROM counter FOR UPDATE").fetchall()
+                if rows[0][0] == session.found:
+                    return False
+                select = "SELECT pg_xact_status($1::xid8) = 'committed'"
+                return bool(connection.execute(select, (session.transaction,)).fetchall()[0][0])
+        finally:
+            disconnect(connection)
+
+    def _mark(self) -> None:
+        """Note how far the store has come, by what is committed alone."""
+        self._noted_at = monotonic()
+        if self._note is None or self._connection is None:
+            return
+        with suppress(StoreProblem), told_as(self._url):
+            found = read_mark(self._connection, self._url)
+            if found is not None and found != self._known:
+                self._known = found
+                self._note(found)
+
+    # --- trouble ---
+
+    def _abandon(self) -> None:
+        self._work = None
+        if self._session is not None:
+            self._session.abandon()
+        # If it cannot be opened now, the next transition tries again and says why.
+        with suppress(StoreProblem):
+            self._connect(None)
+
+    # --- connection ---
+
+    def _connect(self, node: str | None) -> UnitOfWork:
+        disconnect(self._connection)
+        self._connection = self._session = None
+        connection = connect(self._url)
+        try:
+            with told_as(self._url):
+                if self._known is not None:
+                    check_mark(connection, self._url, self._known)
+                self._prepare(connection, node)
+            session = PostgresSession(connection, self._url)
+            work = UnitOfWork(SqlBackend(session))
+        except BaseException:
+            disconnect(connection)
+            raise
+        self._connection, self._session, self._work = connection, session, work
+        return work
+
+    def _prepare(self, connection: psycopg.Connection[Values], node: str | None) -> None:
+        migrate(connection, self._url, known_migrations())
+        if self._alone:
+            self._own(connection)
+        found = connection.execute("SELECT name, journal_version FROM node").fetchall()
+        if not found:
+            if node is None:
+                raise StoreProblem(
+                    f"{place(self._url)} has no node yet", remedy="open it with its name"
+                )
+            make = "INSERT INTO node (id, name, journal_version, store_id) VALUES (1, $1, $2, $3)"
+            connection.execute(make, (node, JOURNAL_VERSION, uuid4().hex))
+            found = [(node, JOURNAL_VERSION)]
+        self._node = str(found[0][0])
+        check_version(str(found[0][1]))
+        if node is not None and node != self._node:
+            raise StoreProblem(
+                f"{place(self._url)} belongs to node {self._node}, not to {node}",
+                remedy="name another database, or correct the node's name",
+            )
+
+    def _own(self, connection: psycopg.Connection[Values]) -> None:
+        """Be the only handler of the store; that ends with the connection."""
+        import psycopg
+
+        key = lock_key(schema_of(connection), "owner")
+        try:
+            with connection.transaction():
+                # The server needs a moment to notice that a process was killed.
+                connection.execute(f"SET LOCAL lock_timeout = '{OWNER_SECONDS}s'".encode())
+                connection.execute("SELECT pg_advisory_lock($1)", (key,))
+        except psycopg.errors.LockNotAvailable:
+            raise StoreProblem(
+                f"{place(self._url)} is in use by another handler",
+                remedy="stop that handler, or ask it through its API",
+            ) from None

@@ -1,0 +1,157 @@
+"""A party whose store is on PostgreSQL, and a store that moves there and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from oncewire.entry.cli import output
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
+from oncewire.entry.running import copying
+from oncewire.entry.running.assemble import open_store
+from oncewire.errors import StoreProblem
+from oncewire.store.sql.copying import TABLES
+from oncewire.store.sqlite import connection as sqlite
+from tests.entry.served import both_served
+from tests.entry.terminal import run, run_json
+from tests.postgres import Server
+
+pytestmark = pytest.mark.process
+
+
+def keep_in(party: Path, url: str) -> None:
+    """Have a party keep its messages there."""
+    file = party / "oncewire.toml"
+    file.write_text(with_values(file.read_text(), {"store.url": f'"{url}"'}))
+
+
+def seen(party: Path) -> list[Any]:
+    """What commands show of a party's messages."""
+    names = [one["message_id"] for one in run_json("outbox", "-c", party)["messages"]]
+    names += [one["message_id"] for one in run_json("inbox", "-c", party)["messages"]]
+    shown = [run_json("show", name, "-c", party) for name in names]
+    return [names, shown, [run_json("why", name, "-c", party) for name in names]]
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Path:
+    file = tmp_path / "order.xml"
+    file.write_text('<order id="7"/>')
+    return file
+
+
+def test_a_party_works_on_postgresql_as_on_a_file(
+    pair: Path, postgres: Server, order: Path, tmp_path: Path
+) -> None:
+    for name in ("acme", "globex"):
+        keep_in(pair / name, postgres.new_schema())
+    assert run_json("outbox")["messages"] == []
+    with both_served(pair):
+        (sent,) = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")["messages"]
+        assert sent["state"] == "delivered"
+        (there,) = run_json("inbox", "-c", pair / "globex")["messages"]
+        assert there["message_id"] == sent["message_id"]
+        assert run_json("status")["running"]
+        found = run_json("find", sent["message_id"][:9])["messages"]
+        assert [one["message_id"] for one in found] == [sent["message_id"]]
+    assert not (pair / "acme" / "data" / "oncewire.db").exists()
+    # Without a handler, commands open the store themselves.
+    (waiting,) = run_json("send", order, "--to", "globex")["messages"]
+    assert run_json("show", waiting["message_id"])["state"] == "outstanding"
+    assert "the version of this Oncewire" in run_json("upgrade", "--check")["summary"]
+    assert "PostgreSQL" in run("doctor", exit_code=None).output
+    run("verify")
+    assert "pg_dump" in run("backup", tmp_path / "copy", exit_code=output.NOT_ALLOWED).stderr
+    # What is said of the address has no secret in it.
+    assert "[secret]" in run("config", "show").output
+
+
+def test_another_database_is_not_taken_for_the_partys(
+    pair: Path, postgres: Server, order: Path
+) -> None:
+    keep_in(pair / "acme", postgres.new_schema())
+    run("send", order, "--to", "globex")
+    keep_in(pair / "acme", postgres.new_schema())
+    assert "is empty" in run("outbox", exit_code=output.TROUBLE).stderr
+    assert "is empty" in run("send", order, "--to", "globex", exit_code=output.TROUBLE).stderr
+
+
+def test_a_store_moves_to_postgresql_and_back(pair: Path, postgres: Server, order: Path) -> None:
+    acme = pair / "acme"
+    with both_served(pair):
+        for _ in range(3):
+            run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
+    before = seen(acme)
+    url = postgres.new_schema()
+    first = run_json("store", "copy", url)
+    assert {"outgoing", "journal_row", "node"} <= {one["table"] for one in first["tables"]}
+    keep_in(acme, url)
+    (acme / "data" / "oncewire.db").rename(acme / "data" / "was.db")
+    assert seen(acme) == before
+    run("verify")
+    back = acme / "data" / "oncewire.db"
+    second = run_json("store", "copy", back)
+    assert second["tables"] == first["tables"]
+    keep_in(acme, "")
+    assert seen(acme) == before
+    run("verify")
+    with both_served(pair):
+        (sent,) = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")["messages"]
+        assert sent["state"] == "delivered"
+
+
+def test_a_copy_is_made_of_a_store_at_rest_and_into_nothing(
+    pair: Path, postgres: Server, order: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no store" in run("store", "copy", tmp_path / "a.db", exit_code=output.NOT_FOUND).stderr
+    run("send", order, "--to", "globex")
+    store = open_store(load(pair / "acme", environ={}).settings)
+    said = run("store", "copy", tmp_path / "a.db", exit_code=output.TROUBLE).stderr
+    assert "in use by another handler" in said
+    store.close()
+    run("store", "copy", tmp_path / "a.db")
+    assert "already" in run("store", "copy", tmp_path / "a.db", exit_code=output.NOT_ALLOWED).stderr
+    url = postgres.new_schema()
+    run("store", "copy", url)
+    assert "a store already" in run("store", "copy", url, exit_code=output.TROUBLE).stderr
+    # What was copied is compared with what is there.
+    spoil = "INSERT INTO terms (terms_id, content) VALUES ('x', 'y')"
+    copy, spoilt = copying.copy, postgres.new_schema()
+
+    def disturbed(source: Any, target: Any) -> Any:
+        write = target.write
+
+        def twice(writes: Any) -> None:
+            write(writes)
+            if writes[0].table == "terms":
+                target.change(spoil)
+
+        target.write = twice
+        return copy(source, target)
+
+    monkeypatch.setattr(copying, "copy", disturbed)
+    with pytest.raises(StoreProblem, match="is not what was copied"):
+        copying.copy_store(load(pair / "acme", environ={}).settings, spoilt)
+
+
+def test_every_table_is_copied() -> None:
+    made = apsw.Connection(":memory:")
+    sqlite.migrate(made, sqlite.known_migrations())
+    names = made.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    assert {name for (name,) in names} == {*TABLES}
+    for table, key in TABLES.items():
+        columns = made.execute(f"PRAGMA table_info({table})").fetchall()
+        assert {name for _, name, *_, place in columns if place} == {*key}, table
+
+
+def test_a_party_is_made_with_its_database(tmp_path: Path, postgres: Server) -> None:
+    url = postgres.new_schema()
+    run("init", tmp_path / "acme", "--store", url)
+    assert load(tmp_path / "acme", environ={}).settings.store.url == url
+    wrong = run("init", tmp_path / "other", "--store", "mysql://db", exit_code=output.BAD_INPUT)
+    assert "PostgreSQL" in wrong.stderr
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,413 @@
+"""The store on PostgreSQL: turns of several processes, lost connections, and its schema."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from oncewire.errors import HandlerFailed, NotAllowed, StoreGone, StoreProblem, StoreReplaced
+from oncewire.protocol.sending import SendingChannel
+from oncewire.store.postgresql import connection as connecting
+from oncewire.store.postgresql.reader import PostgresReaders
+from oncewire.store.postgresql.store import PostgresStore
+from oncewire.store.records import StoreMark
+from oncewire.store.sqlite import connection as sqlite
+from tests.examples import examples
+from tests.postgres import Server
+from tests.store.backends import PostgresBackend
+from tests.store.samples import OUTSTANDING, add, everything, prepare, received, row, sent
+from tests.store.test_side_by_side import SideBySide
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+STORE = Path(sqlite.__file__).parent.parent
+
+
+@pytest.fixture
+def backend(postgres: Server, tmp_path: Path) -> Iterator[PostgresBackend]:
+    made = PostgresBackend(postgres, tmp_path)
+    prepare(made.store)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def both(postgres: Server, tmp_path: Path) -> Iterator[tuple[PostgresStore, PostgresStore]]:
+    """Two processes' stores in one database."""
+    url, spool = postgres.new_schema(), tmp_path / "spool"
+    one = PostgresStore.open(url, node="node", spool=spool, alone=False)
+    prepare(one)
+    other = PostgresStore.open(url, spool=spool, alone=False)
+    yield one, other
+    one.close()
+    other.close()
+
+
+# --- turns of several processes ---
+
+
+def test_what_one_process_commits_the_other_decides_by(
+    both: tuple[PostgresStore, PostgresStore],
+) -> None:
+    for number in range(6):
+        mine, theirs = both[number % 2], both[1 - number % 2]
+        # Both hold it in memory as it was before.
+        for store in both:
+            with store.transition() as tx:
+                known = tx.sending_channel("c") or SendingChannel("c")
+                assert known.used == number
+        with mine.transition() as tx:
+            add(tx, sent(f"m{number}", state=OUTSTANDING, next_attempt_at=number))
+            assert tx.add_incoming(received(f"i{number}")) is None
+            tx.save_sending_channel(SendingChannel("c", used=number + 1))
+            tx.journal([row("submitted", f"m{number}")])
+        mine.commit()
+        with theirs.transition() as tx:
+            known = tx.add_incoming(received(f"i{number}"))
+            assert known is not None
+            assert known.row == number + 1
+            with pytest.raises(NotAllowed, match="submitted before"):
+                add(tx, sent(f"m{number}"))
+        assert theirs.next_wake() == 0
+        assert not theirs.pending()
+    with both[0].reader() as reader:
+        assert [one.seq for one in reader.journal_since(0, 100)] == list(range(1, 7))
+        assert [one.position for one in reader.outgoing_list()] == list(range(6, 0, -1))
+        assert reader.counts()["in.ready"] == 6
+
+
+def test_turns_of_two_processes_at_once_lose_no_number(
+    both: tuple[PostgresStore, PostgresStore],
+) -> None:
+    def work(store: PostgresStore) -> None:
+        for _ in range(20):
+            with store.transition() as tx:
+                before = tx.sending_channel("c") or SendingChannel("c")
+                tx.save_sending_channel(SendingChannel("c", used=before.used + 1))
+                tx.journal([row("submitted"), row("sent")])
+            store.commit()
+
+    threads = [threading.Thread(target=work, args=(store,)) for store in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with both[0].transition() as tx:
+        assert tx.sending_channel("c") == SendingChannel("c", used=40)
+    with both[1].reader() as reader:
+        rows = reader.journal_since(0, 100)
+    assert [one.seq for one in rows] == list(range(1, 81))
+    # Those of one turn stand together.
+    assert [one.kind for one in rows] == ["submitted", "sent"] * 40
+
+
+def test_a_process_that_stands_still_in_its_turn_loses_it(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "HELD_SECONDS", 1)
+    url = postgres.new_schema()
+    still = PostgresStore.open(url, node="node", spool=tmp_path / "spool", alone=False)
+    prepare(still)
+    quick = PostgresStore.open(url, spool=tmp_path / "spool", alone=False)
+    with still.transition() as tx:
+        add(tx, sent("still"))
+    # It waits for the other's turn, which the server ends.
+    with quick.transition() as tx:
+        add(tx, sent("quick"))
+    quick.commit()
+    with pytest.raises(StoreGone):
+        still.commit()
+    with still.transition() as tx:
+        assert tx.outgoing("still") is None
+        assert tx.outgoing("quick") is not None
+        add(tx, sent("again"))
+    still.commit()
+    with quick.reader() as reader:
+        assert [one.outgoing.message_id for one in reader.outgoing_list()] == ["again", "quick"]
+    still.close()
+    quick.close()
+
+
+def test_a_turn_that_only_looks_holds_nobody_up(
+    both: tuple[PostgresStore, PostgresStore],
+) -> None:
+    with both[0].transition() as tx:
+        assert tx.outgoing("a") is None
+    assert both[0].next_wake() is None
+    session = both[0]._session
+    with both[1].transition() as tx:
+        add(tx, sent("a"))
+    both[1].commit()
+    with both[0].transition() as tx:
+        assert tx.outgoing("a") is not None
+    # The server had no reason to end it.
+    assert both[0]._session is session
+
+
+def test_a_turn_is_two_round_trips_however_much_is_in_it(backend: PostgresBackend) -> None:
+    store = backend.postgres
+    names = [f"m{number}" for number in range(64)]
+    for step in range(3):
+        with store.transition() as tx:
+            tx.expect(names)
+        assert store._session is not None
+        before = store._session.count
+        for name in names:
+            with store.transition() as tx:
+                if step == 0:
+                    add(tx, sent(name, state=OUTSTANDING))
+                    tx.add_incoming(received(name))
+                else:
+                    tx.save_outgoing(sent(name, state=OUTSTANDING, attempts=step).outgoing)
+                tx.journal([row("sent", name)])
+        store.commit()
+        if step:
+            assert store._session.count - before == 2
+    with store.reader() as reader:
+        assert reader.counts()["out.outstanding"] == 64
+
+
+def test_one_handler_has_the_store(
+    backend: PostgresBackend, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("oncewire.store.postgresql.store.OWNER_SECONDS", 1)
+    with pytest.raises(StoreProblem, match="in use by another handler"):
+        PostgresStore.open(backend.url, spool=tmp_path)
+    # That ends with the handler, however it ends.
+    backend.crash()
+
+
+# --- lost connections ---
+
+
+def test_a_commit_whose_answer_is_lost_is_found_to_be_there(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = backend.postgres._session
+    assert session is not None
+    send = session._send
+
+    def lose(statement: str, values: Any) -> None:
+        send(statement, values)
+        if statement == "COMMIT":
+            backend.cut()
+            send("SELECT 1", ())
+
+    monkeypatch.setattr(session, "_send", lose)
+    with backend.store.transition() as tx:
+        add(tx, sent("a"))
+    backend.store.commit()
+    with backend.store.transition() as tx:
+        assert tx.outgoing("a") is not None
+        add(tx, sent("b"))
+    backend.store.commit()
+    assert [one.position for one in everything(backend.store)["outgoing"]] == [2, 1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_a_server_that_was_away_is_used_again(
+    backend: PostgresBackend,
+    postgres: Server,
+    how: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with backend.store.transition() as tx:
+        add(tx, sent("kept"))
+    backend.store.commit()
+    with backend.store.reader() as reader:
+        assert reader.last_seq() == 0
+    with backend.store.transition() as tx:
+        add(tx, sent("lost"))
+    postgres.stop(how)
+    monkeypatch.setattr("oncewire.store.postgresql.store.DOUBT_SECONDS", 0.2)
+    with pytest.raises(HandlerFailed, match="check the server"):
+        backend.store.commit()
+    with pytest.raises(StoreGone), backend.store.transition():
+        pass
+    with pytest.raises(StoreGone), backend.store.reader():
+        pass
+    postgres.start()
+    with backend.store.transition() as tx:
+        assert tx.outgoing("lost") is None
+        add(tx, sent("new"))
+    backend.store.commit()
+    found = [one.outgoing.message_id for one in everything(backend.store)["outgoing"]]
+    assert found == ["new", "kept"]
+
+
+def test_a_commit_waits_for_a_server_that_comes_back(
+    backend: PostgresBackend, postgres: Server
+) -> None:
+    with backend.store.transition() as tx:
+        add(tx, sent("lost"))
+    postgres.stop()
+    starting = threading.Thread(target=postgres.start)
+    starting.start()
+    with pytest.raises(StoreGone):
+        backend.store.commit()
+    starting.join()
+    assert everything(backend.store)["outgoing"] == []
+
+
+def test_an_address_is_told_without_its_password() -> None:
+    store = "postgresql://me:secret@127.0.0.1:1/acme"
+    with pytest.raises(StoreGone) as told:
+        PostgresStore.open(store, node="node", spool=Path("spool"))
+    assert "secret" not in str(told.value)
+    assert "127.0.0.1/acme" in str(told.value)
+
+
+# --- what cannot be kept ---
+
+
+@pytest.mark.parametrize("bad", ["nul\0", "half \ud800", 2**63])
+def test_a_value_that_cannot_be_kept_undoes_its_transition_only(
+    backend: PostgresBackend, bad: Any
+) -> None:
+    with backend.store.transition() as tx:
+        add(tx, sent("good"))
+    with pytest.raises(StoreProblem), backend.store.transition() as tx:
+        add(tx, sent("bad", **({"reason": bad} if isinstance(bad, str) else {"attempts": bad})))
+    backend.store.commit()
+    found = everything(backend.store)["outgoing"]
+    assert [one.outgoing.message_id for one in found] == ["good"]
+
+
+# --- the schema ---
+
+
+def test_the_tables_are_those_of_sqlite(backend: PostgresBackend) -> None:
+    made = apsw.Connection(":memory:")
+    sqlite.migrate(made, sqlite.known_migrations())
+    names = made.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    session = backend.postgres._session
+    assert session is not None
+    for (table,) in names:
+        columns = made.execute(f"PRAGMA table_info({table})").fetchall()
+        keyed = {name: (kind, bool(needed or key)) for _, name, kind, needed, _, key in columns}
+        assert dict(session.columns(str(table))) == keyed, table
+    assert set(session._tables) - {"journal", "migration"} == {name for (name,) in names}
+    ours = session.run("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")
+    theirs = made.execute("SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
+    assert {name for (name,) in theirs.fetchall()} <= {name for (name,) in ours}
+
+
+def test_two_that_migrate_at_once_do_it_once(postgres: Server) -> None:
+    url = postgres.new_schema()
+    steps: list[int] = []
+
+    def migrate() -> None:
+        connection = connecting.connect(url)
+        steps.append(connecting.migrate(connection, url, connecting.known_migrations()))
+        connection.close()
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(steps) == [0, 0, 0, len(connecting.known_migrations())]
+
+
+def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend, tmp_path: Path) -> None:
+    backend.store.close()
+    with psycopg.connect(backend.url, autocommit=True) as beside:
+        beside.execute("INSERT INTO migration VALUES (999)")
+    with pytest.raises(StoreProblem, match="999"):
+        PostgresStore.open(backend.url, spool=tmp_path)
+    with pytest.raises(StoreProblem, match="999"), PostgresReaders(backend.url).reader():
+        pass
+    with psycopg.connect(backend.url, autocommit=True) as beside:
+        beside.execute("DELETE FROM migration WHERE version = 999")
+
+
+def test_tables_of_others_are_left_alone(postgres: Server, tmp_path: Path) -> None:
+    url = postgres.new_schema()
+    with psycopg.connect(url, autocommit=True) as beside:
+        beside.execute("CREATE TABLE counter (visitors bigint)")
+    with pytest.raises(StoreProblem, match="another program"):
+        PostgresStore.open(url, node="node", spool=tmp_path)
+
+
+def test_a_store_that_is_not_the_marked_one_is_refused(postgres: Server, tmp_path: Path) -> None:
+    noted: list[StoreMark] = []
+    urls = [postgres.new_schema() for _ in range(2)]
+    for url in urls:
+        store = PostgresStore.open(url, node="node", spool=tmp_path, note=noted.append)
+        with store.transition() as tx:
+            tx.journal([row("started")])
+        store.commit()
+        store.close()
+    known = noted[-1]
+    assert known.journal == 1
+    PostgresStore.open(urls[1], spool=tmp_path, known=known).close()
+    with pytest.raises(StoreReplaced, match="another store"):
+        PostgresStore.open(urls[0], spool=tmp_path, known=known)
+    with pytest.raises(StoreReplaced, match="is empty"):
+        PostgresStore.open(postgres.new_schema(), spool=tmp_path, known=known)
+
+
+def test_a_server_that_does_not_write_to_its_disk_is_refused(
+    postgres: Server, tmp_path: Path
+) -> None:
+    url = postgres.new_schema()
+    postgres.ask("ALTER SYSTEM SET fsync = off")
+    postgres.ask("SELECT pg_reload_conf()")
+    wait_until(lambda: postgres.ask("SELECT current_setting('fsync')") == [("off",)])
+    try:
+        with pytest.raises(StoreProblem, match="fsync is off"):
+            PostgresStore.open(url, node="node", spool=tmp_path)
+    finally:
+        postgres.ask("ALTER SYSTEM RESET fsync")
+        postgres.ask("SELECT pg_reload_conf()")
+        wait_until(lambda: postgres.ask("SELECT current_setting('fsync')") == [("on",)])
+
+
+def test_without_its_driver_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreProblem, match=re.escape("pip install 'oncewire[postgres]'")):
+        PostgresStore.open("postgresql:///acme", node="node", spool=tmp_path)
+
+
+def test_no_statement_reads_a_clock() -> None:
+    clock = re.compile(
+        r"\b(now|clock_timestamp|statement_timestamp|datetime|strftime|unixepoch)\s*\("
+        r"|\bcurrent_(time|date|timestamp)\b|\blocaltime(stamp)?\b",
+        re.IGNORECASE,
+    )
+    files = [path for path in STORE.rglob("*") if path.suffix in (".py", ".sql")]
+    assert len(files) > 30
+    assert [path.name for path in files if clock.search(path.read_text())] == []
+
+
+# --- the same as the store in memory ---
+
+
+def test_it_does_what_the_store_in_memory_does(postgres: Server) -> None:
+    class Beside(SideBySide):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backends[1].close()
+            self.backends[1] = PostgresBackend(postgres, self.folder)
+
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    run_state_machine_as_test(
+        Beside,
+        settings=settings(
+            max_examples=examples(8), stateful_step_count=20, suppress_health_check=slow
+        ),
+    )
