@@ -11,6 +11,7 @@ is sent once.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -18,8 +19,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
-from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import aiohttp
@@ -41,8 +43,8 @@ from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.delivering.view import PartContent
-from oncewire.handler.sending.seal import SPOOL_ABOVE
 from oncewire.handler.submission import Accepted, Submission
+from oncewire.message.ids import check_text
 from oncewire.message.instant import format_duration
 
 if TYPE_CHECKING:
@@ -123,14 +125,14 @@ class ConnectedParty(PartyFace, Awaiting):
 
     async def _fetch(self, href: str) -> Content:
         """A document, fetched into a file without a name."""
-        file = SpooledTemporaryFile(SPOOL_ABOVE)  # noqa: SIM115
-        size = 0
+        file, size = TemporaryFile(), 0  # noqa: SIM115
         async with self._session.get(href) as response:
             await _check(response)
             async for piece in response.content.iter_chunked(256 * 1024):
                 size += len(piece)
                 await asyncio.to_thread(file.write, piece)
-        return PartContent(partial(_reopened, cast(BinaryIO, file)), 0, size)
+        await asyncio.to_thread(file.flush)
+        return PartContent(partial(_reader_of, file), 0, size)
 
     async def _send(
         self,
@@ -166,7 +168,13 @@ class ConnectedParty(PartyFace, Awaiting):
 
     async def _upload(self, query: dict[str, str], payloads: tuple[Payload, ...]) -> Accepted:
         """Hand documents in, again where the answer is lost."""
-        params = {name: value for name, value in query.items() if value}
+        params = {name: check_text(value, name) for name, value in query.items() if value}
+        for payload in payloads:
+            if not payload.media_type.isprintable():
+                raise InvalidValue(
+                    f"the media type {payload.media_type[:64]!r} cannot be used",
+                    remedy="give one such as application/xml, in one line",
+                )
         headers = {} if "message_id" in params else {IDEMPOTENCY: uuid4().hex}
         pause = PAUSE
         for left in range(TRIES, 0, -1):
@@ -184,7 +192,7 @@ class ConnectedParty(PartyFace, Awaiting):
     ) -> Accepted:
         """Hand documents in, once."""
         body: Any = None
-        if len(payloads) == 1:
+        if len(payloads) == 1 and not _is_taken_apart(payloads[0]):
             (payload,) = payloads
             headers = {**headers, "Content-Type": payload.media_type}
             if payload.file_name:
@@ -243,6 +251,13 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     raise kind(detail, remedy=str(said.get("next", "")))
 
 
+def _is_taken_apart(payload: Payload) -> bool:
+    """Whether the admin port would not take a body of that media type for the document itself. In
+    a part of a multipart/mixed it does."""
+    kind = payload.media_type.partition(";")[0].strip().lower()
+    return kind.startswith("multipart/") or kind == "application/x-www-form-urlencoded"
+
+
 def _options(options: SendOptions) -> dict[str, str]:
     """Options as a query has them."""
     found = {each.name: getattr(options, each.name) for each in fields(options)}
@@ -257,9 +272,32 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _reopened(file: BinaryIO) -> BinaryIO:
-    """What was fetched, as often as it is read."""
-    return os.fdopen(os.dup(file.fileno()), "rb")
+class _Reader(io.RawIOBase):
+    """A file without a name, read from a position of one's own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._position = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        # Absolute, as `PartContent` asks, and relative, as the buffer around it does.
+        self._position = offset if whence == os.SEEK_SET else self._position + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        read = os.preadv(self._file.fileno(), [buffer], self._position)
+        self._position += read
+        return read
+
+
+def _reader_of(file: IO[bytes]) -> BinaryIO:
+    """What was fetched, from its beginning, for a reader of its own."""
+    return io.BufferedReader(_Reader(file))
 
 
 def connect(
@@ -273,6 +311,30 @@ def connect(
     return _connected(url, token, ca)
 
 
+def _check_url(url: str) -> None:
+    try:
+        said = urlsplit(url)
+        good = said.scheme in ("http", "https") and bool(said.hostname) and said.port != 0
+    except ValueError:
+        good = False
+    if not good or said.path not in ("", "/") or said.query or said.fragment or said.username:
+        raise InvalidValue(
+            f"{url[:100]!r} is no address of an admin port",
+            remedy="give scheme, host and port alone, such as https://acme.example:8610",
+        )
+
+
+def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        why = error.strerror or getattr(error, "reason", "") or "it holds no certificate"
+        raise InvalidValue(
+            f"ca: {os.fspath(ca or '')} cannot be used: {why}",
+            remedy="name a file of certificates (PEM)",
+        ) from None
+
+
 @asynccontextmanager
 async def _connected(
     url: str, token: str, ca: str | os.PathLike[str] | None
@@ -281,9 +343,10 @@ async def _connected(
         raise InvalidValue(
             "the token cannot be one", remedy="give what `oncewire token add` showed"
         )
+    _check_url(url)
     headers = {"Authorization": f"Bearer {token}"}
     patience = aiohttp.ClientTimeout(total=None, connect=30)
-    trusted = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca))
+    trusted = aiohttp.TCPConnector(ssl=_trusted(ca))
     async with aiohttp.ClientSession(
         url, headers=headers, timeout=patience, connector=trusted
     ) as session:

@@ -103,7 +103,7 @@ def refused_store(settings: Settings) -> StoreProblem | None:
     from oncewire.store.sqlite import connection as sqlite
 
     path, replaced = store_path(settings), find_replaced(settings)
-    if replaced is not None or not path.is_file():
+    if replaced is not None or not path.exists():
         return replaced
     try:
         connection = sqlite.connect_reader(path, None)
