@@ -22,7 +22,7 @@ from tests.entry.terminal import run_json
 from tests.ports import free_port
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 @contextmanager

@@ -11,14 +11,12 @@ is sent once.
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import timedelta
-from functools import partial
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
@@ -42,10 +40,10 @@ from oncewire.entry.messages.documents import payloads_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_of
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
-from oncewire.handler.delivering.view import PartContent
 from oncewire.handler.submission import Accepted, Submission
 from oncewire.message.ids import check_text
 from oncewire.message.instant import format_duration
+from oncewire.message.payload import as_file
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
@@ -60,6 +58,9 @@ TRIES = 5
 
 PAUSE = 0.2
 """Seconds before the second try; each next pause is twice as long."""
+
+PIECE = 256 * 1024
+"""Bytes of a document that are fetched or read at once."""
 
 _KINDS: Mapping[str, type[OncewireError]] = {
     "not-here": errors.NotHere,
@@ -125,14 +126,12 @@ class ConnectedParty(PartyFace, Awaiting):
 
     async def _fetch(self, href: str) -> Content:
         """A document, fetched into a file without a name."""
-        file, size = TemporaryFile(), 0  # noqa: SIM115
-        async with self._session.get(href) as response:
-            await _check(response)
-            async for piece in response.content.iter_chunked(256 * 1024):
-                size += len(piece)
+        file = TemporaryFile()  # noqa: SIM115
+        async with self._asked("GET", href) as response:
+            async for piece in response.content.iter_chunked(PIECE):
                 await asyncio.to_thread(file.write, piece)
         await asyncio.to_thread(file.flush)
-        return PartContent(partial(_reader_of, file), 0, size)
+        return _Fetched(file)
 
     async def _send(
         self,
@@ -272,32 +271,21 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class _Reader(io.RawIOBase):
-    """A file without a name, read from a position of one's own."""
+class _Fetched:
+    """See `Content`: a file without a name, which each reader reads from a position of its own."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._position = file, 0
+        self._file = file
 
-    def readable(self) -> bool:
-        return True
+    def open(self) -> BinaryIO:
+        """See `Content`."""
+        return as_file(self._pieces())
 
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        # Absolute, as `PartContent` asks, and relative, as the buffer around it does.
-        self._position = offset if whence == os.SEEK_SET else self._position + offset
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        read = os.preadv(self._file.fileno(), [buffer], self._position)
-        self._position += read
-        return read
-
-
-def _reader_of(file: IO[bytes]) -> BinaryIO:
-    """What was fetched, from its beginning, for a reader of its own."""
-    return io.BufferedReader(_Reader(file))
+    def _pieces(self) -> Iterator[bytes]:
+        position = 0
+        while piece := os.pread(self._file.fileno(), PIECE, position):
+            position += len(piece)
+            yield piece
 
 
 def connect(
