@@ -158,3 +158,11 @@ def test_programs_have_every_verb_and_call_partners_by_name(pair: Path, document
         with open_party_blocking(folder / "acme") as party:
             assert len(party.outbox(partner="globex").messages) == 4
             assert party.take(timeout=0.01) == []
+
+
+@pytest.mark.parametrize("words", [("find", "\udcff\udcfe"), ("outbox", "--file", "\udcff")])
+def test_bytes_that_are_no_utf_8_are_not_looked_for(
+    pair: Path, document: Path, words: tuple[str, ...]
+) -> None:
+    run("send", document)
+    assert run_json(*words, exit_code=output.BAD_INPUT)["problems"]

@@ -3,11 +3,13 @@
 import gzip
 from pathlib import Path
 
+import pytest
+
 from oncewire.entry.cli import output
 from oncewire.entry.cli.completion import complete_message
 from oncewire.entry.party.partners import with_values
 from oncewire.store.sqlite.connection import versions_at
-from tests.entry.terminal import run_json, whole_command
+from tests.entry.terminal import run, run_json, whole_command
 from tests.parts import ROOT
 
 KEPT = ROOT / "tests" / "store" / "kept" / "alpha.db.gz"
@@ -36,6 +38,28 @@ def test_settings_that_cannot_work_are_named(parties: Path) -> None:
     file.write_text(with_values(file.read_text(), {"http.path": '"msh"'}))
     found = run_json("upgrade", "--check", exit_code=output.WRONG)
     assert [problem["where"] for problem in found["problems"]] == ["http.path"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "random", "empty", "missing", "directory"])
+@pytest.mark.parametrize("check", [(), ("--check",)])
+def test_a_store_that_cannot_be_used_is_named_as_serve_names_it(
+    pair: Path, damage: str, check: tuple[str, ...]
+) -> None:
+    (order := pair / "order.txt").write_text("an order")
+    run("send", order)
+    store = pair / "acme" / "data" / "oncewire.db"
+    whole = store.read_bytes()
+    for file in store.parent.glob("oncewire.db*"):
+        file.unlink()
+    if damage == "directory":
+        store.mkdir()
+    elif damage != "missing":
+        content = {"truncated": whole[:5000], "random": bytes(range(256)) * 80, "empty": b""}
+        store.write_bytes(content[damage])
+    served = run("serve", exit_code=None)
+    found = run("upgrade", *check, exit_code=None)
+    assert (found.exit_code, served.exit_code) == (output.TROUBLE, output.TROUBLE)
+    assert "next:" in found.output + found.stderr
 
 
 def test_the_shell_completes_message_ids(pair: Path) -> None:

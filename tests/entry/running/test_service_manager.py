@@ -122,7 +122,14 @@ def test_the_unit_lets_the_handler_write_where_the_settings_say(
     assert f"PrivateTmp={'no' if hidden else 'yes'}" in lines
 
 
-def test_a_path_that_systemd_reads_otherwise_is_refused(parties: Path) -> None:
-    words = ("serve", "--systemd", "--set", "application.folder=/in of acme")
+@pytest.mark.parametrize("place", ["/in of acme", "/${HOME}/acme", "/it's/acme"])
+def test_a_path_that_systemd_reads_otherwise_is_refused(parties: Path, place: str) -> None:
+    words = ("serve", "--systemd", "--set", f"application.folder={place}")
     found = run_json(*words, exit_code=output.BAD_INPUT)
-    assert "/in of acme" in found["problems"][0]["problem"]
+    assert place in found["problems"][0]["problem"]
+
+
+def test_the_unit_lets_the_admin_port_write_its_log(parties: Path) -> None:
+    words = ("serve", "--systemd", "--set", "admin.access_log=/var/log/acme/access.log")
+    assert "/var/log/acme" not in run(*words).stdout
+    assert "/var/log/acme" in run(*words, "--set", "admin.port=8610").stdout

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
@@ -30,12 +30,19 @@ from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.messages.stored import nth_content, open_at
+from oncewire.entry.messages.stored import contents_of, nth_content, open_at
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
-from oncewire.entry.running.assemble import open_readers, store_path
+from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
 from oncewire.entry.watching.readiness import Readiness
-from oncewire.errors import InvalidValue, NotHere, OncewireError, TransportProblem
+from oncewire.errors import (
+    InvalidValue,
+    NotAllowed,
+    NotHere,
+    OncewireError,
+    StoreProblem,
+    TransportProblem,
+)
 from oncewire.message.payload import disposition
 from oncewire.pipeline.lake.summary import read_summary
 
@@ -51,6 +58,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncewire.admin")
 access = logging.getLogger("oncewire.access")
 
+T = TypeVar("T")
+
 LISTENERS = 32
 """Server-sent events that are under way at once."""
 
@@ -60,6 +69,9 @@ QUERY_MAX = 8 * 1024
 REFUSALS = 60
 """Refused calls without a token in a minute from one address; after that it is told to wait, and
 the log says no more of it."""
+
+ANSWERS_WITHIN = 5.0
+"""Seconds within which a handler that lives says how it is."""
 
 READERS = 4
 """Requests that read the store at once: the rest wait, and partners do not."""
@@ -219,7 +231,7 @@ class AdminApp:
                 421, "host", "this host name is not served here", "set admin.names in oncewire.toml"
             )
         origins = request.headers.getlist("origin")
-        foreign = any(urlsplit(each).netloc.lower() not in self._hosts for each in origins)
+        foreign = any(_netloc(each) not in self._hosts for each in origins)
         if foreign or request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
             raise Refused(403, "origin", "a page of another origin may not call this")
         allowed = set()
@@ -312,13 +324,10 @@ class AdminApp:
                 accepted = await self._verbs.submit(submission)
             except InvalidValue as error:
                 if form.IDEMPOTENCY in request.headers and await self._is_sent(message_id):
-                    raise Refused(
-                        422,
-                        "key-reused",
-                        f"the {form.IDEMPOTENCY} was used for another message: {error.problem}",
-                        "give every message a key of its own, and repeat a call as it was",
-                    ) from None
+                    raise _key_reused(error.problem) from None
                 raise
+        if accepted.repeated and form.IDEMPOTENCY in request.headers:
+            await self._check_names(message_id, [payload.file_name for payload in payloads])
         said = {"message_id": accepted.message_id, "conversation_id": accepted.conversation_id}
         response = _result(said, 201)
         if accepted.repeated:
@@ -328,7 +337,15 @@ class AdminApp:
     def _keyed(self, request: Request, caller: Token, message_id: str) -> str:
         """The MessageId of a submission: the given one, or the one that its key stands for."""
         keys = request.headers.getlist(form.IDEMPOTENCY)
+        name = self._settings.party.name
         if not keys:
+            if re.fullmatch(rf"[0-9a-f]{{40}}@{re.escape(name)}", message_id):
+                # Else one caller could take the id that the key of another one stands for.
+                raise InvalidValue(
+                    f"a message_id of 40 hexadecimal digits @{name} stands for an "
+                    f"{form.IDEMPOTENCY}",
+                    remedy="give another message_id, or the key itself",
+                )
             return message_id
         if len(keys) > 1 or not keys[0].isprintable() or not 0 < len(keys[0]) <= form.KEY_MAX:
             raise InvalidValue(
@@ -339,9 +356,23 @@ class AdminApp:
             raise InvalidValue(
                 f"there is a message_id and an {form.IDEMPOTENCY}", remedy="give one of them"
             )
-        name = self._settings.party.name
         digest = sha256("\0".join((name, caller.name, keys[0])).encode()).hexdigest()
         return f"{digest[:40]}@{name}"
+
+    async def _check_names(self, message_id: str, names: list[str]) -> None:
+        """Refuse a key whose documents were called otherwise: a name is no part of what makes two
+        messages the same."""
+        try:
+            kept = await self._read(
+                lambda reader: [
+                    payload.file_name for payload in contents_of(self._settings, reader, message_id)
+                ]
+            )
+        except (NotHere, NotAllowed):
+            # Retention removed the documents, or they are kept encrypted.
+            return
+        if kept != names:
+            raise _key_reused("its documents had other file names")
 
     async def _is_sent(self, message_id: str) -> bool:
         """Whether a message with that id was submitted."""
@@ -418,6 +449,14 @@ class AdminApp:
         given = _parameters(request, {"after"})
         after: int | None = _whole(given, "after", 0) if "after" in given else None
         after = next(feed.positions(request.headers.get("last-event-id", "")), after)
+        if after is not None and after > (last := await self._read(lambda read: read.last_seq())):
+            raise Refused(
+                409,
+                "beyond-end",
+                f"the journal ends at {last}, before the position {after}: it was restored from a "
+                "backup, or it is another one",
+                "begin anew: compare what you have with /journal, then ask without Last-Event-ID",
+            )
         if self._feed.listeners >= LISTENERS:
             raise Refused(
                 429, "listeners", f"{LISTENERS} listen already", headers={"Retry-After": "30"}
@@ -451,8 +490,11 @@ class AdminApp:
     async def _ready(self, _request: Request, _caller: Token) -> Response:
         """Whether the handler can take messages now."""
         try:
-            said = await self._verbs.readiness()
-        except TransportProblem as error:
+            replaced = await asyncio.to_thread(find_replaced, self._settings)
+            if replaced is not None:
+                raise replaced
+            said = await _soon(self._verbs.readiness())
+        except (TransportProblem, StoreProblem) as error:
             said = Readiness(False, [error.problem])
         told = [*(said.reasons or ["ready"]), *(f"doubt: {doubt}" for doubt in said.doubts)]
         status = 200 if said.ready else 503
@@ -460,7 +502,28 @@ class AdminApp:
 
     async def _metrics(self, _request: Request, _caller: Token) -> Response:
         """What is measured of the handler."""
-        return Response(await self._verbs.figures(), media_type="text/plain")
+        return Response(await _soon(self._verbs.figures()), media_type="text/plain")
+
+
+async def _soon(asking: Awaitable[T]) -> T:
+    """What a handler says of itself; TransportProblem where it does not."""
+    try:
+        async with asyncio.timeout(ANSWERS_WITHIN):
+            return await asking
+    except TimeoutError:
+        raise TransportProblem(
+            f"the handler has not answered for {ANSWERS_WITHIN:.0f} seconds",
+            remedy="`oncewire doctor` says more",
+        ) from None
+
+
+def _key_reused(why: str) -> Refused:
+    return Refused(
+        422,
+        "key-reused",
+        f"the {form.IDEMPOTENCY} was used for another message: {why}",
+        "give every message a key of its own, and repeat a call as it was",
+    )
 
 
 _WAIT = Refused(
@@ -500,6 +563,14 @@ def hosts_of(settings: Settings) -> frozenset[str]:
     host = settings.admin.host
     names.add(f"[{host}]" if ":" in host else host)
     return frozenset(name for each in map(str.lower, names) for name in (each, f"{each}:{port}"))
+
+
+def _netloc(origin: str) -> str:
+    """The host and port of an origin; empty: it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _check_role(caller: Token, served: Served) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import timedelta
-from functools import partial
-from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import aiohttp
@@ -41,9 +41,9 @@ from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
-from oncewire.handler.delivering.view import PartContent
-from oncewire.handler.spool_reading import SPOOL_ABOVE
+from oncewire.message.ids import check_text
 from oncewire.message.instant import format_duration
+from oncewire.message.payload import as_file
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
@@ -58,6 +58,9 @@ TRIES = 5
 
 PAUSE = 0.2
 """Seconds before the second try; each next pause is twice as long."""
+
+PIECE = 256 * 1024
+"""Bytes of a document that are fetched or read at once."""
 
 _KINDS: Mapping[str, type[OncewireError]] = {
     "not-here": errors.NotHere,
@@ -123,14 +126,12 @@ class ConnectedParty(PartyFace, Awaiting):
 
     async def _fetch(self, href: str) -> Content:
         """A document, fetched into a file without a name."""
-        file = SpooledTemporaryFile(SPOOL_ABOVE)  # noqa: SIM115
-        size = 0
-        async with self._session.get(href) as response:
-            await _check(response)
-            async for piece in response.content.iter_chunked(256 * 1024):
-                size += len(piece)
+        file = TemporaryFile()  # noqa: SIM115
+        async with self._asked("GET", href) as response:
+            async for piece in response.content.iter_chunked(PIECE):
                 await asyncio.to_thread(file.write, piece)
-        return PartContent(partial(_reopened, cast(BinaryIO, file)), 0, size)
+        await asyncio.to_thread(file.flush)
+        return _Fetched(file)
 
     async def _send(
         self,
@@ -166,7 +167,13 @@ class ConnectedParty(PartyFace, Awaiting):
 
     async def _upload(self, query: dict[str, str], payloads: tuple[Payload, ...]) -> Accepted:
         """Hand documents in, again where the answer is lost."""
-        params = {name: value for name, value in query.items() if value}
+        params = {name: check_text(value, name) for name, value in query.items() if value}
+        for payload in payloads:
+            if not payload.media_type.isprintable():
+                raise InvalidValue(
+                    f"the media type {payload.media_type[:64]!r} cannot be used",
+                    remedy="give one such as application/xml, in one line",
+                )
         headers = {} if "message_id" in params else {IDEMPOTENCY: uuid4().hex}
         pause = PAUSE
         for left in range(TRIES, 0, -1):
@@ -184,7 +191,7 @@ class ConnectedParty(PartyFace, Awaiting):
     ) -> Accepted:
         """Hand documents in, once."""
         body: Any = None
-        if len(payloads) == 1:
+        if len(payloads) == 1 and not _is_taken_apart(payloads[0]):
             (payload,) = payloads
             headers = {**headers, "Content-Type": payload.media_type}
             if payload.file_name:
@@ -243,6 +250,13 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     raise kind(detail, remedy=str(said.get("next", "")))
 
 
+def _is_taken_apart(payload: Payload) -> bool:
+    """Whether the admin port would not take a body of that media type for the document itself. In
+    a part of a multipart/mixed it does."""
+    kind = payload.media_type.partition(";")[0].strip().lower()
+    return kind.startswith("multipart/") or kind == "application/x-www-form-urlencoded"
+
+
 def _options(options: SendOptions) -> dict[str, str]:
     """Options as a query has them."""
     found = {each.name: getattr(options, each.name) for each in fields(options)}
@@ -257,9 +271,21 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _reopened(file: BinaryIO) -> BinaryIO:
-    """What was fetched, as often as it is read."""
-    return os.fdopen(os.dup(file.fileno()), "rb")
+class _Fetched:
+    """See `Content`: a file without a name, which each reader reads from a position of its own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def open(self) -> BinaryIO:
+        """See `Content`."""
+        return as_file(self._pieces())
+
+    def _pieces(self) -> Iterator[bytes]:
+        position = 0
+        while piece := os.pread(self._file.fileno(), PIECE, position):
+            position += len(piece)
+            yield piece
 
 
 def connect(
@@ -273,6 +299,30 @@ def connect(
     return _connected(url, token, ca)
 
 
+def _check_url(url: str) -> None:
+    try:
+        said = urlsplit(url)
+        good = said.scheme in ("http", "https") and bool(said.hostname) and said.port != 0
+    except ValueError:
+        good = False
+    if not good or said.path not in ("", "/") or said.query or said.fragment or said.username:
+        raise InvalidValue(
+            f"{url[:100]!r} is no address of an admin port",
+            remedy="give scheme, host and port alone, such as https://acme.example:8610",
+        )
+
+
+def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        why = error.strerror or getattr(error, "reason", "") or "it holds no certificate"
+        raise InvalidValue(
+            f"ca: {os.fspath(ca or '')} cannot be used: {why}",
+            remedy="name a file of certificates (PEM)",
+        ) from None
+
+
 @asynccontextmanager
 async def _connected(
     url: str, token: str, ca: str | os.PathLike[str] | None
@@ -281,9 +331,10 @@ async def _connected(
         raise InvalidValue(
             "the token cannot be one", remedy="give what `oncewire token add` showed"
         )
+    _check_url(url)
     headers = {"Authorization": f"Bearer {token}"}
     patience = aiohttp.ClientTimeout(total=None, connect=30)
-    trusted = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca))
+    trusted = aiohttp.TCPConnector(ssl=_trusted(ca))
     async with aiohttp.ClientSession(
         url, headers=headers, timeout=patience, connector=trusted
     ) as session:

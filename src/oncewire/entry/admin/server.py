@@ -16,15 +16,19 @@ import json
 import logging
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 
@@ -39,8 +43,9 @@ STOP_SECONDS = 5.0
 PATIENCE = 20
 """How often it is looked whether a port in use becomes free, a tenth of a second apart."""
 
-AGAIN = 1.0
-"""Seconds after which a child that died is started anew."""
+AGAIN, AGAIN_MOST = 1.0, 30.0
+"""Seconds after which a child that died is started anew: twice as many each time that one does not
+come up, up to the most."""
 
 HEAD_SECONDS = 10.0
 """How long a caller may take for the head of a request."""
@@ -57,8 +62,13 @@ NICE = 5
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse an admin port that would speak in the clear to other machines."""
+    """Refuse an admin port that cannot work, or would speak in the clear to other machines."""
     admin = settings.admin
+    if admin.port and admin.port == settings.http.port:
+        raise InvalidValue(
+            f"admin.port and http.port are both {admin.port}",
+            remedy="give the admin port another number",
+        )
     if (admin.certificate is None) != (admin.key is None):
         raise InvalidValue(
             "admin.certificate and admin.key belong together", remedy="name both, or neither"
@@ -68,6 +78,23 @@ def check_settings(settings: Settings) -> None:
             f"the admin port at {admin.host} can be reached from other machines, without TLS",
             remedy="set admin.certificate and admin.key, or admin.host = 127.0.0.1",
         )
+    if admin.certificate is not None and admin.key is not None:
+        _check_pair(settings.path(admin.certificate), settings.path(admin.key))
+
+
+def _check_pair(certificate: Path, key: Path) -> None:
+    for name, file in (("certificate", certificate), ("key", key)):
+        if not file.is_file():
+            raise InvalidValue(f"admin.{name}: there is no file {file}", remedy="correct its name")
+    try:
+        # An empty password, lest one is asked for at the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        why = getattr(error, "reason", "") or error.strerror or "they are no PEM"
+        raise InvalidValue(
+            f"admin.certificate {certificate} and admin.key {key} cannot be used: {why}",
+            remedy="name a certificate and its own private key, both PEM, the key without password",
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:
@@ -83,28 +110,31 @@ def is_installed() -> bool:
 
 
 @contextlib.asynccontextmanager
-async def admin_port(settings: Settings, flags: Mapping[str, Any]) -> AsyncIterator[None]:
-    """The admin port, for as long as the handler runs; nothing where none is set."""
+async def admin_port(
+    settings: Settings, flags: Mapping[str, Any]
+) -> AsyncIterator[Callable[[], str]]:
+    """The admin port, for as long as the handler runs; nothing where none is set. What is given
+    tells why it does not come up; empty: all is well."""
     if not settings.admin.port:
-        yield
+        yield str
         return
     check_settings(settings)
     if not is_installed():
         said = {"remedy": "pip install 'oncewire[admin]'"}
         logger.warning("the admin port is set, and its libraries are not installed", extra=said)
-        yield
+        yield str
         return
-    with await _bound(settings) as listener:
-        child = await _begin(settings, flags, listener)
-        keeping = asyncio.ensure_future(_keep(settings, flags, listener, child))
-        host, port = settings.admin.host, settings.admin.port
-        logger.info("the admin port listens", extra={"host": host, "port": port})
-        try:
-            yield
-        finally:
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeping
+    port = _AdminPort(settings, flags)
+    await port.begin()
+    keeping = asyncio.ensure_future(port.keep())
+    where = {"host": settings.admin.host, "port": settings.admin.port}
+    logger.info("the admin port listens", extra=where)
+    try:
+        yield lambda: port.problem
+    finally:
+        keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeping
 
 
 async def _bound(settings: Settings) -> socket.socket:
@@ -133,55 +163,105 @@ def _bound_now(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _begin(settings: Settings, flags: Mapping[str, Any], listener: socket.socket) -> Process:
-    """Start a child; it listens when this returns."""
+class _AdminPort:
+    """The child and the socket that it is given."""
+
+    def __init__(self, settings: Settings, flags: Mapping[str, Any]) -> None:
+        self._settings, self._flags = settings, flags
+        self._listener: socket.socket | None = None
+        self._child: Process | None = None
+        self.problem = ""
+
+    async def begin(self) -> None:
+        """Start a child; it listens when this returns. One that does not come up leaves nothing
+        open: callers are refused, and wait for no answer."""
+        try:
+            if self._listener is None:
+                self._listener = await _bound(self._settings)
+            self._child = await _started(self._settings, self._flags, self._listener)
+        except BaseException:
+            self._close()
+            raise
+        self.problem = ""
+
+    async def keep(self) -> None:
+        """Start the child anew whenever it dies; end it at the end."""
+        pause = AGAIN
+        try:
+            while True:
+                if self._child is not None:
+                    status, self._child = await self._child.wait(), None
+                    self.problem = f"its process ended with status {status}"
+                    said = {"status": status}
+                    logger.error("the admin port ended, and is started anew", extra=said)
+                    pause = AGAIN
+                await asyncio.sleep(pause)
+                try:
+                    await self.begin()
+                except TransportProblem as error:
+                    self.problem = error.problem
+                    pause = min(2 * pause, AGAIN_MOST)
+                    why = {"reason": error.problem, "again_in": pause}
+                    logger.error("the admin port does not come up", extra=why)
+        finally:
+            self._close()
+            if self._child is not None:
+                await _end(self._child)
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+
+async def _started(
+    settings: Settings, flags: Mapping[str, Any], listener: socket.socket
+) -> Process:
+    """A child that is ready."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", __name__),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=(listener.fileno(),),
     )
-    said = {"folder": str(settings.folder), "flags": dict(flags), "socket": listener.fileno()}
+    said = {
+        "folder": str(settings.folder),
+        "flags": dict(flags),
+        # As they were checked at the start: what the file says since counts from the next one.
+        "admin": msgspec.to_builtins(settings.admin, enc_hook=str),
+        "socket": listener.fileno(),
+    }
     assert child.stdin is not None and child.stdout is not None  # noqa: S101, PT018
-    child.stdin.write(json.dumps(said, default=str).encode() + b"\n")
+    line = b""
     try:
-        async with asyncio.timeout(START_SECONDS):
-            line = await child.stdout.readline()
-    except TimeoutError:
-        line = b""
-    if line != READY:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
-        why = line.decode("utf-8", "replace").strip() or "it said nothing"
-        raise TransportProblem(
-            f"the admin port did not start: {why}",
-            remedy="look into the log, or set admin.port = 0",
-        )
-    return child
-
-
-async def _keep(
-    settings: Settings, flags: Mapping[str, Any], listener: socket.socket, child: Process
-) -> None:
-    """Start the child anew whenever it dies; end it at the end."""
-    try:
-        while True:
-            status = await child.wait()
-            logger.error("the admin port ended, and is started anew", extra={"status": status})
-            await asyncio.sleep(AGAIN)
-            with contextlib.suppress(TransportProblem):
-                child = await _begin(settings, flags, listener)
+        child.stdin.write(json.dumps(said, default=str).encode() + b"\n")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                line = await child.stdout.readline()
     finally:
-        if child.stdin is not None:
-            child.stdin.write(STOP)
-            child.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await child.wait()
-        except TimeoutError:
-            child.kill()
+        if line != READY:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+    if line == READY:
+        return child
+    status = await child.wait()
+    why = line.decode("utf-8", "replace").strip() or f"it said nothing, and ended with {status}"
+    raise TransportProblem(
+        f"the admin port did not start: {why}",
+        remedy="look into the log, or set admin.port = 0",
+    )
+
+
+async def _end(child: Process) -> None:
+    if child.stdin is not None:
+        child.stdin.write(STOP)
+        child.stdin.close()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
             await child.wait()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
 
 
 # --- the child's side --------------------------------------------------------------------------
@@ -193,7 +273,7 @@ async def _serve() -> None:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from oncewire.entry.admin.app import AdminApp
-    from oncewire.entry.party.settings import load
+    from oncewire.entry.party.settings import AdminSettings, load
 
     class Guarded(H11Protocol):
         """HTTP that does not wait for callers who neither ask nor read."""
@@ -237,9 +317,11 @@ async def _serve() -> None:
 
     loop = asyncio.get_running_loop()
     said = json.loads(await loop.run_in_executor(None, sys.stdin.buffer.readline))
-    settings = load(Path(said["folder"]), flags=said["flags"]).settings
+    admin = msgspec.convert(said["admin"], AdminSettings, dec_hook=lambda kind, value: kind(value))
+    now = load(Path(said["folder"]), flags=said["flags"]).settings
+    settings = replace(now, admin=admin)
+    check_settings(settings)
     _start_logging(settings)
-    admin = settings.admin
     certificate = None if admin.certificate is None else str(settings.path(admin.certificate))
     key = None if admin.key is None else str(settings.path(admin.key))
     config = uvicorn.Config(
@@ -257,6 +339,8 @@ async def _serve() -> None:
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
+    # What it cannot load is told to the parent.
+    config.load()
     server = uvicorn.Server(config)
     threading.Thread(target=_until_told, args=(server,), daemon=True).start()
     with socket.socket(fileno=said["socket"]) as listener:

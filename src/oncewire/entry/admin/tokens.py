@@ -6,9 +6,12 @@ can read: a guess costs as much as guessing the token, so a slow hash would prot
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -65,24 +68,48 @@ class TokenFile:
         given = frozenset(roles)
         if not given:
             raise InvalidValue("the token has no role", remedy=f"give --role: {_every_role()}")
-        known = self.tokens()
-        if any(token.name == name for token in known):
-            raise NotAllowed(
-                f"there is a token {name} already",
-                remedy=f"choose another name, or `oncewire token remove {name}` first",
-            )
         secret = MARK + secrets.token_urlsafe(32)
-        self._write([*known, Token(name, given, _hash(secret))])
+        with self._alone():
+            known = self.tokens()
+            if any(token.name == name for token in known):
+                raise NotAllowed(
+                    f"there is a token {name} already",
+                    remedy=f"choose another name, or `oncewire token remove {name}` first",
+                )
+            self._write([*known, Token(name, given, _hash(secret))])
         return secret
 
     def remove(self, name: str) -> None:
         """Forget a token: who has it is refused from now on."""
-        known = self.tokens()
-        left = [token for token in known if token.name != name]
-        if len(left) == len(known):
-            there = ", ".join(token.name for token in known) or "none"
-            raise NotHere(f"there is no token {name[:NAME_MAX]!r}", remedy=f"there are: {there}")
-        self._write(left)
+        with self._alone():
+            known = self.tokens()
+            left = [token for token in known if token.name != name]
+            if len(left) == len(known):
+                there = ", ".join(token.name for token in known) or "none"
+                raise NotHere(
+                    f"there is no token {name[:NAME_MAX]!r}", remedy=f"there are: {there}"
+                )
+            self._write(left)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process changes the file meanwhile. The file itself is replaced by each change,
+        so the lock is on one beside it, which stays."""
+        make_folder(self._path.parent, PRIVATE_FOLDER)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        try:
+            handle = os.open(lock, flags, PRIVATE)
+        except OSError as error:
+            raise NotAllowed(
+                f"{lock} cannot be written: {error.strerror}",
+                remedy="check the folder and its permissions",
+            ) from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _read(self) -> dict[str, Token]:
         """The tokens by hash, as the file says now."""
@@ -119,7 +146,6 @@ class TokenFile:
         said = {
             token.name: {"roles": sorted(token.roles), "sha256": token.hash} for token in tokens
         }
-        make_folder(self._path.parent, PRIVATE_FOLDER)
         write_new(self._path, json.dumps(said, indent=1) + "\n", PRIVATE, replace=True)
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from aiohttp import MultipartReader, StreamReader
+from aiohttp import BodyPartReader, MultipartReader, StreamReader
 from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
 from msgspec.structs import replace
 
 from oncewire.entry.admin.problems import Refused
@@ -27,6 +28,7 @@ from oncewire.message.ids import PAYLOADS_MAX
 from oncewire.message.payload import Payload, disposition, safe_name
 
 if TYPE_CHECKING:
+    from multidict import CIMultiDictProxy
     from starlette.requests import Request
 
 PATIENCE = 20.0
@@ -116,14 +118,22 @@ async def _parts(
     stream = StreamReader(tap, SPOOL_ABOVE, loop=asyncio.get_running_loop())
     pouring = asyncio.ensure_future(tap.pour(body, stream))
     try:
-        reader = MultipartReader({"Content-Type": media_type}, stream)
+        reader = _Mixed({"Content-Type": media_type}, stream)
         number = 0
         while (part := await reader.next()) is not None:
             number += 1
             if isinstance(part, MultipartReader) or number > PAYLOADS_MAX:
                 raise InvalidValue(
-                    f"part {number} is a multipart, or one too many",
+                    f"part {number} is one too many",
                     remedy=f"send up to {PAYLOADS_MAX} documents, each in a part of its own",
+                )
+            encoding = part.headers.get("Content-Transfer-Encoding", "binary").strip().lower()
+            if encoding not in ("binary", "8bit", "7bit"):
+                raise Refused(
+                    415,
+                    "encoding",
+                    f"part {number} is encoded as {encoding[:32]}",
+                    "send each document as it is, without a Content-Transfer-Encoding",
                 )
             file = files.enter_context(_file(folder))
             size = await _kept(_pieces(part), file)
@@ -132,6 +142,13 @@ async def _parts(
             named = part.headers.get("Content-ID", "").strip("<> ")
             yield replace(payload, content_id=named) if named else payload
         await pouring
+    except HttpProcessingError as error:
+        raise Refused(
+            400,
+            "part-head",
+            f"the head of a part cannot be read: {error.message[:100]}",
+            "send Content-Type, Content-ID and Content-Disposition, and nothing else",
+        ) from None
     except (ValueError, AssertionError, RuntimeError) as error:
         if pouring.done() and isinstance(pouring.exception(), Refused):
             raise pouring.exception() from None  # type: ignore[misc]
@@ -143,6 +160,14 @@ async def _parts(
         ) from None
     finally:
         pouring.cancel()
+
+
+class _Mixed(MultipartReader):
+    """The parts of a multipart/mixed, each a document as it is: one that is a multipart itself is
+    not taken apart."""
+
+    def _get_part_reader(self, headers: CIMultiDictProxy[str]) -> BodyPartReader:
+        return self.part_reader_cls(self._boundary, headers, self._content)
 
 
 class _Tap(BaseProtocol):

@@ -101,6 +101,13 @@ def problems_of(settings: Settings) -> Iterator[Problem]:
         ways_of(settings)
     except OncewireError as error:
         yield output.problem_of(error, "alerts")
+    if settings.admin.port:
+        try:
+            from oncewire.entry.admin.server import check_settings
+
+            check_settings(settings)
+        except OncewireError as error:
+            yield output.problem_of(error, "admin")
     data = settings.path(settings.store.path).parent
     if not data.is_dir():
         yield Problem(f"there is no folder {data}", "store.path", "make it, or correct store.path")

@@ -51,7 +51,7 @@ def doctor(
 
     settings = loaded(config).settings
     runs, handler = _handler(settings)
-    found = handler + _findings(settings, timeout if partners else None, quiet=json)
+    found = handler + _findings(settings, timeout if partners else None, runs=runs, quiet=json)
     rows = [
         (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
     ]
@@ -71,10 +71,12 @@ def doctor(
 _INCIDENTS = "oncewire incidents"
 
 
-def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list[Finding]:
+def _findings(
+    settings: Settings, timeout: float | None, *, runs: bool, quiet: bool
+) -> list[Finding]:
+    """`runs`: whether a handler runs and works, so that it can be asked."""
     import asyncio
 
-    from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.checkup import check_agreed
     from oncewire.entry.doctor.ping import hear_pongs, probe_ways
@@ -93,12 +95,13 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         advance(1)
         found += problems
         found += check_agreed(settings, now(), kept)
-        found += _itself(settings, timeout or 5.0)
+        if runs:
+            found += _itself(settings, timeout or 5.0)
         if timeout is not None:
             found += _inboxes(settings, timeout)
         if timeout is not None and kept:
             echoes = asyncio.run(ping_all(settings, kept, timeout))
-            if asyncio.run(running(settings)) is not None:
+            if runs:
                 # What goes by mail or by file takes longer than a look at everything may.
                 slow = [echo for echo in echoes if echo.milliseconds is None]
                 quick = [echo for echo in echoes if echo.milliseconds is not None]
@@ -111,16 +114,15 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
 
 
 def _itself(settings: Settings, timeout: float) -> list[Finding]:
-    """A message through our own endpoint to our own handler, if one runs."""
+    """A message through our own endpoint to our own handler, which runs."""
     import asyncio
 
-    from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.ping import ping as ping_all
     from oncewire.entry.party.partners import kept_itself
 
     itself = kept_itself(settings)
-    if itself is None or asyncio.run(running(settings)) is None:
+    if itself is None:
         return []
     (echo,) = asyncio.run(ping_all(settings, [itself], timeout))
     return [checkup.judged_itself(echo)]
@@ -167,6 +169,9 @@ def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
     if status.incidents:
         said = f"{number_of(status.incidents, 'incident', 'is')} open"
         found = [Finding("handler", Grade.WARNING, said, f"{_INCIDENTS}{place}")]
+    if status.admin:
+        said, fix = f"it does not come up: {status.admin}", "look into the log of `oncewire serve`"
+        found.append(Finding("admin port", Grade.BAD, said, fix))
     if status.refusals:
         latest = max(status.refusals, key=lambda message_id: status.refusals[message_id][1])
         count, at, raised = status.refusals[latest]
@@ -279,9 +284,13 @@ def upgrade(
     """
 
     from oncewire.entry.cli.config import problems_of
+    from oncewire.entry.doctor.checkup import refused_store
     from oncewire.entry.running.assemble import open_store, store_place, store_versions
 
     settings = loaded(config).settings
+    refused = refused_store(settings)
+    if refused is not None:
+        raise refused
     found, newest = store_versions(settings)
     problems = tuple(problems_of(settings)) if check else ()
     if found == newest:

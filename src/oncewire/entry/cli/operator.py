@@ -95,6 +95,7 @@ def status(config: Config = None, json: Json = False) -> Report:
     if found is not None:
         facts |= {"pid": found.pid, "url": found.url, "lag_ms": found.lag_ms}
         facts |= {"stuck": found.stuck} if found.stuck else {}
+        facts |= {"admin": found.admin} if found.admin else {}
     facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
     facts |= {name: count for name, count in counts.items() if count or json}
     facts |= {"parts": parts} if parts or json else {}
@@ -115,7 +116,7 @@ def status(config: Config = None, json: Json = False) -> Report:
     if strangers:
         listings.append(_refusals(strangers if json else strangers[:REFUSALS_SHOWN]))
     works = found is not None and lives and not found.stuck
-    code = output.WRONG if open_ones else output.OK
+    code = output.WRONG if open_ones or (found is not None and found.admin) else output.OK
     code = code if works else output.NOT_RUNNING
     return Report(facts, tuple(listings), hints=hints, exit_code=code)
 

@@ -227,6 +227,8 @@ class LocalHandler(Verbs):
         self.settings, self._partners = settings, Partners(settings)
         self.passing, self._reloading = passing, reloading
         self.url = ""
+        # Why the admin port does not come up; empty: it does, or there is none.
+        self.admin_problem: Callable[[], str] = str
         # See `VerbBackend`.
         self.submit, self.operate, self.taken = handler.send, handler.loop.operate, handler.taken
 
@@ -275,7 +277,7 @@ class LocalHandler(Verbs):
             return Status(store.node(), False, os.getpid(), self.url, stuck=why)
         found = read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
         live = replace(found, transfers=self.handler.transfers(), refusals=self.handler.refusals())
-        return replace(live, lag_ms=round(lag * 1000))
+        return replace(live, lag_ms=round(lag * 1000), admin=self.admin_problem())
 
     async def read_anew(self) -> int:
         """See `VerbBackend`."""

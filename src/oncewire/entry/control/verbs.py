@@ -115,6 +115,7 @@ class Status:
     `refusals`: messages that the application refuses, by MessageId: how often, when last (in
     microseconds since 1970), and what
     it raised then.
+    `admin`: why the admin port does not come up; empty: it does, or there is none.
     """
 
     party: str
@@ -128,6 +129,7 @@ class Status:
     stuck: str = ""
     transfers: dict[str, tuple[int, int]] = field(default_factory=dict)
     refusals: dict[str, tuple[int, Instant, str]] = field(default_factory=dict)
+    admin: str = ""
 
 
 def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:

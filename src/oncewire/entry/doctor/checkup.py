@@ -115,7 +115,7 @@ def refused_store(settings: Settings) -> StoreProblem | None:
     from oncewire.store.sqlite import connection as sqlite
 
     path, replaced = store_path(settings), find_replaced(settings)
-    if replaced is not None or not (settings.store.url or path.is_file()):
+    if replaced is not None or not (settings.store.url or path.exists()):
         return replaced
     try:
         if settings.store.url:

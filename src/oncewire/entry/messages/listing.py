@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from oncewire.entry.messages.outlook import held_up, progress, tries
 from oncewire.entry.party.agreements import Names
 from oncewire.errors import InvalidValue
+from oncewire.message.ids import check_text
 from oncewire.message.instant import Instant, parse_instant
 from oncewire.message.kinds import read_duration
 from oncewire.protocol.sending import SendingChannel
@@ -232,6 +233,10 @@ def understood(
 
 
 def _search(asked: Asked, names: Names, now: Instant) -> Search:
+    for name, said in asdict(asked).items():
+        if isinstance(said, str):
+            # A command line may hold bytes that are no UTF-8.
+            check_text(said, name)
     since, until = (_instant(text, now) for text in (asked.since, asked.until))
     if since is not None and until is not None and since >= until:
         raise InvalidValue(

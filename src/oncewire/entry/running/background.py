@@ -189,14 +189,16 @@ def unit_of(settings: Settings) -> str:
     written = [settings.store.path.parent, settings.store.spool, settings.application.folder]
     if settings.log.file is not None:
         written.append(settings.log.file.parent)
+    if settings.admin.port:
+        written.append(settings.admin.access_log.parent)
     paths = [folder, *(settings.path(path).resolve() for path in written)]
     outside = [path for path in paths[1:] if not path.is_relative_to(folder)]
     modules = os.environ.get("PYTHONPATH", "") if settings.application.function else ""
     for path in (sys.executable, modules, *map(str, paths)):
-        if any(character in path for character in ' "\\%\n'):
+        if any(character in path for character in " \"'\\%$\n"):
             raise InvalidValue(
                 f"systemd would not read the path {path!r} as it is",
-                remedy="use a folder without spaces, quotes, percent signs and backslashes",
+                remedy="use a folder without spaces, quotes, backslashes, percent and dollar signs",
             )
     low = 0 < settings.http.port < _PRIVILEGED
     return _UNIT.format(

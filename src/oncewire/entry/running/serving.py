@@ -409,7 +409,7 @@ async def serve(
     settings: Settings,
     ready: Callable[[LocalHandler], None],
     beside: Iterable[MakeBeside] = (),
-    port: AbstractAsyncContextManager[None] | None = None,
+    port: AbstractAsyncContextManager[Callable[[], str]] | None = None,
 ) -> Status:
     """Run until SIGTERM or SIGINT; `ready` is called once everything listens, what runs `beside`
     the handler and the admin `port` too.
@@ -426,8 +426,9 @@ async def serve(
     failure: HandlerFailed | None = None
     async with (
         serving(settings, prepared, beside=beside) as running,
-        port or nullcontext(),
+        port or nullcontext(str) as problem,
     ):
+        running.admin_problem = problem
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         ready(running)
