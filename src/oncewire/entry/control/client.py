@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from inspect import BoundArguments
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
@@ -31,6 +31,9 @@ from oncewire.handler.submission import Accepted, Submission
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration, Instant
 from oncewire.store.contract import Reader, Store
+
+if TYPE_CHECKING:
+    from oncewire.entry.watching.overview import Overview
 
 R = TypeVar("R")
 
@@ -189,7 +192,8 @@ class Partners:
         self._settings = settings
         self._folder = None if settings is None else AgreementFolder(settings)
 
-    def _names(self) -> Names:
+    def names(self) -> Names:
+        """The names, as the files have them now."""
         if self._folder is None:
             return Names()
         try:
@@ -202,12 +206,12 @@ class Partners:
         """What is seen of the engine's store, as it is committed."""
         context = engine.context
         with context.store.reader() as reader:
-            return see(reader, self._names(), context.now())
+            return see(reader, self.names(), context.now())
 
     def agreed_with(self, engine: Engine, partner: str) -> str:
         """The CPAId of the agreement with a partner."""
         known = engine.context.agreements.by_cpa_id(partner)
-        return known[0].cpa_id if known else self._names().agreement(partner)
+        return known[0].cpa_id if known else self.names().agreement(partner)
 
 
 class LocalHandler(Verbs):
@@ -291,6 +295,15 @@ class LocalHandler(Verbs):
 
         return (await asyncio.to_thread(readiness, self.handler)).reasons
 
+    async def seen(self) -> Overview:
+        """See `VerbBackend`."""
+        from oncewire.entry.watching.overview import overview
+
+        try:
+            return await asyncio.to_thread(overview, self.handler, self._partners.names())
+        except TimeoutError as problem:
+            raise HandlerFailed(str(problem), remedy="look into its log") from None
+
 
 class OfflineStore(Verbs):
     """The party's store without a handler: everything but sending and receiving."""
@@ -366,6 +379,10 @@ class OfflineStore(Verbs):
     async def unready(self) -> list[str]:
         """See `VerbBackend`."""
         _need_handler("readiness")
+
+    async def seen(self) -> Overview:
+        """See `VerbBackend`."""
+        _need_handler("overview")
 
     async def read_anew(self) -> int:
         """See `VerbBackend`; whoever opens the party next reads them anyway."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.entry.messages.outlook import outlook, resolving
 from oncewire.entry.party.names import Names
@@ -24,6 +26,8 @@ class StoryStep(Struct, frozen=True):
 
     `at`: when, in microseconds since 1970. `node`: at which handler.
     `direction`: `in`, `out` or `here`. `peer`: with whom. `what`: what it was.
+    `kind`: the kind of journal row. `seq`: its position in the journal of that handler.
+    `ref_to`: the MessageId of the signal that it is about, if it is about one.
     """
 
     at: Instant
@@ -31,6 +35,9 @@ class StoryStep(Struct, frozen=True):
     direction: str
     peer: str
     what: str
+    kind: str = ""
+    seq: int = 0
+    ref_to: str = ""
 
 
 class Story(Struct, frozen=True):
@@ -39,6 +46,7 @@ class Story(Struct, frozen=True):
     `message_id`, `cpa_id`: its MessageId, and the agreement that it is under.
     `why`: why it is where it is, in one sentence.
     `steps`: every step that it took. `next`: commands that help it on.
+    `elsewhere`: the handlers of `console.with` whose journals were read too.
     """
 
     message_id: str
@@ -46,6 +54,7 @@ class Story(Struct, frozen=True):
     cpa_id: str
     steps: tuple[StoryStep, ...]
     next: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
 
 def story_of(
@@ -58,8 +67,32 @@ def story_of(
             f"there is no message {message_id[:255]}",
             remedy="give its whole MessageId; `find` finds it by any 8 characters of it",
         )
-    then = "" if settings is None else outlook(reader, message_id, now, settings)
-    return tell(message_id, rows, names, then, resolving(reader, message_id, now, ""))
+    if settings is None:
+        return tell(message_id, rows, names, "", resolving(reader, message_id, now, ""))
+    others = [settings.path(Path(folder)) for folder in settings.console.with_]
+    there = list(_elsewhere(message_id, others))
+    then = outlook(reader, message_id, now, settings)
+    told = [*rows, *(row for _, found in there for row in found)]
+    story = tell(message_id, told, names, then, resolving(reader, message_id, now, ""))
+    return replace(story, elsewhere=tuple(name for name, _ in there))
+
+
+def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, list[Row]]]:
+    """What the journals of other parties, whose folders are at hand, tell of a message, each with
+    the name of its handler. A party that has no store yet has nothing to tell."""
+    from oncewire.entry.party.settings import load
+    from oncewire.store.sqlite.reader import SqliteReaders
+
+    for folder in folders:
+        settings = load(folder, environ={}).settings
+        path = settings.path(settings.store.path)
+        readers = SqliteReaders(path)
+        try:
+            if path.is_file():
+                with readers.reader() as reader:
+                    yield settings.party.name, reader.journal_of(message_id)
+        finally:
+            readers.close()
 
 
 def tell(
@@ -78,6 +111,9 @@ def tell(
                 step.direction.value,
                 names(step.peer, cpa_id) if step.peer else "",
                 step.text,
+                step.kind,
+                step.seq,
+                step.ref_to or "",
             )
             for step in ladder(rows)
         ),
