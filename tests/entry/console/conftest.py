@@ -30,8 +30,8 @@ EVERY_ROLE = (Permission.LOOK, Permission.TAKE, Permission.OPERATE)
 
 TERMS = {
     "delivery.timeout": '"PT0.5S"',
-    "delivery.retry_interval": '"PT1S"',
-    "delivery.retries": "100",
+    "delivery.retry_interval": '"PT0.5S"',
+    "delivery.retries": "2",
     "payload.index": '["//order/@id"]',
 }
 
@@ -137,11 +137,13 @@ def browser() -> Iterator[Browser]:
         made.close()
 
 
-def made_pair(folder: Path, port: int, through: int, flags: dict[str, object]) -> Settings:
+def made_pair(
+    folder: Path, port: int, through: int, flags: dict[str, object], profile: str
+) -> Settings:
     """acme and globex as partners; globex listens on a port, and is reached through another."""
     public = f'"http://127.0.0.1:{through}/msh"'
     said_of = {
-        "acme": {"http.port": str(free_port())},
+        "acme": {"http.port": str(free_port()), "console.with": '["../globex"]'},
         "globex": {"http.port": str(port), "http.public_url": public},
     }
     for name, said in said_of.items():
@@ -150,29 +152,31 @@ def made_pair(folder: Path, port: int, through: int, flags: dict[str, object]) -
         file.write_text(with_values(file.read_text(), said))
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         settings = load(folder / own, environ={}).settings
-        added = add_partner(settings, read_card(folder / partner), PartnerOptions("window"))
+        added = add_partner(settings, read_card(folder / partner), PartnerOptions(profile))
         added.agreement.write_text(with_values(added.agreement.read_text(), TERMS))
     (folder / "lake").mkdir()
     return load(folder / "acme", environ={}, flags=flags).settings
 
 
 @pytest.fixture(scope="module")
-def desk(pattern: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """Both handlers and acme's admin port, for all tests of a module."""
+def desk(
+    request: pytest.FixtureRequest, pattern: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Desk]:
+    """Both handlers and acme's admin port, for all tests of a module, which names the profile."""
     folder = tmp_path_factory.mktemp("console") / "parties"
     shutil.copytree(pattern, folder)
-    with running(folder) as found:
+    with running(folder, request.module.PROFILE) as found:
         yield found
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Desk]:
+def running(folder: Path, profile: str = "window") -> Iterator[Desk]:
     """acme, globex and acme's admin port; the parties of the folder know no one yet."""
-    flags = {"admin.port": free_port(), "lake.path": "../lake", "console.with": ["../globex"]}
+    flags = {"admin.port": free_port(), "lake.path": "../lake"}
     network, port = Served(folder), free_port()
     proxy = ChaosProxy("to globex", port, 1, FAIR)
     try:
-        settings = made_pair(folder, port, network.do(proxy.start()), flags)
+        settings = made_pair(folder, port, network.do(proxy.start()), flags, profile)
         with both_served(folder) as served:
             door = admin_port(settings, flags)
             served.do(door.__aenter__())

@@ -4,6 +4,7 @@ finds, and the last lines of the log. They read files of the party, as the comma
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,10 @@ from oncewire.entry.messages.submitting import find_kept
 from oncewire.entry.party.agreements import able
 from oncewire.entry.running.background import log_file
 from oncewire.errors import NotHere
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Instant, format_duration
 
 if TYPE_CHECKING:
-    from oncewire.agreement.agreement import PartyTerms
+    from oncewire.agreement.agreement import Agreement, PartyTerms
     from oncewire.entry.party.agreements import AgreementFolder
     from oncewire.entry.party.settings import Settings
 
@@ -44,6 +45,7 @@ def agreement(
         "addresses": list(dict.fromkeys(each.address for each in agreed.partner.endpoints)),
         "begins": agreed.start,
         "ends": agreed.end,
+        "words": list(_words(agreed)),
         "values": [each.as_dict() for each in rows(agreed)],
         "findings": [each.as_dict() for each in check(agreed, now=now, abilities=able(settings))],
         "certificates": [
@@ -51,6 +53,25 @@ def agreement(
             *_certificates(kept.file.stem, agreed.partner),
         ],
     }
+
+
+def _words(agreed: Agreement) -> Iterator[str]:
+    """What was agreed, in sentences."""
+    terms = agreed.sending.terms
+    if not terms.reliable:
+        yield "A message is sent once, with best effort: whether it arrived is not known."
+        return
+    often, every = terms.retries + 1, format_duration(terms.retry_interval)
+    yield f"A message is sent until it is acknowledged: up to {often} times, {every} apart."
+    yield (
+        f"Its receiver knows its id for {format_duration(terms.persist_duration)}, and stops every "
+        "copy that comes within that time."
+    )
+    if terms.numbered:
+        order = ", and the application gets them in order" if terms.ordered else ""
+        yield f"Messages are numbered: at most {terms.window_size} are under way at once{order}."
+    signs = {row.key: row.value for row in rows(agreed)}.get("security.sign")
+    yield "What we send is signed." if signs == "true" else "What we send is not signed."
 
 
 def _certificates(whose: str, party: PartyTerms) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from oncewire.journal import trace
 DRAWN_MAX = 120
 """Rungs that are drawn; the list tells all of them."""
 
-TEXT_MAX = 46
-STEP, TOP, LANE, MARGIN = 34, 64, 300, 320
+TEXT_MAX = 54
+STEP, TOP, LANE, MARGIN = 34, 64, 320, 400
 
 _SENT = {trace.SENT, trace.FORWARDED, trace.PASSED_ON}
 _ARRIVED = {trace.RECEIVED, trace.DUPLICATE, trace.REFUSED}

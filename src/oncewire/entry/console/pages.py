@@ -415,10 +415,18 @@ class Console:
         # Several messages may be meant, as the list of those that failed shows them.
         ids = [value for name, value in fields if name == "message_id"] or [""]
         result: Any = None
+        refused: list[OncewireError] = []
         for message_id in ids:
             given["message_id"] = message_id
             arguments = {name: given[name] for name in action.asks if given.get(name)}
-            result = await self._offers.ask(action.verb, who, **arguments, **action.fixed)
+            try:
+                result = await self._offers.ask(action.verb, who, **arguments, **action.fixed)
+            except OncewireError as error:
+                refused.append(error)
+        if refused:
+            done, first = len(ids) - len(refused), refused[0]
+            said = f"done for {done}, refused for {len(refused)}; the first: " if done else ""
+            raise NotAllowed(said + first.problem, remedy=first.remedy or "")
         place = given.get("back", "").partition("#")[0]
         place = place if place.startswith("/console/") else "/console/"
         said = word if result is not False else f"{word}-not"

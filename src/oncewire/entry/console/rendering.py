@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from oncewire.entry.files import size_of
+from oncewire.entry.files import number_of, size_of
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Instant, moment
 
 _HERE = Path(__file__).parent
@@ -68,6 +68,11 @@ def lasting(duration: int) -> str:
     return f"{duration // 1000} ms"
 
 
+def amount(size: int) -> str:
+    """A size; of a few bytes, just how many."""
+    return f"{size} B" if size < 1000 else size_of(size)
+
+
 def days_left(then: Instant | None, now: Instant) -> int | None:
     """Whole days until an instant."""
     return None if then is None else (then - now) // DAY
@@ -94,7 +99,9 @@ def _environment() -> Environment:
         finalize=plain,
     )
     made.filters |= {
-        "ago": ago, "moment": moment, "clock": clock, "lasting": lasting, "size": size_of,
+        "ago": ago,
+        "moment": moment,
+        "clock": clock, "lasting": lasting, "size": amount, "count": number_of,
         "tone": lambda state: TONES.get(str(state), "calm"),
         "word": lambda state: str(state).replace("_", " "),
     }  # fmt: skip

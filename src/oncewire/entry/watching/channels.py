@@ -17,6 +17,7 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SLIDES_RANGE
 from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoredOutgoing
 
@@ -75,6 +76,9 @@ def channels_of(reader: Reader, limit: int) -> list[ChannelView]:
     sending.sort(key=lambda channel: (not channel.suspended, not _busy(channel), channel.key))
     receiving.sort(key=lambda channel: (not channel.held, channel.key))
     live: dict[str, list[StoredOutgoing]] = {}
+    latest: dict[str, str] = {}
+    for stored in reader.outgoing_list(limit=LOOKED_AT):
+        latest.setdefault(stored.outgoing.channel or "", stored.outgoing.terms_id)
     waiting: dict[str, int] = {}
     for stored in reader.outgoing_list(states=UNDER_WAY, limit=LOOKED_AT):
         live.setdefault(stored.outgoing.channel or "", []).append(stored)
@@ -83,8 +87,9 @@ def channels_of(reader: Reader, limit: int) -> list[ChannelView]:
         waiting[key] = waiting.get(key, 0) + 1
     return [
         *(
-            _sending(reader, channel, live.get(channel.key, ()), waiting.get(channel.key, 0))
+            _sending(channel, terms, live.get(channel.key, ()), waiting.get(channel.key, 0))
             for channel in sending[:limit]
+            for terms in [reader.terms(latest[channel.key]) if channel.key in latest else None]
         ),
         *map(_receiving, receiving[:limit]),
     ]
@@ -95,10 +100,9 @@ def _busy(channel: SendingChannel) -> bool:
 
 
 def _sending(
-    reader: Reader, channel: SendingChannel, live: Iterable[StoredOutgoing], waiting: int
+    channel: SendingChannel, terms: Terms | None, live: Iterable[StoredOutgoing], waiting: int
 ) -> ChannelView:
     found = {stored.outgoing.number: stored for stored in live}
-    terms = next((reader.terms(stored.outgoing.terms_id) for stored in found.values()), None)
     window = 0 if terms is None else terms.window_size
     return ChannelView(
         channel.key,

@@ -83,6 +83,8 @@ const series = {
   latency: [["slowest_ms", "--busy"]],
 };
 
+const hour = (second) => new Date(second * 1000).toISOString().slice(11, 16);
+
 function drawn(id, data) {
   const place = document.getElementById(id);
   const axis = {
@@ -94,8 +96,8 @@ function drawn(id, data) {
     points: { show: name === "slowest_ms", size: 4 }, spanGaps: true,
   }));
   const options = {
-    width: place.clientWidth, height: 170, series: [{ value: "{HH}:{mm}:{ss}" }, ...lines],
-    axes: [{ ...axis, space: 70 }, { ...axis, size: 46 }],
+    width: place.clientWidth, height: 170, series: [{}, ...lines],
+    axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(hour) }, { ...axis, size: 46 }],
     scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 1, 1)] } },
     legend: { live: false }, cursor: { drag: { x: false, y: false } },
   };

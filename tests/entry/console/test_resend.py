@@ -1,0 +1,31 @@
+"""Messages that failed are sent again from the list that shows them, and arrive once."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.entry.console.conftest import Desk, Window
+from tests.entry.console.test_console import journal_of
+
+pytestmark = pytest.mark.process
+
+PROFILE = "once"
+
+
+def test_all_that_failed_is_sent_again_and_arrives_once(desk: Desk, window: Window) -> None:
+    page = window.sign_in(by="olga")
+    desk.cut()
+    failed = [desk.send(f"PO-{number}@acme") for number in range(3)]
+    expect(page.locator(".todo")).to_contain_text("3 messages to globex", timeout=60_000)
+    desk.heal()
+    page.get_by_role("link", name="Show them").click()
+    expect(page.locator("[data-rows] a.id")).to_have_count(3)
+    page.get_by_role("button", name="Resend the 3 that failed").click()
+    expect(page.locator(".done")).to_contain_text("same MessageId")
+    for message_id in failed:
+        desk.delivered(message_id)
+        kinds = [kind for kind, _ in journal_of(desk, message_id)]
+        assert kinds.count("submitted") == kinds.count("acknowledged") == 1
+        assert ("resumed", "olga") in [
+            (kind, said.get("by")) for kind, said in journal_of(desk, message_id)
+        ]
+    expect(page.locator("[data-rows] tbody")).to_contain_text("Nothing was found")
