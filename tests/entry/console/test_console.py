@@ -258,7 +258,7 @@ def test_a_partner_is_asked_and_tried(desk: Desk, window: Window) -> None:
     window.open("partner?name=globex")
     page.get_by_role("button", name="Ping").click()
     expect(page.locator(".done")).to_have_text("It answered.")
-    page.get_by_role("button", name="Test").click()
+    page.get_by_role("button", name="Test", exact=True).click()
     expect(page.locator(".checks").first).to_contain_text("works", timeout=90_000)
 
 
@@ -274,6 +274,9 @@ def test_a_session_that_is_over_leads_to_the_sign_in(desk: Desk, window: Window)
     page.wait_for_url("**/console/sign-in", timeout=60_000)
     page.goto(f"{desk.url}/console/messages")
     assert page.url.endswith("/console/sign-in")
+    # Whatever the page asked for meanwhile was refused.
+    assert all("401" in each for each in window.errors), window.errors
+    window.errors.clear()
 
 
 def test_who_signs_out_is_out(desk: Desk, window: Window) -> None:
