@@ -278,7 +278,8 @@ class Console:
                     for kind in ("csv", "json")
                 },
                 "states": searching.STATES,
-            },
+            }
+            | _done(request),
             422 if problem else 200,
         )
 
