@@ -183,7 +183,7 @@ class Console:
             "done": "",
             "operates": session is not None and session.may(Permission.OPERATE),
             "takes": session is not None and session.may(Permission.TAKE),
-            "chaos": False,
+            "chaos": self._settings.console.chaos is not None,
             **values,
         }
         # Without a referrer at all a browser says that a form is from nowhere (`Origin: null`).
@@ -410,6 +410,10 @@ class Console:
             name = given.get("partner", "")
             tried = await self._offers.ask("try_partner", who, partner=name)
             return await self._with_partner(session, name, {"tried": tried})
+        chaos = self._settings.console.chaos
+        if word == "chaos" and chaos is not None:
+            await asyncio.to_thread(self._settings.path(chaos).touch)
+            return RedirectResponse("/console/?done=chaos", 303)
         if word not in ACTIONS:
             raise InvalidValue(f"{word[:32]!r} cannot be done here")
         action = ACTIONS[word]
@@ -462,6 +466,8 @@ ACTIONS = {
 def _done(request: Request) -> dict[str, str]:
     """What the page says of what was just done."""
     word = request.query_params.get("done", "")
+    if word == "chaos":
+        return {"done": "The demo breaks something: a cut network, a kill -9, or a storm."}
     action = ACTIONS.get(word.removesuffix("-not"))
     if action is None:
         return {"done": ""}

@@ -405,6 +405,7 @@ class ConsoleSettings:
     sign_ins: Annotated[Path, "Where the hashes of links and sessions are."] = Path(
         "keys/sign-ins.json"
     )
+    chaos: Annotated[Path | None, "A file that a demo waits for: a button makes it."] = None
     link_for: Annotated[Duration, "How long a link of `oncewire console` can be used, once."] = (
         seconds(600)
     )
