@@ -7,7 +7,7 @@ hand; otherwise a lane says that it is not known, and arrows to it end in a ques
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -21,7 +21,6 @@ TEXT_MAX = 54
 STEP, TOP, LANE, MARGIN = 34, 64, 320, 400
 
 _SENT = {trace.SENT, trace.FORWARDED, trace.PASSED_ON}
-_ARRIVED = {trace.RECEIVED, trace.DUPLICATE, trace.REFUSED}
 _ANSWERED = {trace.ACKNOWLEDGED, trace.REJECTED, trace.WARNED, trace.TRANSIENT, trace.IGNORED}
 
 _TONES = {
@@ -56,8 +55,8 @@ class Rung(Struct, frozen=True):
 
 
 class Arrow(Struct, frozen=True):
-    """What went from one lane to another. `end`: there (it is known to have come), lost, or
-    unknown."""
+    """What went from one lane to another. `end`: there (it is known to have come), late (it
+    came, and which attempt it was of is a guess), lost, or unknown."""
 
     x1: int
     y1: int
@@ -133,45 +132,59 @@ def _lanes(steps: Sequence[StoryStep], elsewhere: Sequence[str]) -> tuple[Lane, 
 def _arrows(steps: Sequence[StoryStep], lanes: Sequence[Lane]) -> list[Arrow]:
     places = {lane.name: lane.x for lane in lanes}
     known = {lane.name for lane in lanes if lane.known}
-    found: list[Arrow] = []
-    taken: set[int] = set()
     failed = {(step.node, _attempt(step)) for step in steps if step.kind == trace.SEND_FAILED}
+    left: dict[int, bool] = {
+        at: (step.node, _attempt(step)) in failed and step.kind == trace.SENT
+        for at, step in enumerate(steps)
+        if step.direction == "out" and step.peer in places
+    }
+    found: list[Arrow] = []
+    came: set[int] = set()
     for at, step in enumerate(steps):
-        if step.direction != "out" or step.peer not in places:
+        if step.direction != "in" or step.peer not in places:
             continue
-        came = _counterpart(steps, at, step, taken)
-        x1, y1, x2 = places[step.node], TOP + STEP * at, places[step.peer]
-        tone = tone_of(step.kind)
-        if came is not None:
-            taken.add(came)
-            found.append(Arrow(x1, y1, x2, TOP + STEP * came, tone, "there"))
-        elif step.peer in known or (step.node, _attempt(step)) in failed:
-            found.append(Arrow(x1, y1, (x1 + x2) // 2, y1 + STEP // 2, tone, "lost"))
-        else:
-            found.append(Arrow(x1, y1, x2, y1 + STEP // 2, tone, "unknown"))
-    for at, step in enumerate(steps):
-        if step.direction == "in" and at not in taken and step.peer in places:
-            x1, x2, y = places[step.peer], places[step.node], TOP + STEP * at
+        origin = _origin(steps, at, left, came)
+        x2, y2, tone = places[step.node], TOP + STEP * at, tone_of(step.kind)
+        if origin is None:
             # What is told of it here proves that it came, from wherever.
-            found.append(Arrow(x1, y - STEP // 2, x2, y, tone_of(step.kind), "there"))
+            found.append(Arrow(places[step.peer], y2 - STEP // 2, x2, y2, tone, "there"))
+            continue
+        # A copy that no attempt of its own explains was late, or repeated on the way.
+        sure = not left[origin] and origin not in came
+        y1 = TOP + STEP * origin
+        came.add(origin)
+        end = "there" if sure else "late"
+        found.append(Arrow(places[steps[origin].node], y1, x2, y2, tone, end))
+    for at, in_vain in left.items():
+        step = steps[at]
+        x1, y1, x2 = places[step.node], TOP + STEP * at, places[step.peer]
+        if at in came:
+            continue
+        if in_vain or step.peer in known:
+            found.append(Arrow(x1, y1, (x1 + x2) // 2, y1 + STEP // 2, tone_of(step.kind), "lost"))
+        else:
+            found.append(Arrow(x1, y1, x2, y1 + STEP // 2, tone_of(step.kind), "unknown"))
     return found
 
 
-def _counterpart(
-    steps: Sequence[StoryStep], at: int, step: StoryStep, taken: set[int]
+def _origin(
+    steps: Sequence[StoryStep], at: int, left: Mapping[int, bool], came: Collection[int]
 ) -> int | None:
-    """The step at the other handler that shows that this one came there."""
-    wanted = _ARRIVED if step.kind in _SENT else _ANSWERED
-    for place in range(at + 1, len(steps)):
-        other = steps[place]
-        if place in taken or other.kind not in wanted or other.node == step.node:
-            continue
-        if other.node != step.peer:
-            continue
-        if wanted is _ANSWERED and step.ref_to != other.ref_to:
-            continue
-        return place
-    return None
+    """The step of the other handler that an arrival is of: an answer by its id; a message by the
+    latest attempt that did not fail and did not come yet, else the latest there is."""
+    step = steps[at]
+    before = [
+        place
+        for place in left
+        if place < at and steps[place].node == step.peer and steps[place].peer == step.node
+    ]
+    if step.kind in _ANSWERED:
+        same = [place for place in before if steps[place].ref_to == step.ref_to]
+        return next((place for place in same if steps[place].kind not in _SENT), None)
+    sent = [place for place in before if steps[place].kind in _SENT]
+    free = [place for place in sent if place not in came]
+    good = [place for place in free if not left[place]]
+    return max(good, default=max(free, default=max(sent, default=None)))
 
 
 def _attempt(step: StoryStep) -> str:

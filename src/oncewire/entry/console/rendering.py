@@ -62,6 +62,8 @@ def ago(then: Instant | None, now: Instant) -> str:
 
 def lasting(duration: int) -> str:
     """A time span as people say it, in one unit."""
+    if SECOND <= duration < 10 * SECOND:
+        return f"{duration / SECOND:.1f} s"
     for unit, word in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
         if duration >= 2 * unit or (unit == SECOND and duration >= SECOND):
             return f"{duration // unit} {word}"

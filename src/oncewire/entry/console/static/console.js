@@ -93,7 +93,7 @@ function drawn(id, data) {
   };
   const lines = series[id].map(([name, tone]) => ({
     label: name.replace("_", " "), stroke: () => colour(tone), width: 1.75,
-    points: { show: name === "slowest_ms", size: 4 }, spanGaps: true,
+    points: { show: name === "slowest_ms", size: 4 }, spanGaps: false,
   }));
   const options = {
     width: place.clientWidth, height: 170, series: [{}, ...lines],
