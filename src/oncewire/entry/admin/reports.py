@@ -4,16 +4,17 @@ finds, and the last lines of the log. They read files of the party, as the comma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from oncewire.agreement.certificates import facts, spoken_fingerprint
+from oncewire.agreement.certificates import facts, read_certificates, spoken_fingerprint
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.keys import rows
 from oncewire.entry.doctor import checkup
+from oncewire.entry.files import read_bytes
 from oncewire.entry.messages.submitting import find_kept
 from oncewire.entry.party.agreements import able
 from oncewire.entry.running.background import log_file
@@ -21,7 +22,7 @@ from oncewire.errors import NotHere
 from oncewire.message.instant import Instant, format_duration
 
 if TYPE_CHECKING:
-    from oncewire.agreement.agreement import Agreement, PartyTerms
+    from oncewire.agreement.agreement import Agreement
     from oncewire.entry.party.agreements import AgreementFolder
     from oncewire.entry.party.settings import Settings
 
@@ -49,8 +50,15 @@ def agreement(
         "values": [each.as_dict() for each in rows(agreed)],
         "findings": [each.as_dict() for each in check(agreed, now=now, abilities=able(settings))],
         "certificates": [
-            *_certificates("ours", agreed.own),
-            *_certificates(kept.file.stem, agreed.partner),
+            *_certificates("ours", (*agreed.own.certificates, *_own(settings))),
+            *_certificates(
+                kept.file.stem,
+                (
+                    *agreed.partner.certificates,
+                    *agreed.partner.signing_certificates,
+                    *agreed.receiving.security.partner_certificates,
+                ),
+            ),
         ],
     }
 
@@ -74,9 +82,14 @@ def _words(agreed: Agreement) -> Iterator[str]:
     yield "What we send is signed." if signs == "true" else "What we send is not signed."
 
 
-def _certificates(whose: str, party: PartyTerms) -> list[dict[str, Any]]:
+def _own(settings: Settings) -> tuple[bytes, ...]:
+    file = settings.path(settings.keys.certificate)
+    return read_certificates(read_bytes(file, "certificate")) if file.is_file() else ()
+
+
+def _certificates(whose: str, ders: Iterable[bytes]) -> list[dict[str, Any]]:
     found = []
-    for der in dict.fromkeys((*party.certificates, *party.signing_certificates)):
+    for der in dict.fromkeys(ders):
         known = facts(der)
         if known is not None:
             found.append(

@@ -341,11 +341,13 @@ class Demo:
         """An order a second, and whatever is broken by the word of somebody."""
         self.progress.phase = "going on"
         chaos = self.plan.folder / CHAOS
-        number = self.plan.messages
+        number, breaking = self.plan.messages, asyncio.create_task(asyncio.sleep(0))
         while True:
-            if chaos.exists():
+            # One thing is broken at a time, and orders go on meanwhile.
+            if chaos.exists() and breaking.done():
+                breaking.result()
                 chaos.unlink()
-                await self._break_something()
+                breaking = asyncio.create_task(self._break_something())
             number += 1
             remote = await Remote.connect(socket_path(self._settings[BUYER]))
             if remote is not None:
