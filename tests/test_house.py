@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 385,
-    "lines": 103_400,
-    "code_lines": 73_900,
+    "modules": 397,
+    "lines": 105_700,
+    "code_lines": 75_500,
     "import_depth": 34,
     "circles_loaded": 0,
     "circles_named": 3,
     "import_share": 10.7,
-    "once_share": 22.8,
+    "once_share": 23.0,
     "under_60_lines": 3,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

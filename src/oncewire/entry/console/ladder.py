@@ -155,12 +155,14 @@ def _arrows(steps: Sequence[StoryStep], lanes: Sequence[Lane]) -> list[Arrow]:
         came.add(origin)
         end = "there" if sure else "late"
         found.append(Arrow(places[steps[origin].node], y1, x2, y2, tone, end))
+    tried = [at for at in left if steps[at].kind in _SENT]
     for at, in_vain in left.items():
         step = steps[at]
         x1, y1, x2 = places[step.node], TOP + STEP * at, places[step.peer]
         if at in came:
             continue
-        if in_vain or step.peer in known:
+        # What nothing was tried after may be on its way still.
+        if in_vain or (step.peer in known and any(later > at for later in tried)):
             found.append(Arrow(x1, y1, (x1 + x2) // 2, y1 + STEP // 2, tone_of(step.kind), "lost"))
         else:
             found.append(Arrow(x1, y1, x2, y1 + STEP // 2, tone_of(step.kind), "unknown"))
