@@ -63,10 +63,15 @@ def _look(browser: Browser, link: str, demo: subprocess.Popen[str], every: Path 
     order = _most_troubled(page, home)
     if every is None:
         PICTURES.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=PICTURES / "console-now.png")
         page.emulate_media(color_scheme="dark")
         page.goto(f"{home}message?id={order}")
         page.screenshot(path=PICTURES / "console-message.png")
+        page.emulate_media(color_scheme="light")
+        page.goto(home)
+        page.get_by_role("button", name="Break something").click()
+        page.get_by_text("seller is silent").wait_for()
+        time.sleep(4)
+        page.screenshot(path=PICTURES / "console-now.png")
         return
     every.mkdir(parents=True, exist_ok=True)
     for name, path in {**PAGES, "message": f"message?id={order}&document=1"}.items():
@@ -80,10 +85,16 @@ def _look(browser: Browser, link: str, demo: subprocess.Popen[str], every: Path 
 
 
 def _most_troubled(page: Page, home: str) -> str:
-    """The order of the first page that was tried most often, but not too often for a picture."""
+    """An order that was tried several times, but not too often for a picture, and of which a copy
+    was stopped, if there is one."""
     found = json.loads(page.request.get(f"{home}messages.json?q=PO-00").text())
-    tried = [row for row in found if row["tries"] and row["tries"] <= 5]
-    return str(max(tried, key=lambda row: row["tries"])["message_id"])
+    tried = [row["message_id"] for row in found if row["tries"] and 2 <= row["tries"] <= 4]
+    copied = [
+        order
+        for order in tried
+        if "a copy arrived" in page.request.get(f"{home}message?id={order}").text()
+    ]
+    return str((copied or tried)[0])
 
 
 if __name__ == "__main__":
