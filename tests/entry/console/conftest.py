@@ -143,7 +143,7 @@ def made_pair(
     """acme and globex as partners; globex listens on a port, and is reached through another."""
     public = f'"http://127.0.0.1:{through}/msh"'
     said_of = {
-        "acme": {"http.port": str(free_port()), "console.with": '["../globex"]'},
+        "acme": {"http.port": str(free_port()), "console.with": '["../globex", "../gone"]'},
         "globex": {"http.port": str(port), "http.public_url": public},
     }
     for name, said in said_of.items():

@@ -28,7 +28,7 @@ PAGES = {
     "partners": "partners",
     "partner": "partner?name=globex",
     "ledger": "ledger",
-    "health": "health?doctor=1",
+    "health": "health?doctor=1&metrics=1",
     "problem": "message?id=nothing",
 }
 SUMMARY = {

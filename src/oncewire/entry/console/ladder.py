@@ -17,10 +17,11 @@ from oncewire.journal import trace
 DRAWN_MAX = 120
 """Rungs that are drawn; the list tells all of them."""
 
-TEXT_MAX = 54
-STEP, TOP, LANE, MARGIN = 34, 64, 320, 400
+STEP, TOP, LANE = 34, 64, 320
+MARGINS, TEXTS = (400, 310), (54, 42)
+"""Beside the outer lanes of two, and of more: the room, and the letters that fit into it."""
 
-_SENT = {trace.SENT, trace.FORWARDED, trace.PASSED_ON}
+_SENT = {trace.SENT, trace.PASSED_ON}
 _ANSWERED = {trace.ACKNOWLEDGED, trace.REJECTED, trace.WARNED, trace.TRANSIENT, trace.IGNORED}
 
 _TONES = {
@@ -87,12 +88,11 @@ def draw(story: Story) -> Ladder:
     steps = story.steps[:DRAWN_MAX]
     lanes = _lanes(steps, story.elsewhere)
     places = {lane.name: lane.x for lane in lanes}
-    last = lanes[-1].x if lanes else 0
+    last, crowded = lanes[-1].x if lanes else 0, len(lanes) > 2
     began = steps[0].at if steps else 0
     rungs = []
     for number, step in enumerate(steps):
         x = places[step.node]
-        inner = lanes[0].x < x < last
         left = x == lanes[0].x
         rungs.append(
             Rung(
@@ -100,12 +100,12 @@ def draw(story: Story) -> Ladder:
                 x,
                 x - 14 if left else x + 14,
                 "end" if left else "start",
-                _cut(step.what, TEXT_MAX - 22 if inner else TEXT_MAX),
+                _cut(step.what, TEXTS[crowded]),
                 _offset(step.at - began),
                 tone_of(step.kind),
             )
         )
-    width = last + MARGIN if lanes else 2 * MARGIN
+    width = last + MARGINS[crowded]
     return Ladder(
         width,
         TOP + STEP * len(steps) + 8,
@@ -124,8 +124,9 @@ def _lanes(steps: Sequence[StoryStep], elsewhere: Sequence[str]) -> tuple[Lane, 
     names = told if told and told[0] in senders else [*spoken, *told]
     names = list(dict.fromkeys([*names, *spoken]))
     known = {*told, *elsewhere}
+    margin = MARGINS[len(names) > 2]
     return tuple(
-        Lane(name, MARGIN + LANE * place, name in known) for place, name in enumerate(names)
+        Lane(name, margin + LANE * place, name in known) for place, name in enumerate(names)
     )
 
 
@@ -136,7 +137,7 @@ def _arrows(steps: Sequence[StoryStep], lanes: Sequence[Lane]) -> list[Arrow]:
     left: dict[int, bool] = {
         at: (step.node, _attempt(step)) in failed and step.kind == trace.SENT
         for at, step in enumerate(steps)
-        if step.direction == "out" and step.peer in places
+        if step.direction == "out" and step.peer in places and step.kind != trace.FORWARDED
     }
     found: list[Arrow] = []
     came: set[int] = set()

@@ -384,7 +384,7 @@ class Console:
     async def _health(self, request: Request, session: Session | None) -> Response:
         who = _there(session)
         values: dict[str, Any] = {"reasons": [], "seen": None, "findings": None, "lines": []}
-        values["no_log"] = ""
+        values |= {"no_log": "", "metrics": ""}
         try:
             values["reasons"] = await self._offers.ask("readiness", who)
             values["seen"] = await self._offers.ask("overview", who)
@@ -392,6 +392,8 @@ class Console:
             values["reasons"] = [error.problem]
         if request.query_params.get("doctor"):
             values["findings"] = await self._offers.doctor()
+        if request.query_params.get("metrics"):
+            values["metrics"] = await self._offers.ask("figures", who)
         try:
             values["lines"] = await self._offers.log(200)
         except NotHere as error:

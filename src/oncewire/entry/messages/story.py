@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from oncewire.entry.messages.outlook import outlook, resolving
 from oncewire.entry.party.names import Names
-from oncewire.errors import UnknownMessage
+from oncewire.errors import OncewireError, UnknownMessage
 from oncewire.journal.history import agreement_of, explain, ladder
 from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
@@ -72,27 +73,29 @@ def story_of(
     others = [settings.path(Path(folder)) for folder in settings.console.with_]
     there = list(_elsewhere(message_id, others))
     then = outlook(reader, message_id, now, settings)
-    told = [*rows, *(row for _, found in there for row in found)]
+    told = [*rows, *(row for _, _, found in there for row in found)]
     story = tell(message_id, told, names, then, resolving(reader, message_id, now, ""))
-    return replace(story, elsewhere=tuple(name for name, _ in there))
+    # A hub is no partner of ours, and its folder says what it is called.
+    called = {party_id: name for name, party_id, _ in there}
+    steps = tuple(replace(step, peer=called.get(step.peer, step.peer)) for step in story.steps)
+    return replace(story, steps=steps, elsewhere=tuple(name for name, _, _ in there))
 
 
-def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, list[Row]]]:
+def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:
     """What the journals of other parties, whose folders are at hand, tell of a message, each with
-    the name of its handler. A party that has no store yet has nothing to tell."""
+    the name of its handler and its PartyId."""
     from oncewire.entry.party.settings import load
     from oncewire.store.sqlite.reader import SqliteReaders
 
     for folder in folders:
-        settings = load(folder, environ={}).settings
-        path = settings.path(settings.store.path)
-        readers = SqliteReaders(path)
-        try:
+        # What is wrong with the files of others keeps nobody from our own story.
+        with suppress(OncewireError):
+            party = load(folder, environ={}).settings
+            path = party.path(party.store.path)
             if path.is_file():
-                with readers.reader() as reader:
-                    yield settings.party.name, reader.journal_of(message_id)
-        finally:
-            readers.close()
+                with closing(SqliteReaders(path)) as readers, readers.reader() as reader:
+                    rows = reader.journal_of(message_id)
+                yield party.party.name, party.party.party_id, rows
 
 
 def tell(

@@ -105,8 +105,8 @@ START_SECONDS = 30.0
 CUT_SECONDS = 10.0
 CHAOS = "chaos"
 """The file by which the demo is told to break something."""
-LARGE, LARGE_BYTES = 5, 3_000_000
-"""The number of the order that is large, and about how large it is."""
+LARGE, LARGE_BYTES = 5, 800_000
+"""The number of the order that is large, and how large: brokers take a megabyte at most."""
 # Timers short enough to watch, and retries enough that no storm exhausts them.
 _TERMS = {
     "delivery.timeout": '"PT1S"',
