@@ -34,7 +34,7 @@ def test_a_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
                 said += next(demo.stdout)
             assert "12 orders were delivered once" in said
             large = client.get("/console/message", params={"id": "PO-0005@buyer"})
-            assert "800 kB" in large.text
+            assert "801 kB" in large.text
             told = subprocess.run([*command, "--chaos"], check=True, capture_output=True, text=True)
             assert "breaks something" in told.stdout
             wait_until(lambda: not (folder / CHAOS).exists())
