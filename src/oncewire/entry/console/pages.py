@@ -30,7 +30,15 @@ from oncewire.entry.console.sign_in import Session, SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.messages.listing import ListedMessage
-from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError, TransportProblem
+from oncewire.errors import (
+    HandlerFailed,
+    InvalidValue,
+    NotAllowed,
+    NotHere,
+    OncewireError,
+    StoreProblem,
+    TransportProblem,
+)
 from oncewire.handler.world import RealWorld
 
 if TYPE_CHECKING:
@@ -47,6 +55,9 @@ LIVE_EVERY = 5.0
 FORM_MAX, FIELDS_MAX = 64 * 1024, 100
 PREVIEW = 64 * 1024
 """Bytes of a document that a page shows."""
+
+DOWN = (TransportProblem, HandlerFailed, StoreProblem)
+"""What is raised where the handler does not answer, or cannot."""
 
 _FILE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -233,7 +244,7 @@ class Console:
             troubles = await self._offers.ask("incidents", who)
             await self._pulse.read(seen.journal)
             values |= {"seen": seen, "troubles": troubles}
-        except TransportProblem as error:
+        except DOWN as error:
             values["down"] = f"{error.problem}. {error.remedy or ''}"
         values["totals"] = self._pulse.totals(_now())
         return self._page("now.html", session, values | _done(request))
@@ -250,7 +261,7 @@ class Console:
             try:
                 seen = await self._offers.ask("overview", who)
                 partners = {partner.name for partner in seen.partners}
-            except TransportProblem:
+            except DOWN:
                 pass
         wanted = searching.wanted(request.query_params, partners, TABLE["find"])
         try:
@@ -388,7 +399,7 @@ class Console:
         try:
             values["reasons"] = await self._offers.ask("readiness", who)
             values["seen"] = await self._offers.ask("overview", who)
-        except TransportProblem as error:
+        except DOWN as error:
             values["reasons"] = [error.problem]
         if request.query_params.get("doctor"):
             values["findings"] = await self._offers.doctor()
