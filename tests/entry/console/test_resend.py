@@ -29,3 +29,13 @@ def test_all_that_failed_is_sent_again_and_arrives_once(desk: Desk, window: Wind
             (kind, said.get("by")) for kind, said in journal_of(desk, message_id)
         ]
     expect(page.locator("[data-rows] tbody")).to_contain_text("Nothing was found")
+
+
+def test_a_handler_that_is_down_is_told_and_back(desk: Desk, window: Window) -> None:
+    page = window.sign_in()
+    desk.served.stop("acme")
+    expect(page.locator(".todo")).to_contain_text("The handler does not answer", timeout=60_000)
+    window.open("health")
+    expect(page.locator("h1")).to_have_text("Not well")
+    desk.served.start("acme")
+    expect(page.locator("h1")).to_have_text("Well", timeout=60_000)

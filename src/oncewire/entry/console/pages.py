@@ -14,6 +14,7 @@ import io
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Any, Protocol
@@ -250,8 +251,9 @@ class Console:
         return self._page("now.html", session, values | _done(request))
 
     async def _lines(self, _request: Request, session: Session | None) -> Response:
-        seen = await self._offers.ask("overview", _there(session))
-        await self._pulse.read(seen.journal)
+        with suppress(*DOWN):
+            seen = await self._offers.ask("overview", _there(session))
+            await self._pulse.read(seen.journal)
         return _as_json(self._pulse.lines(_now()))
 
     async def _find(self, request: Request, who: Session) -> tuple[searching.Wanted, Any, str]:
