@@ -23,12 +23,12 @@ WORKERS ?= 3
 # The quick ones wait for next to nothing, and each worker has to load all of them first.
 QUICK_WORKERS ?= 2
 
-.PHONY: help setup python java proof postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
+.PHONY: help setup python java proof browser screenshots postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: java proof postgres $(STAMP) ## make .venv with every extra; install Java, xmlsec1 and PostgreSQL where that is allowed
+setup: java proof browser postgres $(STAMP) ## make .venv with every extra; install Java, xmlsec1, Chromium and PostgreSQL where that is allowed
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
 	@PYTHON="$(PYTHON)" bash scripts/setup-python.sh "$(VENV)"
@@ -39,6 +39,9 @@ java:
 
 proof:
 	@bash scripts/setup-proof.sh
+
+browser:
+	@bash scripts/setup-browser.sh
 
 postgres:
 	@bash scripts/setup-postgres.sh
@@ -87,6 +90,9 @@ bench: setup ## measured speed, each figure beside its limit; ARGS="exchange --e
 
 bench-setup: setup ## install what the handler is measured beside: RabbitMQ, NATS, pyas2lib
 	@bash scripts/setup-bench.sh "$(VENV)"
+
+screenshots: setup ## make the pictures of docs/img anew, from a demo
+	$(BIN)/python scripts/screenshots.py
 
 demo: setup ## two parties over a bad network, and the verdict
 	$(BIN)/oncewire demo $(ARGS)

@@ -42,6 +42,8 @@ class Step:
     text: str
     """What happened, in words."""
     seq: int
+    ref_to: str | None = None
+    """The signal that it is about."""
 
 
 _OUT = {trace.SENT, trace.ACK_SENT, trace.WARNING_SENT, trace.FORWARDED, trace.PASSED_ON}
@@ -105,7 +107,8 @@ def _step(row: Row) -> Step:
         direction = Direction.OUT
     elif row.kind in _IN:
         direction = Direction.IN
-    return Step(row.at, row.node, row.kind, direction, row.peer, _event_text(row), row.seq)
+    said = _event_text(row)
+    return Step(row.at, row.node, row.kind, direction, row.peer, said, row.seq, row.ref_to)
 
 
 _TEXTS = {

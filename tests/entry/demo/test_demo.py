@@ -139,7 +139,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_time_limit_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unfinished(_self: demo.Demo) -> DemoResult:
+    async def unfinished(_self: demo.Demo, *_told: object) -> DemoResult:
         verdict = Verdict(JournalReport((), (), 0, 0, 0), Totals(), ())
         return DemoResult(Plan(tmp_path), verdict, 0, True, Counter(), 75.0, False, ())
 

@@ -26,7 +26,7 @@ CLEAN = Books({"delivered": 3}, 0, 0, ("buyer", "seller"), 3)
 def ended_well(monkeypatch: pytest.MonkeyPatch, folder: Path, stores: list[Path], messages: int):
     """A demo whose own count finds nothing wrong, over stores that a test made."""
 
-    async def run_well(_self: demo.Demo) -> DemoResult:
+    async def run_well(_self: demo.Demo, *_told: object) -> DemoResult:
         totals = Totals(sent=messages, delivered_once=messages)
         verdict = Verdict(JournalReport((), (), messages, 0, 0), totals, ())
         plan = Plan(folder, messages)

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -23,14 +23,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 
-from oncewire.entry.admin import feed, form, openapi, uploads
-from oncewire.entry.admin.problems import Refused, problem_of
+from oncewire.entry.admin import feed, form, openapi, reports, uploads
+from oncewire.entry.admin.problems import Refused, problem_in, problem_of
 from oncewire.entry.admin.tokens import Token, TokenFile
+from oncewire.entry.console.pages import Console, Page
+from oncewire.entry.console.sign_in import Session
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.messages.stored import contents_of, nth_content, open_at
+from oncewire.entry.messages.stored import contents_of, evidence_for, nth_content, open_at
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
@@ -43,6 +45,7 @@ from oncewire.errors import (
     StoreProblem,
     TransportProblem,
 )
+from oncewire.handler.world import RealWorld
 from oncewire.message.payload import disposition
 from oncewire.pipeline.lake.summary import read_summary
 
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 
     from oncewire.entry.admin.form import VerbForm
     from oncewire.entry.party.settings import Settings
+    from oncewire.journal.row import Row
+    from oncewire.message.payload import Payload
     from oncewire.store.contract import Reader
 
 logger = logging.getLogger("oncewire.admin")
@@ -100,6 +105,8 @@ class Served:
     permission: Permission | None
     answer: Answer
     operation: openapi.Operation
+    # A page of the console: a browser's session stands for a token, and errors are pages.
+    page: bool = False
 
 
 class AdminApp:
@@ -114,6 +121,7 @@ class AdminApp:
         self._verbs, self._waiting = Remote(path), Remote(path)
         self._readers = open_readers(settings)
         self._reading = asyncio.Semaphore(READERS)
+        self._examining = asyncio.Semaphore(1)
         self._feed = feed.Feed(self._reader)
         self._strangers = Strangers()
         self._hosts = hosts_of(settings)
@@ -123,7 +131,9 @@ class AdminApp:
                 (each.path, each.method, each.permission, each.operation) for each in self.routes
             )
         )
-        self._router = [(_route(each), each) for each in self.routes]
+        self._console = Console(settings, self)
+        pages = map(self._of_page, self._console.routes)
+        self._router = [(_route(each), each) for each in (*self.routes, *pages)]
 
     def _others(self) -> tuple[Served, ...]:
         """The routes that are no verb's."""
@@ -133,6 +143,7 @@ class AdminApp:
         anything: dict[str, Any] = {"application/json": {}}
         after = openapi.query("after", "Rows behind this seq.", "int", minimum=0)
         limit = openapi.query("limit", "At most so many.", "int", minimum=1, maximum=feed.RANGE_MAX)
+        lines = openapi.query("limit", "At most so many.", "int", minimum=1)
         stream = openapi.stream_operation
         return (
             Served("POST", form.UPLOADS, Permission.SUBMIT, self._send, openapi.upload_operation()),
@@ -169,6 +180,30 @@ class AdminApp:
                 ),
             ),
             Served(
+                "GET",
+                form.UPLOADS + "/{message_id}/evidence",
+                take,
+                self._evidence,
+                openapi.evidence_operation(),
+            ),
+            Served(
+                "GET", "/agreements/{partner}", look, self._agreement,
+                stream(
+                    "agreement", "An agreement: values and origins, dangers, certificates.",
+                    anything,
+                    {"name": "partner", "in": "path", "required": True,
+                     "schema": {"type": "string"}},
+                ),
+            ),
+            Served(
+                "GET", "/doctor", look, self._doctor,
+                stream("doctor", "What the party stands on, looked at now.", anything),
+            ),
+            Served(
+                "GET", "/log", look, self._log_lines,
+                stream("log", "The last lines of the handler's log.", anything, lines),
+            ),
+            Served(
                 "GET", "/openapi.json", None, self._openapi,
                 stream("openapi", "This page.", anything),
             ),
@@ -193,7 +228,7 @@ class AdminApp:
         if scope["type"] != "http":
             return
         request, began = Request(scope, receive), monotonic()
-        caller = NOBODY
+        caller, served = NOBODY, None
         try:
             served = self._judge(request)
             caller = self._caller(request, served)
@@ -203,14 +238,21 @@ class AdminApp:
             return
         except (Refused, OncewireError) as error:
             flood = caller is NOBODY and self._strangers.too_many(_address(request))
-            response = problem_of(_WAIT if flood else error)
+            response = self._told(_WAIT if flood else error, request, served)
         except Exception as error:
             logger.exception("a request to the admin port failed")
-            response = problem_of(error)
+            response = self._told(error, request, served)
         for name, value in _SAFE.items():
             response.headers.setdefault(name, value)
         self._log(request, caller, response.status_code, monotonic() - began)
         await response(scope, receive, send)
+
+    def _told(self, error: Exception, request: Request, served: Served | None) -> Response:
+        """The answer that tells an error, to a program or to a person."""
+        if served is None or not served.page:
+            return problem_of(error)
+        told = problem_in(error)
+        return self._console.problem(request, told.status, told.detail, told.remedy)
 
     def _judge(self, request: Request) -> Served:
         """The route that is meant, if it is called in a way that may be answered at all."""
@@ -251,6 +293,11 @@ class AdminApp:
         """The token of a request."""
         if served.permission is None:
             return NOBODY
+        if served.page:
+            session = self._console.session(request)
+            if session is None:
+                raise Refused(401, "sign-in", "the session is over, or there is none")
+            return _token(session)
         said = request.headers.getlist("authorization")
         word, _, secret = said[0].partition(" ") if len(said) == 1 else ("", "", "")
         found = self._tokens.find(secret.strip()) if word.lower() == "bearer" else None
@@ -299,13 +346,46 @@ class AdminApp:
                 raise InvalidValue(f"{name} is not given here", remedy=f"leave {name} out")
         if asked.about_message:
             given["message_id"] = request.path_params["message_id"]
+        doing = self._done(asked, given, caller)
+        result = await (_while_there(request, doing) if asked.waits else doing)
+        return _result(form.write_result(asked.verb, result))
+
+    def _done(
+        self, asked: VerbForm, given: dict[str, Any], caller: Token
+    ) -> Coroutine[Any, Any, Any]:
+        """What comes of a verb, signed by who asks for it."""
         if asked.signed:
             given["by"] = caller.name
         bound: BoundArguments = checked(asked.verb, asked.verb.bind(given))
-        waits = any(argument.name == "timeout" for argument in asked.verb.arguments)
-        doing = (self._waiting if waits else self._verbs).perform(asked.verb, bound)
-        result = await (_while_there(request, doing) if waits else doing)
-        return _result(form.write_result(asked.verb, result))
+        return (self._waiting if asked.waits else self._verbs).perform(asked.verb, bound)
+
+    # --- what the console is made of -------------------------------------------------------------
+
+    def _of_page(self, page: Page) -> Served:
+        """The route of a page."""
+
+        async def answer(request: Request, _caller: Token) -> Response:
+            return await page.answer(request, self._console.session(request))
+
+        return Served(page.method, page.path, page.permission, answer, {}, page=True)
+
+    async def ask(self, verb: str, session: Session, **given: Any) -> Any:
+        """Have a verb done for a person, as for a program: by its role, and with its name."""
+        asked = form.BY_NAME[verb]
+        caller = _token(session)
+        if not caller.may(asked.verb.permission):
+            raise _no_role(caller, asked.verb.permission)
+        return await self._done(asked, given, caller)
+
+    async def journal(self, after: int, limit: int) -> list[Row]:
+        """A range of the journal, as `/journal` tells it."""
+        return [row async for rows in feed.pages(self._reader, after, limit) for row in rows]
+
+    def positions(self, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
+        """The newest position of the journal, as `/events` follows it."""
+        if self._feed.listeners >= LISTENERS:
+            raise _LISTENERS
+        return self._feed.positions(every, may)
 
     async def _send(self, request: Request, caller: Token) -> Response:
         """Hand documents in. An Idempotency-Key becomes the MessageId, which the store lets be used
@@ -398,13 +478,20 @@ class AdminApp:
         """A document of a message, or a range of it."""
         number, message_id = request.path_params["number"], request.path_params["message_id"]
         given = _parameters(request, {"sender"})
+        found = await self.content(message_id, number, given.get("sender"))
+        return await self.download(request, found)
+
+    async def content(self, message_id: str, number: str, sender: str | None) -> Payload:
+        """A document of a message."""
         if not (number.isascii() and number.isdigit() and len(number) < 6):
             raise InvalidValue(f"the number {number[:32]!r} is none", remedy="the first is 1")
-        found = await self._read(
-            lambda reader: nth_content(
-                self._settings, reader, message_id, int(number), given.get("sender")
-            )
+        found: Payload = await self._read(
+            lambda reader: nth_content(self._settings, reader, message_id, int(number), sender)
         )
+        return found
+
+    async def download(self, request: Request, found: Payload) -> Response:
+        """A document, or a range of it, as a file that no browser shows."""
         start, end = _stretch(request, found.size, found.digest)
         file = await asyncio.to_thread(open_at, found, start)
         kind = found.media_type if _MEDIA_TYPE.fullmatch(found.media_type) else ""
@@ -448,7 +535,7 @@ class AdminApp:
         """What is added to the journal."""
         given = _parameters(request, {"after"})
         after: int | None = _whole(given, "after", 0) if "after" in given else None
-        after = next(feed.positions(request.headers.get("last-event-id", "")), after)
+        after = next(feed.told_position(request.headers.get("last-event-id", "")), after)
         if after is not None and after > (last := await self._read(lambda read: read.last_seq())):
             raise Refused(
                 409,
@@ -458,9 +545,7 @@ class AdminApp:
                 "begin anew: compare what you have with /journal, then ask without Last-Event-ID",
             )
         if self._feed.listeners >= LISTENERS:
-            raise Refused(
-                429, "listeners", f"{LISTENERS} listen already", headers={"Retry-After": "30"}
-            )
+            raise _LISTENERS
 
         def may() -> bool:
             return any(each == caller for each in self._tokens.tokens())
@@ -473,11 +558,56 @@ class AdminApp:
     async def _ledger(self, request: Request, _caller: Token) -> Response:
         """The summary of the lake."""
         _parameters(request, set())
-        part = request.path_params.get("part")
+        return _result(await self.ledger(request.path_params.get("part")))
+
+    async def ledger(self, part: str | None = None) -> Any:
+        """The summary of the lake, or a part of it."""
         named = self._settings.lake.path
         if named is None:
             raise NotHere("no lake is named", remedy="set lake.path in oncewire.toml")
-        return _result(await asyncio.to_thread(read_summary, self._settings.path(named), part))
+        return await asyncio.to_thread(read_summary, self._settings.path(named), part)
+
+    # --- reports ---------------------------------------------------------------------------------
+
+    async def _evidence(self, request: Request, _caller: Token) -> Response:
+        """What proves that a message was received."""
+        _parameters(request, set())
+        data = await self.evidence(request.path_params["message_id"])
+        return Response(data, media_type="application/zip")
+
+    async def evidence(self, message_id: str) -> bytes:
+        """What proves that a message was received, as a zip."""
+        made = await self._read(lambda reader: evidence_for(self._settings, reader, message_id))
+        data: bytes = await asyncio.to_thread(made.as_zip)
+        return data
+
+    async def _agreement(self, request: Request, _caller: Token) -> Response:
+        _parameters(request, set())
+        return _result(await self.agreement(request.path_params["partner"]))
+
+    async def agreement(self, partner: str) -> dict[str, Any]:
+        """The agreement with a partner: its values, dangers and certificates."""
+        now = RealWorld().now()
+        return await asyncio.to_thread(
+            reports.agreement, self._settings, self._agreements, partner, now
+        )
+
+    async def _doctor(self, request: Request, _caller: Token) -> Response:
+        _parameters(request, set())
+        return _result(await self.doctor())
+
+    async def doctor(self) -> list[dict[str, Any]]:
+        """What the party stands on, looked at now, by one at a time: it reads the whole store."""
+        async with self._examining:
+            return await asyncio.to_thread(reports.doctor, self._settings, RealWorld().now())
+
+    async def _log_lines(self, request: Request, _caller: Token) -> Response:
+        given = _parameters(request, {"limit"})
+        return _result(await self.log(_whole(given, "limit", 200)))
+
+    async def log(self, limit: int) -> list[str]:
+        """The last lines of the log."""
+        return await asyncio.to_thread(reports.log, self._settings, limit)
 
     # --- health ----------------------------------------------------------------------------------
 
@@ -531,6 +661,14 @@ _WAIT = Refused(
 )
 
 
+_LISTENERS = Refused(429, "listeners", f"{LISTENERS} listen already", headers={"Retry-After": "30"})
+
+
+def _token(session: Session) -> Token:
+    """What a session may do, as a token says it."""
+    return Token(session.name, session.roles, session.hash)
+
+
 async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for each in rest:
@@ -576,12 +714,16 @@ def _netloc(origin: str) -> str:
 def _check_role(caller: Token, served: Served) -> None:
     """Refuse a token that has not the role of a route."""
     if served.permission is not None and not caller.may(served.permission):
-        raise Refused(
-            403,
-            "role",
-            f"the token {caller.name} does not have the role {served.permission.value}",
-            "use a token that has it",
-        )
+        raise _no_role(caller, served.permission)
+
+
+def _no_role(caller: Token, permission: Permission) -> Refused:
+    return Refused(
+        403,
+        "role",
+        f"{caller.name} does not have the role {permission.value}",
+        f"use a token that has it, or `oncewire console --role {permission.value}`",
+    )
 
 
 def _address(request: Request) -> str:

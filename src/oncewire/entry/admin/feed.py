@@ -10,7 +10,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from oncewire.journal.row import COLUMNS, SCHEMA, Row
@@ -110,11 +110,7 @@ class Feed:
 
     async def events(self, after: int | None, may: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Events behind a position (None: from now on), while the listener still `may`."""
-        self.listeners += 1
-        try:
-            if self._looking is None:
-                self._last = await asyncio.to_thread(_last, self._readers)
-                self._looking = asyncio.create_task(self._look())
+        async with self._listening():
             position = self._last if after is None else after
             # Tells the listener at once that it is heard.
             yield b": oncewire journal\n\n"
@@ -123,19 +119,40 @@ class Feed:
                 if rows:
                     position = rows[-1].seq
                     yield b"".join(map(_event, rows))
-                elif not await self._wait(position):
+                elif not await self._wait(position, SIGN_OF_LIFE):
                     yield b": still here\n\n"
+
+    async def positions(self, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
+        """The newest position: whenever it changes, at most once a second, and at least so often,
+        while the listener still `may`."""
+        async with self._listening():
+            position = self._last
+            while may():
+                yield position
+                await asyncio.sleep(1.0)
+                await self._wait(position, every)
+                position = self._last
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        """One more listens; somebody looks for all of them."""
+        self.listeners += 1
+        try:
+            if self._looking is None:
+                self._last = await asyncio.to_thread(_last, self._readers)
+                self._looking = asyncio.create_task(self._look())
+            yield
         finally:
             self.listeners -= 1
             if not self.listeners and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
 
-    async def _wait(self, position: int) -> bool:
+    async def _wait(self, position: int, patience: float) -> bool:
         """Wait for rows behind a position; False: for long there were none."""
         async with self._grown:
             try:
-                async with asyncio.timeout(SIGN_OF_LIFE):
+                async with asyncio.timeout(patience):
                     await self._grown.wait_for(lambda: self._last > position)
             except TimeoutError:
                 return False
@@ -157,7 +174,7 @@ def _event(row: Row) -> bytes:
     return f"id: {row.seq}\nevent: {row.kind}\ndata: {json.dumps(facts_of(row))}\n\n".encode()
 
 
-def positions(text: str) -> Iterator[int]:
+def told_position(text: str) -> Iterator[int]:
     """The position that a Last-Event-ID says, if it is one."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         yield int(text)

@@ -76,6 +76,11 @@ class VerbForm:
         names = {argument.name for argument in self.verb.arguments}
         return "by" in names and self.verb.name != "confirm"
 
+    @property
+    def waits(self) -> bool:
+        """Whether it may wait for something."""
+        return any(argument.name == "timeout" for argument in self.verb.arguments)
+
     def filled(self, message_id: str) -> str:
         """The path about that message."""
         return self.path.replace("{message_id}", quote(message_id, safe=""))
@@ -83,6 +88,9 @@ class VerbForm:
 
 VERB_FORMS = tuple(VerbForm(verb) for verb in TABLE.values() if verb.name != "send")
 """Every verb but `send`, whose documents are a body of their own."""
+
+
+BY_NAME = {each.verb.name: each for each in VERB_FORMS}
 
 
 def from_query(argument: Argument, texts: Sequence[str]) -> Any:

@@ -218,6 +218,13 @@ def upload_operation() -> Operation:
     return said
 
 
+def evidence_operation() -> Operation:
+    """What is said of the evidence of a message."""
+    zipped = {"application/zip": {"type": "string", "format": "binary"}}
+    says = "What proves that a message was sent and received, for others to check."
+    return stream_operation("evidence", says, zipped, _in_path("message_id"))
+
+
 def payload_operation() -> Operation:
     """What is said of a document of a message."""
     said = stream_operation(

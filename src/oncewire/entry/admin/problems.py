@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from starlette.responses import Response
 
@@ -45,32 +46,42 @@ class Refused(Exception):
         self.headers = headers
 
 
-def problem_of(error: Exception) -> Response:
-    """The answer that tells an error."""
+class Problem(NamedTuple):
+    """What is wrong, however it is told."""
+
+    status: int
+    word: str
+    detail: str
+    remedy: str
+    headers: Mapping[str, str]
+
+
+def problem_in(error: Exception) -> Problem:
+    """What an error says to who asked."""
     if isinstance(error, Refused):
-        return _told(error.status, error.word, error.detail, error.remedy, error.headers)
+        return Problem(error.status, error.word, error.detail, error.remedy, error.headers or {})
     if isinstance(error, OncewireError):
         status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-        return _told(status, _word(type(error).__name__), error.problem, error.remedy)
+        return Problem(status, _word(type(error).__name__), error.problem, error.remedy or "", {})
     detail = f"a fault of the admin port itself ({type(error).__name__})"
-    return _told(500, "fault", detail, "look into the log of `oncewire serve`")
+    return Problem(500, "fault", detail, "look into the log of `oncewire serve`", {})
 
 
-def _told(
-    status: int, word: str, detail: str, remedy: str, headers: Mapping[str, str] | None = None
-) -> Response:
+def problem_of(error: Exception) -> Response:
+    """The answer that tells an error."""
+    problem = problem_in(error)
     said = {
-        "type": TYPE + word,
-        "title": word.replace("-", " ").capitalize(),
-        "status": status,
-        "detail": detail,
+        "type": TYPE + problem.word,
+        "title": problem.word.replace("-", " ").capitalize(),
+        "status": problem.status,
+        "detail": problem.detail,
     }
-    if remedy:
-        said["next"] = remedy
+    if problem.remedy:
+        said["next"] = problem.remedy
     # What follows on the connection may be the rest of what was refused.
-    ending = {"Connection": "close", **(headers or {})}
+    ending = {"Connection": "close", **problem.headers}
     # JSON escapes what UTF-8 has no bytes for.
-    return Response(json.dumps(said), status, headers=ending, media_type=MEDIA_TYPE)
+    return Response(json.dumps(said), problem.status, headers=ending, media_type=MEDIA_TYPE)
 
 
 def _word(name: str) -> str:

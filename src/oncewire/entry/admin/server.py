@@ -106,7 +106,7 @@ def _is_loopback(host: str) -> bool:
 
 def is_installed() -> bool:
     """Whether the extra `admin` is."""
-    return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))
+    return all(find_spec(name) is not None for name in ("jinja2", "starlette", "uvicorn"))
 
 
 @contextlib.asynccontextmanager

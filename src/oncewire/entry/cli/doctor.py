@@ -78,23 +78,13 @@ def _findings(
     import asyncio
 
     from oncewire.entry.doctor import checkup
-    from oncewire.entry.doctor.checkup import check_agreed
     from oncewire.entry.doctor.ping import hear_pongs, probe_ways
     from oncewire.entry.doctor.ping import ping as ping_all
 
-    with output.progress("looking", 4, quiet=quiet) as advance:
-        found = list(checkup.check_store(settings))
-        found += checkup.check_restored(settings)
+    with output.progress("looking", 2, quiet=quiet) as advance:
+        found = list(checkup.look_here(settings, now()))
+        kept, _ = checkup.check_agreements(settings)
         advance(1)
-        kept, problems = checkup.check_agreements(settings)
-        found += checkup.check_certificates(settings, now(), kept)
-        advance(1)
-        found += checkup.check_address(settings)
-        found += checkup.check_clock(settings, now())
-        found += checkup.check_kept(settings, now())
-        advance(1)
-        found += problems
-        found += check_agreed(settings, now(), kept)
         if runs:
             found += _itself(settings, timeout or 5.0)
         if timeout is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import structs
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.completion import complete_message
@@ -31,11 +31,8 @@ from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
-    from oncewire.journal.outcome import MessageOutcome, Parts
     from oncewire.journal.row import Row
-    from oncewire.message.instant import Instant
     from oncewire.store.contract import Reader
-    from oncewire.store.records import MessageFacts
 
 
 MessageId = Annotated[
@@ -85,132 +82,24 @@ def show(
 
 
 def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
-    from oncewire.entry.messages.stored import documents_of
-    from oncewire.journal.history import explain
-    from oncewire.journal.outcome import fold_outcome, parts_of
+    from oncewire.entry.messages.details import details_of
 
-    rows = reader.journal_of(found)
-    outcome = fold_outcome(rows)
-    if outcome is None:
-        return Report({"message_id": found})
-    parts = parts_of(rows, reader.journal_of)
-    known: dict[str, Any] = {
-        "message_id": found,
-        "outcome": outcome.outcome,
-        "reason": _reason(outcome, parts),
-        "refused_by": outcome.refused_by,
-        "refusal": outcome.refusal,
-        "confirmed_by": outcome.confirmed_by,
-        "given_up_by": outcome.given_up_by,
-        **_stored(reader, found),
-        **_parts(rows, parts),
-        "attempts": _tried(rows, outcome, parts),
-        "duplicates_stopped": outcome.duplicates_stopped,
-        "channel": outcome.channel,
-        "epoch": outcome.epoch,
-        "sequence_number": outcome.sequence_number,
-        "submitted": moment(outcome.submitted_at),
-        "first_sent": moment(_first_sent(outcome, parts)),
-        "acknowledged": moment(outcome.acknowledged_at),
-        "failed": moment(outcome.failed_at),
-        "received": moment(outcome.received_at),
-        "handed_over": moment(outcome.handed_over_at),
-        "confirmed": moment(outcome.confirmed_at),
-        "size": outcome.size,
-        "identity_digest": _identity(outcome),
-        "terms": outcome.terms_id,
-        "legal_hold": reader.on_hold(found),
-        "removed": moment(
-            max((removed.removed_at for removed in reader.removed(found)), default=None)
-        ),
-    }
     place = at_party(settings)
-    told = explain(rows, outlook=outlook(reader, found, now(), settings, place))
-    hops = _trail(rows + _rows_elsewhere(found, others), parts)
+    elsewhere = _rows_elsewhere(found, others)
+    details = details_of(reader, found, now(), settings, elsewhere, place)
+    if not details.why:
+        return Report({"message_id": found})
     hints = [f"oncewire why {quote(found)}{place}"]
-    if "parts" in known:
-        hints.append(f"oncewire {'inbox' if parts is None else 'outbox'} --parts{place}")
+    if "parts" in details.facts:
+        box = "outbox" if details.facts.get("direction") == "out" else "inbox"
+        hints.append(f"oncewire {box} --parts{place}")
     columns = ("file_name", "media_type", "bytes", "sha256")
-    documents = Listing("documents", columns, documents_of(reader, found))
-    shown = tuple(listing for listing in (documents, hops) if listing.rows)
-    return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
-
-
-def _parts(rows: list[Row], parts: Parts | None) -> dict[str, int]:
-    """Of a document in parts: how many they are and, where it is sent from, how many arrived."""
-    from oncewire.journal.outcome import parts_total
-
-    total = parts_total(rows)
-    if total is None:
-        return {}
-    return {"parts": total} | ({} if parts is None else {"parts_acknowledged": parts.acknowledged})
-
-
-def _identity(outcome: MessageOutcome) -> str | None:
-    """What was joined of parts came as no message: the digest of its row is the document's."""
-    return None if outcome.document and outcome.sender is None else outcome.digest
-
-
-def _reason(outcome: MessageOutcome, parts: Parts | None) -> str:
-    """Of a document that is under way by its parts, what is said of any message that left."""
-    left = parts is not None and parts.first_sent_at is not None
-    return "waiting" if left and outcome.reason == "queued" else outcome.reason
-
-
-def _tried(rows: list[Row], outcome: MessageOutcome, parts: Parts | None) -> int | None:
-    """How often it was sent, by its parts where those travel; only its sender knows. A hub that
-    promised nothing knows how often it passed it on."""
-    from oncewire.journal.history import passes_of
-    from oncewire.journal.outcome import PROXIED
-
-    if outcome.reason == PROXIED:
-        return passes_of(rows)
-    if outcome.sender is None:
-        return None
-    return outcome.attempts + (0 if parts is None else parts.attempts)
-
-
-def _first_sent(outcome: MessageOutcome, parts: Parts | None) -> Instant | None:
-    if parts is None or parts.first_sent_at is None:
-        return outcome.first_sent_at
-    return parts.first_sent_at
-
-
-def _trail(rows: list[Row], parts: Parts | None) -> Listing:
-    """Each hop. A document in parts leaves its sender by them: the first hop is theirs."""
-    from oncewire.journal.history import trail
-
-    columns = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
-    found = trail(rows)
-    if found and parts is not None:
-        first, sent_at = found[0], found[0].sent_at or parts.first_sent_at
-        standing = str(parts) if first.acknowledged_at is None else f"{first.standing}, {parts}"
-        attempts = first.attempts + parts.attempts
-        found[0] = replace(first, sent_at=sent_at, attempts=attempts, standing=standing)
-    hops = [
-        (
-            *(hop.number, hop.node, hop.peer or "", moment(hop.sent_at), hop.attempts),
-            *(moment(hop.received_at), moment(hop.acknowledged_at), hop.standing),
-        )
-        for hop in found
-    ]
-    return Listing("trail", columns, hops)
-
-
-def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
-    """What the state rows add, for as long as they are kept."""
-    sent = reader.outgoing(message_id)
-    if sent is not None:
-        facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
-        facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
-        facts["expires"] = moment(sent.outgoing.expires_at)
-        return facts
-    for arrived in reader.incoming(message_id):
-        facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}
-        facts["hand_overs"] = arrived.incoming.hand_overs
-        facts["lease_until"] = moment(arrived.incoming.lease_ends)
-        return facts
-    return {}
+    documents = [structs.astuple(each) for each in details.documents]
+    hops = [structs.astuple(each) for each in details.trail]
+    names = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
+    listings = (Listing("documents", columns, documents), Listing("trail", names, hops))
+    shown = tuple(listing for listing in listings if listing.rows)
+    return Report(details.facts, shown, summary=details.why, hints=tuple(hints), sparse=True)
 
 
 def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, json: bool) -> Report:
@@ -238,20 +127,6 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
         return Report(facts | {"base64": b64encode(data).decode("ascii")})
     sys.stdout.buffer.write(data)
     return Report()
-
-
-def _header(facts: MessageFacts) -> dict[str, Any]:
-    return {
-        "kind": facts.kind,
-        "from": facts.from_party,
-        "to": facts.to_party,
-        "cpa_id": facts.cpa_id,
-        "conversation_id": facts.conversation_id,
-        "service": facts.service,
-        "action": facts.action,
-        "timestamp": moment(facts.timestamp),
-        "ref_to": facts.ref_to,
-    }
 
 
 # --- why ---------------------------------------------------------------------------------------
@@ -357,19 +232,13 @@ def evidence(
     import re
 
     from oncewire.entry.files import PRIVATE, write_new
-    from oncewire.entry.messages.evidence import evidence_of, evidence_of_parts
-    from oncewire.entry.messages.stored import held_of, parts_of
+    from oncewire.entry.messages.stored import evidence_for
     from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings
     with open_readers(settings).reader() as reader:
         found = find_id(reader, message_id)
-        parts, total = parts_of(reader, found)
-        if parts:
-            kept = [held_of(settings, reader, part) for part in parts]
-            made = evidence_of_parts(found, kept, total)
-        else:
-            made = evidence_of(held_of(settings, reader, found))
+        made = evidence_for(settings, reader, found)
     # A MessageId may hold what a file's name must not.
     file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
     write_new(file, made.as_zip(), PRIVATE)

@@ -21,6 +21,7 @@ from oncewire.entry.cli import output
 GROUPS = (
     "entry.cli.partners",
     "entry.cli.serve",
+    "entry.cli.console",
     "entry.cli.send",
     "entry.cli.outbox_inbox",
     "entry.cli.history",
@@ -42,7 +43,7 @@ GROUPS = (
 laboratory's: nothing else of the product names them."""
 
 PANELS = {
-    "Start": ("init", "serve", "stop", "upgrade", "store", "demo", "version"),
+    "Start": ("init", "serve", "console", "stop", "upgrade", "store", "demo", "version"),
     "Messages": ("send", "find", "outbox", "show", "why", "resend", "inbox", "notices", "message"),
     "Trouble": (
         "status", "incidents", "doctor", "ask", "resume", "pause", "restart", "abandon", "clock",

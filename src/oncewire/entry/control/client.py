@@ -32,6 +32,7 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.store.contract import Reader, Store
 
 if TYPE_CHECKING:
+    from oncewire.entry.watching.overview import Overview
     from oncewire.handler.runtime.handler import Handler
 
 R = TypeVar("R")
@@ -191,7 +192,8 @@ class Partners:
         self._settings = settings
         self._folder = None if settings is None else AgreementFolder(settings)
 
-    def _names(self) -> Names:
+    def names(self) -> Names:
+        """The names, as the files have them now."""
         if self._folder is None:
             return Names()
         try:
@@ -204,12 +206,12 @@ class Partners:
         """What is seen of the engine's store, as it is committed."""
         context = engine.context
         with context.store.reader() as reader:
-            return see(reader, self._names(), context.now())
+            return see(reader, self.names(), context.now())
 
     def agreed_with(self, engine: Engine, partner: str) -> str:
         """The CPAId of the agreement with a partner."""
         known = engine.context.agreements.by_cpa_id(partner)
-        return known[0].cpa_id if known else self._names().agreement(partner)
+        return known[0].cpa_id if known else self.names().agreement(partner)
 
 
 class LocalHandler(Verbs):
@@ -293,6 +295,15 @@ class LocalHandler(Verbs):
         """See `VerbBackend`."""
         return await asyncio.to_thread(readiness, self.handler)
 
+    async def seen(self) -> Overview:
+        """See `VerbBackend`."""
+        from oncewire.entry.watching.overview import overview
+
+        try:
+            return await asyncio.to_thread(overview, self.handler, self._partners.names())
+        except TimeoutError as problem:
+            raise HandlerFailed(str(problem), remedy="look into its log") from None
+
 
 class OfflineStore(Verbs):
     """The party's store without a handler: everything but sending and receiving."""
@@ -368,6 +379,10 @@ class OfflineStore(Verbs):
     async def readiness(self) -> Readiness:
         """See `VerbBackend`."""
         _need_handler("readiness")
+
+    async def seen(self) -> Overview:
+        """See `VerbBackend`."""
+        _need_handler("overview")
 
     async def read_anew(self) -> int:
         """See `VerbBackend`; the next process that opens the party reads them anyway."""

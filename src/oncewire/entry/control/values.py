@@ -24,8 +24,11 @@ from oncewire.entry.delivery.received_message import (
     notice_facts,
     notice_from,
 )
+from oncewire.entry.messages.details import MessageDetails
 from oncewire.entry.messages.listing import MessagePage
 from oncewire.entry.messages.outlook import Story, Trouble
+from oncewire.entry.watching.channels import ChannelView
+from oncewire.entry.watching.overview import Overview
 from oncewire.entry.watching.readiness import Readiness
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.actions import Accepted, Submission
@@ -364,7 +367,10 @@ FORMS: dict[str, ValueForm] = {
     "StatusResponse | None": _or_none(_RESPONSE),
     "MessagePage": _struct(MessagePage),
     "Readiness": _struct(Readiness),
+    "MessageDetails": _struct(MessageDetails),
+    "Overview": _struct(Overview),
     "Story": _struct(Story),
+    "list[ChannelView]": _list_of(_struct(ChannelView)),
     "list[Trouble]": _list_of(_struct(Trouble)),
     "list[Tried]": _list_of(
         ValueForm(lambda tried, _parts: asdict(tried), lambda facts, _parts: Tried(**facts))

@@ -33,10 +33,13 @@ from oncewire.message.instant import Instant
 if TYPE_CHECKING:
     from oncewire.entry.control.language import AnswerRoom
     from oncewire.entry.delivery.received_message import ReceivedMessage
+    from oncewire.entry.messages.details import MessageDetails
     from oncewire.entry.messages.listing import MessagePage
     from oncewire.entry.messages.outlook import Story, Trouble
     from oncewire.entry.party.agreements import Names
     from oncewire.entry.party.settings import Settings
+    from oncewire.entry.watching.channels import ChannelView
+    from oncewire.entry.watching.overview import Overview
     from oncewire.entry.watching.readiness import Readiness
     from oncewire.handler.actions import Accepted, Notice, Submission
     from oncewire.handler.delivering.deliver import GivenMessage
@@ -248,6 +251,9 @@ class VerbBackend(Protocol):
 
     async def readiness(self) -> Readiness:
         """Whether the handler can take messages now."""
+
+    async def seen(self) -> Overview:
+        """What a watcher sees."""
 
 
 def _hand_over(
@@ -499,6 +505,16 @@ class PartyVerbs:
             lambda reader, names, now: story_of(reader, names, message_id, now, settings)
         )
 
+    @verb(Need.STORE, Permission.LOOK, Within("show"))
+    async def show(self, message_id: str) -> MessageDetails:
+        """What is known of a message: parties, state, times, documents, hops, what may be done."""
+        from oncewire.entry.messages.details import details_of
+
+        settings = self.here.settings
+        return await self.here.look(
+            lambda reader, _, now: details_of(reader, message_id, now, settings)
+        )
+
     @verb(Need.STORE, Permission.LOOK, Within("incidents"))
     async def incidents(self, resolved: bool = False) -> list[Trouble]:
         """What needs a decision: one entry for each partner and cause, with how many it is about.
@@ -514,6 +530,13 @@ class PartyVerbs:
         )
 
     @verb(Need.STORE, Permission.LOOK, Within("status"))
+    async def channels(self, limit: int = 50) -> list[ChannelView]:
+        """The numbered channels with their windows, those that stand still first."""
+        from oncewire.entry.watching.channels import channels_of
+
+        return await self.here.look(lambda reader, _names, _now: channels_of(reader, limit))
+
+    @verb(Need.STORE, Permission.LOOK, Within("status"))
     async def status(self) -> Status:
         """How the party is doing."""
         return await self.here.condition()
@@ -522,6 +545,11 @@ class PartyVerbs:
     async def figures(self) -> str:
         """What is measured of a running handler, as Prometheus reads it."""
         return await self.here.measured()
+
+    @verb(Need.HANDLER, Permission.LOOK, NoCommand("`oncewire status` and /metrics tell it"))
+    async def overview(self) -> Overview:
+        """What a watcher sees of a running handler: partners, refusals, trouble, at one moment."""
+        return await self.here.seen()
 
     @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
     async def readiness(self) -> Readiness:

@@ -107,6 +107,19 @@ def check_store(settings: Settings) -> Iterator[Finding]:
     yield _space(folder)
 
 
+def look_here(settings: Settings, now: Instant) -> Iterator[Finding]:
+    """Everything that can be looked at without asking anybody."""
+    yield from check_store(settings)
+    yield from check_restored(settings)
+    kept, problems = check_agreements(settings)
+    yield from check_certificates(settings, now, kept)
+    yield from check_address(settings)
+    yield from check_clock(settings, now)
+    yield from check_kept(settings, now)
+    yield from problems
+    yield from check_agreed(settings, now, kept)
+
+
 def refused_store(settings: Settings) -> StoreProblem | None:
     """Why a handler would not start on the store that is there; None where it would, or where
     there is none yet."""

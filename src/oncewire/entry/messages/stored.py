@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
-from oncewire.entry.messages.evidence import Held
+from oncewire.entry.messages.evidence import Evidence, Held, evidence_of, evidence_of_parts
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError, StoreDamaged
 from oncewire.handler.content_digest import (
     changed,
@@ -265,6 +265,15 @@ def held_of(settings: Settings, reader: Reader, message_id: str) -> Held:
         agreed = _agreed(reader, arrived.agreement_id)
         return Held(message_id, settings.party.name, False, message, answer, None, story, agreed)
     return Held(message_id, settings.party.name, False, message, None, None, story)
+
+
+def evidence_for(settings: Settings, reader: Reader, message_id: str) -> Evidence:
+    """The evidence of a message, or of every part of a document."""
+    parts, total = parts_of(reader, message_id)
+    if not parts:
+        return evidence_of(held_of(settings, reader, message_id))
+    kept = [held_of(settings, reader, part) for part in parts]
+    return evidence_of_parts(message_id, kept, total)
 
 
 def parts_of(reader: Reader, message_id: str) -> tuple[tuple[str, ...], int]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
@@ -396,6 +397,23 @@ class AdminSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """The pages of the admin port; docs/console.md says what is on them."""
+
+    with_: Annotated[
+        tuple[str, ...], "Folders of other parties whose side of a message is shown too."
+    ] = ()
+    sign_ins: Annotated[Path, "Where the hashes of links and sessions are."] = Path(
+        "keys/sign-ins.json"
+    )
+    chaos: Annotated[Path | None, "A file that a demo waits for: a button makes it."] = None
+    link_for: Annotated[Duration, "How long a link of `oncewire console` can be used, once."] = (
+        seconds(600)
+    )
+    session_for: Annotated[Duration, "How long a browser stays signed in."] = seconds(8 * 3600)
+
+
+@dataclass(frozen=True, slots=True)
 class LakeSettings:
     """Where the pipeline keeps what it made of our journal."""
 
@@ -421,6 +439,7 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
 
     def path(self, named: Path) -> Path:
@@ -481,6 +500,7 @@ SECTIONS: dict[str, type[Any]] = {
     "log": LogSettings,
     "alerts": AlertSettings,
     "admin": AdminSettings,
+    "console": ConsoleSettings,
     "lake": LakeSettings,
 }
 
@@ -504,7 +524,8 @@ def _keys() -> dict[str, Key]:
     for section, section_kind in SECTIONS.items():
         hints = get_type_hints(section_kind, include_extras=True)
         for each_field in fields(section_kind):
-            name = f"{section}.{each_field.name}"
+            # `with` is a word of Python, so its field has another name than its key.
+            name = f"{section}.{each_field.name.rstrip('_')}"
             says, *marks = get_args(hints[each_field.name])[1:]
             found[name] = Key(
                 name,
@@ -658,7 +679,7 @@ def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for each_said in said:
         section, _, name = each_said.key.name.partition(".")
-        sections[section][name] = each_said.value
+        sections[section][f"{name}_" if iskeyword(name) else name] = each_said.value
     made = {name: SECTIONS[name](**values) for name, values in sections.items()}
     return Settings(folder=folder.resolve(), **made)
 

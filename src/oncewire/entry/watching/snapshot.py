@@ -207,7 +207,8 @@ def _certificate_end(agreement: Agreement) -> Instant | None:
     """When the partner cannot prove any more who it is. During a roll-over two are valid at once,
     and the older one may run out."""
     partner = agreement.partner
-    kinds = (partner.certificates, partner.signing_certificates)
+    signs = agreement.receiving.security.partner_certificates
+    kinds = (partner.certificates, partner.signing_certificates, signs)
     lasts = [max(filter(None, map(_not_after, ders)), default=None) for ders in kinds]
     return min((last for last in lasts if last is not None), default=None)
 

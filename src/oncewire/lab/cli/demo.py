@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,6 +60,12 @@ def demo(
     hub: Annotated[
         bool, typer.Option("--hub", help="Through a hub, which is killed instead of the receiver.")
     ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Go on when all is settled, until Ctrl-C.")
+    ] = False,
+    chaos: Annotated[
+        bool, typer.Option("--chaos", help="Break something in the demo that goes on in FOLDER.")
+    ] = False,
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Let Spark read both stores at the end.")
     ] = True,
@@ -71,26 +78,71 @@ def demo(
     stores. The command ends with status 0 only if every order was delivered once, in order,
     and none was lost, and if Spark finds the same. Where Spark cannot run, that is said and
     the journals' verdict stands alone; with CI=true in the environment it is a failure.
+
+    The first lines have a link to the console of the buyer. `--keep` leaves the demo running, and
+    `oncewire demo --chaos` in another terminal breaks something in it.
     """
 
-    from oncewire.lab.demo.play import Plan
+    from oncewire.lab.demo.play import Plan, break_more
     from oncewire.lab.demo.ways import FAIR, STORM
 
-    plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub)
+    if chaos:
+        break_more(folder)
+        return Report({"folder": str(folder)}, summary="The demo breaks something now.")
+    plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub, keep)
+    warming = _warm_up() if spark else None
     if not json:
         _announce(plan)
+
+    def books_of(outcome: DemoResult) -> Report:
+        if warming is not None:
+            warming.join()
+        return _report(outcome, _ask_spark(outcome, json=json) if spark else _left_out())
+
+    def settled(outcome: DemoResult) -> None:
+        output.show(books_of(outcome), json=json)
+        if not json:
+            output.console().print("It goes on, with an order a second. Stop it with Ctrl-C.")
+
     with _live(quiet=json) as watch:
-        outcome = _run(plan, watch)
-    books = _ask_spark(outcome, json=json) if spark else _left_out()
-    return _report(outcome, books)
+        outcome = _run(plan, watch, lambda link: _tell_link(link, json=json), settled)
+    if keep:
+        return Report({"folder": str(folder)}, summary="Stopped.")
+    return books_of(outcome)
 
 
-def _run(plan: Plan, watch: Watch) -> DemoResult:
+def _warm_up() -> Thread | None:
+    """Start Spark while the orders travel; whoever needs it waits for that."""
+    if spark_lacks() is not None:
+        return None
+
+    def start() -> None:
+        from oncewire.pipeline.session import BRIEF, open_session, spoken
+
+        with suppress(OncewireError), spoken():
+            open_session(config=BRIEF)
+
+    found = Thread(target=start, daemon=True)
+    found.start()
+    return found
+
+
+def _tell_link(link: str, *, json: bool) -> None:
+    if not json:
+        output.console().print(f"console  {link}", soft_wrap=True)
+
+
+def _run(
+    plan: Plan,
+    watch: Watch,
+    opened: Callable[[str], None],
+    settled: Callable[[DemoResult], None],
+) -> DemoResult:
     import asyncio
 
     from oncewire.lab.demo.play import Demo
 
-    return asyncio.run(Demo(plan, watch).run())
+    return asyncio.run(Demo(plan, watch).run(opened, settled))
 
 
 def _left_out() -> Unread:

@@ -22,8 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oncewire.entry.admin.server import is_installed
+from oncewire.entry.cli.console import link_to
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
+from oncewire.entry.control.verb import Permission
+from oncewire.entry.control.verbs import user_name
 from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
 from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
 from oncewire.entry.party.folder import card_of, make_party, read_card
@@ -31,7 +35,7 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, load
 from oncewire.entry.running.assemble import open_readers
-from oncewire.errors import NotAllowed, OncewireError, TransportProblem
+from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
 from oncewire.handler.actions import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
@@ -98,6 +102,11 @@ SENDING_SECONDS = 8.0
 DOWN_SECONDS = 1.0
 LOOK_EVERY = 0.2
 START_SECONDS = 30.0
+CUT_SECONDS = 10.0
+CHAOS = "chaos"
+"""The file by which the demo is told to break something."""
+LARGE, LARGE_BYTES = 5, 800_000
+"""The number of the order that is large, and how large: brokers take a megabyte at most."""
 # Timers short enough to watch, and retries enough that no storm exhausts them.
 _TERMS = {
     "delivery.timeout": '"PT1S"',
@@ -123,6 +132,8 @@ class Plan:
     transport: str = "http"
     # Through a hub, which then is the one that is killed.
     hub: bool = False
+    # It goes on when everything is settled, with an order now and then, until it is stopped.
+    keep: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -194,11 +205,32 @@ Watch = Callable[[Progress], None]
 
 
 def order(number: int) -> bytes:
-    """The document of an order, made from its number alone, so that it can be checked later."""
+    """The document of an order, made from its number alone, so that it can be checked later. One
+    of them is large."""
+    drawing = "0123456789abcdef" * (LARGE_BYTES // 16) if number == LARGE else ""
     return (
         f'<?xml version="1.0"?>\n<order id="PO-{number:04}">'
-        f'<item sku="A-{number % 37}" quantity="{number % 9 + 1}"/></order>\n'
+        f'<item sku="A-{number % 37}" quantity="{number % 9 + 1}">{drawing}</item></order>\n'
     ).encode()
+
+
+def break_more(folder: Path) -> None:
+    """Tell the demo that goes on in a folder to break something."""
+    if not (folder / MARK).is_file():
+        raise NotHere(f"there is no demo in {folder}", remedy="start one: `oncewire demo --keep`")
+    write_new(folder / CHAOS, "", replace=True)
+
+
+def _console(names: Sequence[str]) -> dict[str, str]:
+    """What the buyer's settings say so that its console shows everything."""
+    others = ", ".join(quoted(f"../{name}") for name in names if name != BUYER)
+    return {
+        "admin.port": str(free_port()),
+        "console.with": f"[{others}]",
+        "console.link_for": quoted("PT1H"),
+        "console.chaos": quoted(f"../{CHAOS}"),
+        "lake.path": quoted(f"../{LAKE}"),
+    }
 
 
 def order_id(number: int) -> str:
@@ -218,20 +250,34 @@ class Demo:
         self._proxies: dict[str, ChaosProxy] = {}
         self._seen = {BUYER: 0, SELLER: 0}
         self._killed = False
+        self._broken = 0
         self._way = way_called(plan.transport)
         self._weather = plan.weather if self._way.stormy else FAIR
 
-    async def run(self) -> DemoResult:
-        """Run the demo, from an empty folder to the verdict."""
-        settled = False
+    async def run(
+        self,
+        opened: Callable[[str], None] = lambda _link: None,
+        settled: Callable[[DemoResult], None] = lambda _result: None,
+    ) -> DemoResult:
+        """Run the demo, from an empty folder to the verdict. `opened` hears of the link to the
+        console. Where the demo goes on, `settled` hears of the verdict."""
+        result: DemoResult | None = None
+        in_time = False
         try:
             await self._set_up()
             for name in self.plan.names:
                 await self._start(name)
-            settled = await self._play()
+            if self._settings[BUYER].admin.port:
+                opened(link_to(self._settings[BUYER], list(Permission), user_name()))
+            in_time = await self._play()
+            if self.plan.keep:
+                result = self._judge(in_time)
+                await asyncio.to_thread(settled, result)
+                with suppress(asyncio.CancelledError):
+                    await self._go_on()
         finally:
             await self._stop()
-        return self._judge(settled)
+        return result or self._judge(in_time)
 
     # --- setting up ---
 
@@ -250,6 +296,8 @@ class Demo:
             said |= self._way.settings(name)
             if name == SELLER:
                 said["application.way"] = '"directory"'
+            if name == BUYER and is_installed():
+                said |= _console(self.plan.names)
             _change(folder / name / "oncewire.toml", said)
             self._settings[name] = load(folder / name, environ={}).settings
         if self.plan.hub:
@@ -288,6 +336,48 @@ class Demo:
             )
 
     # --- playing ---
+
+    async def _go_on(self) -> None:
+        """An order a second, and whatever is broken by the word of somebody."""
+        self.progress.phase = "going on"
+        chaos = self.plan.folder / CHAOS
+        number, breaking = self.plan.messages, asyncio.create_task(asyncio.sleep(0))
+        while True:
+            # One thing is broken at a time, and orders go on meanwhile.
+            if chaos.exists() and breaking.done():
+                breaking.result()
+                chaos.unlink()
+                breaking = asyncio.create_task(self._break_something())
+            number += 1
+            remote = await Remote.connect(socket_path(self._settings[BUYER]))
+            if remote is not None:
+                with suppress(OncewireError):
+                    await remote.send(submission(number))
+                await remote.close()
+            await asyncio.sleep(1.0)
+
+    async def _break_something(self) -> None:
+        """The network is cut for some seconds, a handler killed, a storm comes; in turns."""
+        self._broken += 1
+        turn = self._broken % 3
+        if turn == 1:
+            for proxy in self._proxies.values():
+                proxy.weather = Weather(lost=1.0)
+            await asyncio.sleep(CUT_SECONDS)
+            self._heal()
+        elif turn == 2:
+            await self._kill(self.plan.victim)
+        else:
+            for proxy in self._proxies.values():
+                proxy.weather = STORM
+
+    async def _kill(self, victim: str) -> None:
+        """kill -9, and a start."""
+        process = self._processes[victim]
+        process.send_signal(signal.SIGKILL)
+        self._killed = await process.wait() == -signal.SIGKILL
+        await asyncio.sleep(DOWN_SECONDS)
+        await self._start(victim)
 
     async def _play(self) -> bool:
         """Send, kill, restart, wait; True when everything is settled in time."""
@@ -335,12 +425,8 @@ class Demo:
         while self.progress.delivered < self.plan.messages // 2:
             await asyncio.sleep(LOOK_EVERY / 4)
         victim = self.plan.victim
-        process = self._processes[victim]
-        process.send_signal(signal.SIGKILL)
-        self._killed = await process.wait() == -signal.SIGKILL
         phase, self.progress.phase = self.progress.phase, f"the {victim} was killed with kill -9"
-        await asyncio.sleep(DOWN_SECONDS)
-        await self._start(victim)
+        await self._kill(victim)
         self.progress.phase = phase if phase != "sending" else f"the {victim} is back"
 
     def _look(self) -> None:

@@ -1,0 +1,548 @@
+"""The pages: what each asks of the admin port, and what a person may have done.
+
+A page asks with the same verbs and in the same words as a program over REST does, in the roles of
+its session; nothing here reads the store. What changes anything is a form with the word of the
+session in it, and the name of the session goes along as `by`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hmac
+import io
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from shlex import quote as shell_quote
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qsl, quote
+
+from msgspec import structs
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from oncewire import __version__
+from oncewire.entry.console import ladder, searching
+from oncewire.entry.console.pulse import Pulse
+from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, link, render
+from oncewire.entry.console.sign_in import Session, SignIns
+from oncewire.entry.control.verb import Permission
+from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.messages.listing import ListedMessage
+from oncewire.errors import (
+    HandlerFailed,
+    InvalidValue,
+    NotAllowed,
+    NotHere,
+    OncewireError,
+    StoreProblem,
+    TransportProblem,
+)
+from oncewire.handler.world import RealWorld
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from oncewire.entry.party.settings import Settings
+    from oncewire.journal.row import Row
+    from oncewire.message.instant import Instant
+    from oncewire.message.payload import Payload
+
+LIVE_EVERY = 5.0
+"""Seconds after which a page looks again even if nothing was added to the journal."""
+
+FORM_MAX, FIELDS_MAX = 64 * 1024, 100
+PREVIEW = 64 * 1024
+"""Bytes of a document that a page shows."""
+
+DOWN = (TransportProblem, HandlerFailed, StoreProblem)
+"""What is raised where the handler does not answer, or cannot."""
+
+_FILE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Offers(Protocol):
+    """What the admin port offers, to programs over REST and to pages alike."""
+
+    async def ask(self, verb: str, session: Session, **given: Any) -> Any:
+        """Have a verb done, in the roles and with the name of a session."""
+
+    async def journal(self, after: int, limit: int) -> list[Row]:
+        """A range of the journal."""
+
+    def positions(self, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
+        """The newest position of the journal, again and again."""
+
+    async def ledger(self, part: str | None = None) -> Any:
+        """The summary of the lake."""
+
+    async def content(self, message_id: str, number: str, sender: str | None) -> Payload:
+        """A document of a message."""
+
+    async def download(self, request: Request, found: Payload) -> Response:
+        """A document as a file."""
+
+    async def evidence(self, message_id: str) -> bytes:
+        """What proves that a message was received, as a zip."""
+
+    async def agreement(self, partner: str) -> dict[str, Any]:
+        """The agreement with a partner: its values, dangers and certificates."""
+
+    async def doctor(self) -> list[dict[str, Any]]:
+        """What the party stands on, looked at now."""
+
+    async def log(self, limit: int) -> list[str]:
+        """The last lines of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One route of the console."""
+
+    method: str
+    path: str
+    permission: Permission | None
+    answer: Callable[[Request, Session | None], Awaitable[Response]]
+
+
+class Console:
+    """The pages of one party."""
+
+    def __init__(self, settings: Settings, offers: Offers) -> None:
+        self._settings, self._offers = settings, offers
+        said = settings.console
+        path = settings.path(said.sign_ins)
+        self._sign_ins = SignIns(path, said.link_for, said.session_for)
+        self._pulse = Pulse(offers.journal)
+        # Browsers give a cookie to every port of a host.
+        self._cookie = f"oncewire-{settings.admin.port}"
+        look = Permission.LOOK
+        self.routes = (
+            Page("GET", "/console/static/{name:path}", None, self._static),
+            Page("GET", "/console/sign-in", None, self._sign_in_page),
+            Page("POST", "/console/sign-in", None, self._sign_in),
+            Page("POST", "/console/sign-out", look, self._sign_out),
+            Page("GET", "/console", look, self._home),
+            Page("GET", "/console/", look, self._now),
+            Page("GET", "/console/live", look, self._live),
+            Page("GET", "/console/pulse.json", look, self._lines),
+            Page("GET", "/console/messages", look, self._messages),
+            Page("GET", "/console/messages.csv", look, self._csv),
+            Page("GET", "/console/messages.json", look, self._json),
+            Page("GET", "/console/message", look, self._message),
+            Page("GET", "/console/document", Permission.TAKE, self._document),
+            Page("GET", "/console/evidence", Permission.TAKE, self._evidence),
+            Page("GET", "/console/channels", look, self._channels),
+            Page("GET", "/console/partners", look, self._partners),
+            Page("GET", "/console/partner", look, self._partner),
+            Page("GET", "/console/ledger", look, self._ledger),
+            Page("GET", "/console/health", look, self._health),
+            Page("POST", "/console/do", Permission.OPERATE, self._do),
+        )
+
+    # --- who is there ----------------------------------------------------------------------------
+
+    def session(self, request: Request) -> Session | None:
+        """The session of a browser."""
+        secret = request.cookies.get(self._cookie, "")
+        return self._sign_ins.session(secret, _now()) if secret else None
+
+    async def _sign_in_page(self, _request: Request, session: Session | None) -> Response:
+        """Where a link leads; what stands behind its # is put into the form by the browser."""
+        return self._page("sign_in.html", session, {"problem": ""})
+
+    async def _sign_in(self, request: Request, _session: Session | None) -> Response:
+        """Use a link."""
+        given = await _form(request)
+        used = self._sign_ins.use_link(given.get("link", ""), _now())
+        if used is None:
+            problem = "The link was used already, is too old, or is none."
+            return self._page("sign_in.html", None, {"problem": problem}, 403)
+        secret, granted = used
+        response = RedirectResponse("/console/", 303)
+        response.set_cookie(
+            self._cookie,
+            secret,
+            max_age=max(0, granted.until - _now()) // 1_000_000,
+            path="/console",
+            secure=self._settings.admin.certificate is not None,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    async def _sign_out(self, request: Request, session: Session | None) -> Response:
+        """End the session."""
+        signed = _signed(session, await _form(request))
+        self._sign_ins.end(signed, _now())
+        response = RedirectResponse("/console/sign-in", 303)
+        response.delete_cookie(self._cookie, path="/console")
+        return response
+
+    # --- pages -----------------------------------------------------------------------------------
+
+    def _page(
+        self, template: str, session: Session | None, values: dict[str, Any], status: int = 200
+    ) -> Response:
+        facts = {
+            "party": self._settings.party.name,
+            "session": session,
+            "version": __version__,
+            "now": _now(),
+            "page": template.removesuffix(".html"),
+            "done": "",
+            "operates": session is not None and session.may(Permission.OPERATE),
+            "takes": session is not None and session.may(Permission.TAKE),
+            "chaos": self._settings.console.chaos is not None,
+            **values,
+        }
+        # Without a referrer at all a browser says that a form is from nowhere (`Origin: null`).
+        headers = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+        return Response(render(template, facts), status, headers, "text/html")
+
+    def problem(self, request: Request, status: int, detail: str, remedy: str) -> Response:
+        """A page that says what is wrong; who is not signed in is asked to."""
+        if status == 401:
+            if "hx-request" in request.headers:
+                return Response("", 401, {"HX-Redirect": "/console/sign-in"})
+            return RedirectResponse("/console/sign-in", 303)
+        return self._page(
+            "problem.html",
+            self.session(request),
+            {"status": status, "detail": detail, "remedy": remedy},
+            status,
+        )
+
+    async def _static(self, request: Request, _session: Session | None) -> Response:
+        path = STATIC.get(request.path_params["name"])
+        if path is None:
+            raise NotHere("there is no such file")
+        kept = {"Cache-Control": "max-age=3600"}
+        return Response(path.read_bytes(), 200, kept, MEDIA_TYPES[path.suffix])
+
+    async def _home(self, _request: Request, _session: Session | None) -> Response:
+        return RedirectResponse("/console/", 303)
+
+    async def _live(self, _request: Request, session: Session | None) -> Response:
+        """Tell a page that it may be old."""
+        who = _there(session)
+        positions = self._offers.positions(LIVE_EVERY, lambda: self._sign_ins.lasts(who, _now()))
+
+        async def told() -> AsyncIterator[bytes]:
+            async for position in positions:
+                yield f"event: changed\ndata: {position}\n\n".encode()
+            yield b"event: ended\ndata: 0\n\n"
+
+        return StreamingResponse(told(), media_type="text/event-stream")
+
+    async def _now(self, request: Request, session: Session | None) -> Response:
+        who = _there(session)
+        values: dict[str, Any] = {"seen": None, "troubles": [], "down": "", "totals": {}}
+        try:
+            seen = await self._offers.ask("overview", who)
+            troubles = await self._offers.ask("incidents", who)
+            await self._pulse.read(seen.journal)
+            values |= {"seen": seen, "troubles": troubles}
+        except DOWN as error:
+            values["down"] = f"{error.problem}. {error.remedy or ''}"
+        values["totals"] = self._pulse.totals(_now())
+        return self._page("now.html", session, values | _done(request))
+
+    async def _lines(self, _request: Request, session: Session | None) -> Response:
+        with suppress(*DOWN):
+            seen = await self._offers.ask("overview", _there(session))
+            await self._pulse.read(seen.journal)
+        return _as_json(self._pulse.lines(_now()))
+
+    async def _find(self, request: Request, who: Session) -> tuple[searching.Wanted, Any, str]:
+        """What the query asks for, the page of it, and what is not understood."""
+        partners: set[str] = set()
+        if request.query_params.get("q"):
+            try:
+                seen = await self._offers.ask("overview", who)
+                partners = {partner.name for partner in seen.partners}
+            except DOWN:
+                pass
+        wanted = searching.wanted(request.query_params, partners, TABLE["find"])
+        try:
+            return wanted, await self._offers.ask(wanted.verb, who, **wanted.given), ""
+        except (InvalidValue, NotHere) as error:
+            return wanted, None, f"{error.problem}; {error.remedy}"
+
+    async def _messages(self, request: Request, session: Session | None) -> Response:
+        wanted, found, problem = await self._find(request, _there(session))
+        messages = () if found is None else found.messages
+        query = wanted.query
+        return self._page(
+            "messages.html",
+            session,
+            {
+                "wanted": wanted,
+                "asked": dict(request.query_params),
+                "messages": messages,
+                "problem": problem,
+                "more": link("messages", **query, after=found.after)
+                if found is not None and found.after
+                else "",
+                "exports": {
+                    kind: link(f"messages.{kind}", **query, after=wanted.after)
+                    for kind in ("csv", "json")
+                },
+                "states": searching.STATES,
+            }
+            | _done(request),
+            422 if problem else 200,
+        )
+
+    async def _export(self, request: Request, session: Session | None) -> list[dict[str, Any]]:
+        """Exactly what the page of the same query shows."""
+        _, found, problem = await self._find(request, _there(session))
+        if found is None:
+            raise InvalidValue(problem)
+        return [structs.asdict(each) for each in found.messages]
+
+    async def _csv(self, request: Request, session: Session | None) -> Response:
+        rows = await self._export(request, session)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ListedMessage.__struct_fields__)
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+        return _attached(text.getvalue().encode("utf-8", "backslashreplace"), "messages.csv")
+
+    async def _json(self, request: Request, session: Session | None) -> Response:
+        rows = await self._export(request, session)
+        return _attached(json.dumps(rows).encode(), "messages.json")
+
+    async def _message(self, request: Request, session: Session | None) -> Response:
+        who, message_id = _there(session), request.query_params.get("id", "")
+        story = await self._offers.ask("why", who, message_id=message_id)
+        details = await self._offers.ask("show", who, message_id=message_id)
+        return self._page(
+            "message.html",
+            session,
+            {
+                "story": story,
+                "details": details,
+                "facts": details.facts,
+                "ladder": ladder.draw(story),
+                "tone_of": ladder.tone_of,
+                "preview": await self._preview(request, who, message_id),
+                "url": self._url(),
+                "quoted": shell_quote(message_id),
+                "encoded": quote(message_id, safe=""),
+            }
+            | _done(request),
+        )
+
+    async def _preview(self, request: Request, who: Session, message_id: str) -> dict[str, Any]:
+        """The beginning of the document that is asked for, as text that cannot run."""
+        number = request.query_params.get("document", "")
+        if not number or not who.may(Permission.TAKE):
+            return {}
+        try:
+            found = await self._offers.content(message_id, number, None)
+            data = await asyncio.to_thread(_beginning, found)
+        except OncewireError as error:
+            return {"number": number, "problem": f"{error.problem}; {error.remedy}", "text": ""}
+        text = data.decode("utf-8", "replace")
+        return {"number": number, "problem": "", "text": text, "whole": found.size <= PREVIEW}
+
+    def _url(self) -> str:
+        admin = self._settings.admin
+        scheme = "http" if admin.certificate is None else "https"
+        return f"{scheme}://{admin.names[0] if admin.names else admin.host}:{admin.port}"
+
+    async def _document(self, request: Request, _session: Session | None) -> Response:
+        asked = request.query_params
+        found = await self._offers.content(asked.get("id", ""), asked.get("number", ""), None)
+        return await self._offers.download(request, found)
+
+    async def _evidence(self, request: Request, _session: Session | None) -> Response:
+        message_id = request.query_params.get("id", "")
+        name = f"evidence-{_FILE.sub('_', message_id)[:80]}.zip"
+        return _attached(await self._offers.evidence(message_id), name)
+
+    async def _channels(self, request: Request, session: Session | None) -> Response:
+        found = await self._offers.ask("channels", _there(session))
+        return self._page("channels.html", session, {"channels": found} | _done(request))
+
+    async def _partners(self, request: Request, session: Session | None) -> Response:
+        seen = await self._offers.ask("overview", _there(session))
+        return self._page("partners.html", session, {"seen": seen} | _done(request))
+
+    async def _partner(self, request: Request, session: Session | None) -> Response:
+        name = request.query_params.get("name", "")
+        return await self._with_partner(session, name, _done(request))
+
+    async def _with_partner(
+        self, session: Session | None, name: str, more: dict[str, Any]
+    ) -> Response:
+        seen = await self._offers.ask("overview", _there(session))
+        known = next((each for each in seen.partners if each.name == name), None)
+        agreed = await self._offers.agreement(name)
+        values: dict[str, Any] = {"partner": known, "name": name, "agreed": agreed, "tried": []}
+        return self._page("partner.html", session, values | more)
+
+    async def _ledger(self, _request: Request, session: Session | None) -> Response:
+        values: dict[str, Any] = {"summary": None, "findings": [], "problem": ""}
+        try:
+            values["summary"] = await self._offers.ledger()
+            values["findings"] = await self._offers.ledger("findings")
+        except NotHere as error:
+            values["problem"] = f"{error.problem}; {error.remedy}"
+        return self._page("ledger.html", session, values)
+
+    async def _health(self, request: Request, session: Session | None) -> Response:
+        who = _there(session)
+        values: dict[str, Any] = {"reasons": [], "seen": None, "findings": None, "lines": []}
+        values |= {"no_log": "", "metrics": ""}
+        try:
+            values["reasons"] = await self._offers.ask("readiness", who)
+            values["seen"] = await self._offers.ask("overview", who)
+        except DOWN as error:
+            values["reasons"] = [error.problem]
+        if request.query_params.get("doctor"):
+            values["findings"] = await self._offers.doctor()
+        if request.query_params.get("metrics"):
+            values["metrics"] = await self._offers.ask("figures", who)
+        try:
+            values["lines"] = await self._offers.log(200)
+        except NotHere as error:
+            values["no_log"] = f"{error.problem}; {error.remedy}"
+        return self._page("health.html", session, values)
+
+    # --- what is done ----------------------------------------------------------------------------
+
+    async def _do(self, request: Request, session: Session | None) -> Response:
+        """Have a verb done that changes something; then show the page that it was asked on."""
+        fields = await _fields(request)
+        given = dict(fields)
+        who = _signed(session, given)
+        word = given.get("do", "")
+        if word == "test":
+            name = given.get("partner", "")
+            tried = await self._offers.ask("try_partner", who, partner=name)
+            return await self._with_partner(session, name, {"tried": tried})
+        chaos = self._settings.console.chaos
+        if word == "chaos" and chaos is not None:
+            await asyncio.to_thread(self._settings.path(chaos).touch)
+            return RedirectResponse("/console/?done=chaos", 303)
+        if word not in ACTIONS:
+            raise InvalidValue(f"{word[:32]!r} cannot be done here")
+        action = ACTIONS[word]
+        # Several messages may be meant, as the list of those that failed shows them.
+        ids = [value for name, value in fields if name == "message_id"] or [""]
+        result: Any = None
+        refused: list[OncewireError] = []
+        for message_id in ids:
+            given["message_id"] = message_id
+            arguments = {name: given[name] for name in action.asks if given.get(name)}
+            try:
+                result = await self._offers.ask(action.verb, who, **arguments, **action.fixed)
+            except OncewireError as error:
+                refused.append(error)
+        if refused:
+            done, first = len(ids) - len(refused), refused[0]
+            said = f"done for {done}, refused for {len(refused)}; the first: " if done else ""
+            raise NotAllowed(said + first.problem, remedy=first.remedy or "")
+        place = given.get("back", "").partition("#")[0]
+        place = place if place.startswith("/console/") else "/console/"
+        said = word if result is not False else f"{word}-not"
+        return RedirectResponse(f"{place}{'&' if '?' in place else '?'}done={said}", 303)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button: its verb, the arguments that its form gives, and those that are fixed."""
+
+    verb: str
+    asks: tuple[str, ...]
+    fixed: dict[str, Any]
+    done: str
+    # What is said where the verb answers with False.
+    not_done: str = ""
+
+
+ACTIONS = {
+    "resend": Action("resend", ("message_id",), {}, "It is sent again, under the same MessageId."),
+    "resume": Action("resume", ("message_id", "channel", "partner"), {}, "It goes on."),
+    "abandon": Action("abandon", ("message_id",), {}, "It is given up."),
+    "hold": Action("hold", ("message_id",), {"held": True}, "It is held: retention leaves it."),
+    "release": Action("hold", ("message_id",), {"held": False}, "The hold is lifted."),
+    "pause": Action("pause", ("channel", "reason"), {}, "The channel is paused."),
+    "accept-clock": Action("accept_clock", (), {}, "The clock is accepted."),
+    "ping": Action("ping", ("partner",), {}, "It answered.", "It did not answer in time."),
+}
+"""What can be done from a page, by the word of its button."""
+
+
+def _done(request: Request) -> dict[str, str]:
+    """What the page says of what was just done."""
+    word = request.query_params.get("done", "")
+    if word == "chaos":
+        return {"done": "The demo breaks something: a cut network, a kill -9, or a storm."}
+    action = ACTIONS.get(word.removesuffix("-not"))
+    if action is None:
+        return {"done": ""}
+    return {"done": action.not_done if word.endswith("-not") else action.done}
+
+
+def _there(session: Session | None) -> Session:
+    """The session; a page that needs none asks nothing in its name."""
+    if session is None:
+        raise NotAllowed("no one is signed in", remedy="`oncewire console` makes a link")
+    return session
+
+
+def _signed(session: Session | None, given: dict[str, str]) -> Session:
+    """The session, if the form is one of its own pages."""
+    who = _there(session)
+    if not hmac.compare_digest(given.get("csrf", "").encode(), who.csrf.encode()):
+        raise NotAllowed("the form is not one of this session", remedy="go back and load the page")
+    return who
+
+
+async def _fields(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form, in order."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/x-www-form-urlencoded":
+        raise InvalidValue("the body is no form", remedy="send the form of the page")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_MAX:
+            raise InvalidValue(f"the form has more than {FORM_MAX} bytes")
+    try:
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise InvalidValue("the form cannot be read") from None
+
+
+async def _form(request: Request) -> dict[str, str]:
+    return dict(await _fields(request))
+
+
+def _beginning(found: Payload) -> bytes:
+    with found.open() as file:
+        return file.read(PREVIEW)
+
+
+def _cell(value: Any) -> Any:
+    """A value that no spreadsheet takes for a formula."""
+    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if dangerous else value
+
+
+def _attached(data: bytes, name: str) -> Response:
+    said = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(data, 200, said, "application/octet-stream")
+
+
+def _as_json(value: Any) -> Response:
+    return Response(json.dumps(value), media_type="application/json")
+
+
+def _now() -> Instant:
+    return RealWorld().now()

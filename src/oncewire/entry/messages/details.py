@@ -1,0 +1,235 @@
+"""Details: what is known of one message beside its story: parties, state, number, times, size,
+documents, every hop, and what may be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from oncewire.entry.messages.outlook import outlook
+from oncewire.entry.messages.stored import documents_of
+from oncewire.handler.runtime.operate import can_resume
+from oncewire.journal.history import explain, passes_of, trail
+from oncewire.journal.outcome import (
+    PROXIED,
+    MessageOutcome,
+    Parts,
+    fold_outcome,
+    parts_of,
+    parts_total,
+)
+from oncewire.journal.row import Row
+from oncewire.message.instant import Instant, moment
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
+from oncewire.store.contract import Reader
+from oncewire.store.records import MessageFacts
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+
+
+class DocumentFacts(Struct, frozen=True):
+    """One document of a message."""
+
+    file_name: str
+    media_type: str
+    size: int
+    sha256: str
+
+
+class HopFacts(Struct, frozen=True):
+    """One hop of a message, with its times and how it stands."""
+
+    hop: int
+    node: str
+    to: str
+    sent: str
+    attempts: int
+    received: str
+    acknowledged: str
+    standing: str
+
+
+class MessageDetails(Struct, frozen=True):
+    """What is known of a message.
+
+    `facts`: by name, as `oncewire show` has them; what is not known is None or empty.
+    `why`: why it is where it is; empty: the journal has no row of it.
+    `documents`: each of them. `trail`: each hop.
+    `may`: the verbs that can be done to it now, such as resend, resume, abandon, hold, release.
+    """
+
+    message_id: str
+    facts: dict[str, Any]
+    why: str = ""
+    documents: tuple[DocumentFacts, ...] = ()
+    trail: tuple[HopFacts, ...] = ()
+    may: tuple[str, ...] = ()
+
+
+def details_of(
+    reader: Reader,
+    message_id: str,
+    now: Instant,
+    settings: Settings | None,
+    elsewhere: Sequence[Row] = (),
+    place: str = "",
+) -> MessageDetails:
+    """What our own store knows of a message; `elsewhere`: rows of other journals about it."""
+    rows = reader.journal_of(message_id)
+    outcome = fold_outcome(rows)
+    if outcome is None:
+        return MessageDetails(message_id, {"message_id": message_id})
+    parts = parts_of(rows, reader.journal_of)
+    held = reader.on_hold(message_id)
+    then = "" if settings is None else outlook(reader, message_id, now, settings, place)
+    known: dict[str, Any] = {
+        "message_id": message_id,
+        "outcome": outcome.outcome.value,
+        "reason": _reason(outcome, parts),
+        "refused_by": outcome.refused_by,
+        "refusal": outcome.refusal,
+        "confirmed_by": outcome.confirmed_by,
+        "given_up_by": outcome.given_up_by,
+        **_stored(reader, message_id),
+        **_parts(rows, parts),
+        "attempts": _tried(rows, outcome, parts),
+        "duplicates_stopped": outcome.duplicates_stopped,
+        "channel": outcome.channel,
+        "epoch": outcome.epoch,
+        "sequence_number": outcome.sequence_number,
+        "submitted": moment(outcome.submitted_at),
+        "first_sent": moment(_first_sent(outcome, parts)),
+        "acknowledged": moment(outcome.acknowledged_at),
+        "failed": moment(outcome.failed_at),
+        "received": moment(outcome.received_at),
+        "handed_over": moment(outcome.handed_over_at),
+        "confirmed": moment(outcome.confirmed_at),
+        "size": outcome.size,
+        "identity_digest": _identity(outcome),
+        "terms": outcome.terms_id,
+        "legal_hold": held,
+        "removed": moment(
+            max((removed.removed_at for removed in reader.removed(message_id)), default=None)
+        ),
+    }
+    return MessageDetails(
+        message_id,
+        known,
+        explain(rows, outlook=then),
+        tuple(DocumentFacts(*each) for each in documents_of(reader, message_id)),
+        tuple(_hops([*rows, *elsewhere], parts)),
+        tuple(_may(reader, message_id, now, held=held)),
+    )
+
+
+def _may(reader: Reader, message_id: str, now: Instant, *, held: bool) -> Iterable[str]:
+    """What an operator may do to a message as it stands."""
+    sent = reader.outgoing(message_id)
+    arrived = [] if sent is not None else reader.incoming(message_id)
+    if sent is not None:
+        state = sent.outgoing.state
+        if state in (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN):
+            if can_resume(reader, sent, now):
+                yield "resend"
+        elif state not in FINAL_OUTGOING:
+            yield "resume"
+            yield "abandon"
+        if state in FINAL_OUTGOING and _called(reader, message_id):
+            yield "abandon"
+    waits = (IncomingState.HANDED_OVER, IncomingState.READY)
+    if any(each.incoming.state in waits and each.incoming.hand_overs for each in arrived):
+        yield "abandon"
+    if any(each.incoming.state is IncomingState.HELD for each in arrived):
+        yield "resume"
+    if sent is not None or arrived:
+        yield "release" if held else "hold"
+        yield "evidence"
+
+
+def _called(reader: Reader, message_id: str) -> bool:
+    """Whether an incident of it is open."""
+    return any(incident.message_id == message_id for incident in reader.incidents())
+
+
+def _parts(rows: list[Row], parts: Parts | None) -> dict[str, int]:
+    """Of a document in parts: how many they are and, where it is sent from, how many arrived."""
+    total = parts_total(rows)
+    if total is None:
+        return {}
+    return {"parts": total} | ({} if parts is None else {"parts_acknowledged": parts.acknowledged})
+
+
+def _identity(outcome: MessageOutcome) -> str | None:
+    """What was joined of parts came as no message: the digest of its row is the document's."""
+    return None if outcome.document and outcome.sender is None else outcome.digest
+
+
+def _reason(outcome: MessageOutcome, parts: Parts | None) -> str:
+    """Of a document that is under way by its parts, what is said of any message that left."""
+    left = parts is not None and parts.first_sent_at is not None
+    return "waiting" if left and outcome.reason == "queued" else outcome.reason
+
+
+def _tried(rows: list[Row], outcome: MessageOutcome, parts: Parts | None) -> int | None:
+    """How often it was sent, by its parts where those travel; only its sender knows. A hub that
+    promised nothing knows how often it passed it on."""
+    if outcome.reason == PROXIED:
+        return passes_of(rows)
+    if outcome.sender is None:
+        return None
+    return outcome.attempts + (0 if parts is None else parts.attempts)
+
+
+def _first_sent(outcome: MessageOutcome, parts: Parts | None) -> Instant | None:
+    if parts is None or parts.first_sent_at is None:
+        return outcome.first_sent_at
+    return parts.first_sent_at
+
+
+def _hops(rows: Sequence[Row], parts: Parts | None) -> Iterable[HopFacts]:
+    """Each hop. A document in parts leaves its sender by them: the first hop is theirs."""
+    found = trail(rows)
+    if found and parts is not None:
+        first, sent_at = found[0], found[0].sent_at or parts.first_sent_at
+        standing = str(parts) if first.acknowledged_at is None else f"{first.standing}, {parts}"
+        attempts = first.attempts + parts.attempts
+        found[0] = replace(first, sent_at=sent_at, attempts=attempts, standing=standing)
+    for hop in found:
+        yield HopFacts(
+            *(hop.number, hop.node, hop.peer or "", moment(hop.sent_at), hop.attempts),
+            *(moment(hop.received_at), moment(hop.acknowledged_at), hop.standing),
+        )
+
+
+def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
+    """What the state rows add, for as long as they are kept."""
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        facts = {"direction": "out", "state": sent.outgoing.state.value, **_header(sent.facts)}
+        facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
+        facts["expires"] = moment(sent.outgoing.expires_at)
+        return facts
+    for arrived in reader.incoming(message_id):
+        facts = {"direction": "in", "state": arrived.incoming.state.value, **_header(arrived.facts)}
+        facts["hand_overs"] = arrived.incoming.hand_overs
+        facts["lease_until"] = moment(arrived.incoming.lease_ends)
+        return facts
+    return {}
+
+
+def _header(facts: MessageFacts) -> dict[str, Any]:
+    return {
+        "kind": facts.kind.value,
+        "from": facts.from_party,
+        "to": facts.to_party,
+        "cpa_id": facts.cpa_id,
+        "conversation_id": facts.conversation_id,
+        "service": facts.service,
+        "action": facts.action,
+        "timestamp": moment(facts.timestamp),
+        "ref_to": facts.ref_to,
+    }

@@ -1,0 +1,115 @@
+"""Overview: what a watcher sees of a running party, as one value for pages and programs.
+
+It is the snapshot that metrics are made of, with partners by their names and with what the
+application refuses. It costs the same however many messages are kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from oncewire.entry.party.agreements import Names
+from oncewire.entry.watching.snapshot import PartnerSeen, snapshot
+from oncewire.message.instant import Instant
+
+if TYPE_CHECKING:
+    from oncewire.handler.runtime.handler import Handler
+
+
+class PartnerOverview(Struct, frozen=True):
+    """One partner.
+
+    `silent_since`: since when attempts fail and nothing is heard; 0: it answers. `reason`: why the
+    last of them failed.
+    `heard_at`: when anything of it was heard last in this run of the handler; 0: not yet.
+    `oldest_at`: when the message was submitted that waits the longest; None: none waits.
+    `outcomes`: how attempts of this run ended: sent, refused, unknown, later.
+    """
+
+    name: str
+    party_id: str
+    silent_since: Instant
+    reason: str
+    heard_at: Instant
+    arrivals: int
+    outcomes: dict[str, int]
+    window_used: int
+    window_size: int
+    oldest_at: Instant | None
+    certificate_ends: Instant | None
+    agreement_ends: Instant | None
+
+
+class Refused(Struct, frozen=True):
+    """A message that the application is offered and refuses: how often, when last, and what it
+    raised then."""
+
+    message_id: str
+    count: int
+    last_at: Instant
+    raised: str
+
+
+class Overview(Struct, frozen=True):
+    """A handler that takes turns, at one moment; times are microseconds since 1970, `lag` and
+    `commit` are seconds."""
+
+    party: str
+    at: Instant
+    lag: float
+    commit: float
+    in_flight: int
+    journal: int
+    incidents: int
+    clock_in_doubt: bool
+    strangers_refused: int
+    certificate_ends: Instant | None
+    disk_free: int | None
+    database: int
+    spool: int
+    partners: tuple[PartnerOverview, ...]
+    refusals: tuple[Refused, ...]
+
+
+def overview(handler: Handler, names: Names) -> Overview:
+    """See how a handler does; from any thread but that of its loop."""
+    seen = snapshot(handler)
+    return Overview(
+        party=seen.party,
+        at=seen.at,
+        lag=seen.lag,
+        commit=seen.commit,
+        in_flight=seen.in_flight,
+        journal=seen.journal,
+        incidents=len(seen.incidents),
+        clock_in_doubt=seen.clock_in_doubt,
+        strangers_refused=seen.strangers,
+        certificate_ends=seen.certificate_ends,
+        disk_free=seen.space.free,
+        database=seen.space.database,
+        spool=seen.space.spool,
+        partners=tuple(_partner(each, names) for each in seen.partners),
+        refusals=tuple(
+            Refused(message_id, *told) for message_id, told in handler.refusals().items()
+        ),
+    )
+
+
+def _partner(seen: PartnerSeen, names: Names) -> PartnerOverview:
+    contact = seen.contact
+    return PartnerOverview(
+        names(seen.party_id),
+        seen.party_id,
+        contact.silent_since,
+        contact.reason,
+        contact.heard_at,
+        contact.arrivals,
+        {outcome.value: count for outcome, count in contact.outcomes.items()},
+        seen.window_used,
+        seen.window_size,
+        seen.oldest_at,
+        seen.certificate_ends,
+        seen.agreement_ends,
+    )

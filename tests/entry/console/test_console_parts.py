@@ -1,0 +1,147 @@
+"""The parts of the console by themselves: links and sessions, the search box, the ladder."""
+
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.console import ladder, searching
+from oncewire.entry.console.rendering import lasting, plain, render
+from oncewire.entry.console.sign_in import SignIns
+from oncewire.entry.control.verb import Permission
+from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.messages.outlook import Story, StoryStep
+from oncewire.errors import InvalidValue
+from oncewire.message.instant import HOUR, MINUTE
+from tests.entry.terminal import run_json
+
+NOW = 1_700_000_000_000_000
+
+
+@pytest.fixture
+def sign_ins(tmp_path: Path) -> SignIns:
+    return SignIns(tmp_path / "keys/sign-ins.json", 10 * MINUTE, 8 * HOUR)
+
+
+def test_a_link_is_used_once_and_in_time(sign_ins: SignIns, tmp_path: Path) -> None:
+    link = sign_ins.add_link("alice", [Permission.OPERATE], NOW)
+    late = sign_ins.add_link("bob", [], NOW)
+    used = sign_ins.use_link(link, NOW + MINUTE)
+    assert used is not None
+    assert sign_ins.use_link(link, NOW + MINUTE) is None
+    assert sign_ins.use_link(late, NOW + 10 * MINUTE) is None
+    assert sign_ins.use_link("", NOW) is None
+    # Another process, such as the admin port after a restart, knows the session too.
+    again = SignIns(tmp_path / "keys/sign-ins.json", 10 * MINUTE, 8 * HOUR)
+    session = again.session(used[0], NOW + 2 * MINUTE)
+    assert session is not None
+    assert (session.name, sorted(session.roles)) == ("alice", ["operate", "read"])
+    assert again.session(used[0], NOW + MINUTE + 8 * HOUR) is None
+    assert session.csrf not in (tmp_path / "keys/sign-ins.json").read_text()
+    again.end(session, NOW + 3 * MINUTE)
+    assert not sign_ins.lasts(session, NOW + 3 * MINUTE)
+    assert sign_ins.session(used[0], NOW + 3 * MINUTE) is None
+
+
+def test_a_file_that_others_can_read_is_refused(sign_ins: SignIns, tmp_path: Path) -> None:
+    link = sign_ins.add_link("alice", [], NOW)
+    (tmp_path / "keys/sign-ins.json").chmod(0o644)
+    with pytest.raises(InvalidValue, match="others on this machine"):
+        sign_ins.use_link(link, NOW)
+    for name in ("", "a\nb", "x" * 65):
+        with pytest.raises(InvalidValue):
+            sign_ins.add_link(name, [], NOW)
+
+
+@pytest.mark.parametrize(
+    ("words", "filters"),
+    [
+        ("order-4711", {"text": "order-4711"}),
+        ("globex", {"partner": "globex"}),
+        ("partner:initech since:2d x", {"partner": "initech", "since": "2d", "text": "x"}),
+        ("unknown 2026-01-31", {"state": "unknown", "since": "2026-01-31", "until": "2026-02-01"}),
+        ("9999-12-31", {"since": "9999-12-31", "until": "9999-12-31"}),
+        ("urn:example:orders nonsense:word", {"text": "urn:example:orders nonsense:word"}),
+        ("limit:100000", {"text": "limit:100000"}),
+    ],
+)  # fmt: skip
+def test_the_search_box_understands(words: str, filters: dict[str, str]) -> None:
+    found = searching.wanted({"q": words}, {"globex"}, TABLE["find"])
+    assert found.filters == filters
+    assert searching.wanted(found.query, (), TABLE["find"]).filters == filters
+
+
+def test_a_filter_of_the_page_wins_over_the_box() -> None:
+    asked = {"q": "state:unknown", "state": "delivered", "direction": "in", "parts": "1"}
+    found = searching.wanted(asked, (), TABLE["find"])
+    assert (found.verb, found.filters) == ("inbox", {"state": "delivered"})
+    assert found.command == "oncewire inbox --state delivered --parts"
+
+
+def _story(*steps: tuple[str, str, str, str], elsewhere: tuple[str, ...] = ()) -> Story:
+    """A story of (node, direction, kind, what); what is in or out is with the other one."""
+    other = {"acme": "globex", "globex": "acme"}
+    told = (
+        StoryStep(NOW + at, node, way, other[node] if way != "here" else "", what, kind, at, "s1")
+        for at, (node, way, kind, what) in enumerate(steps)
+    )
+    return Story("m", "", "c", tuple(told), (), elsewhere)
+
+
+SENT = ("acme", "out", "sent", "attempt 1 over http")
+AGAIN = ("acme", "out", "sent", "attempt 2 over http")
+FAILED = ("acme", "here", "send_failed", "attempt 1 failed: refused")
+RECEIVED = ("globex", "in", "received", "received and stored")
+COPY = ("globex", "in", "duplicate", "a copy arrived and was stopped")
+ACK = ("globex", "out", "ack_sent", "acknowledgement sent")
+DONE = ("acme", "in", "acknowledged", "acknowledgement accepted")
+
+
+@pytest.mark.parametrize(
+    ("steps", "elsewhere", "ends"),
+    [
+        ((SENT, DONE), (), ["there", "unknown"]),
+        ((SENT, FAILED, AGAIN), (), ["lost", "unknown"]),
+        ((SENT,), ("globex",), ["unknown"]),
+        ((SENT, RECEIVED, ACK, AGAIN, COPY, DONE), ("globex",), ["there", "there", "there"]),
+        ((SENT, RECEIVED, ACK, AGAIN, COPY), ("globex",), ["lost", "there", "there"]),
+        # The network repeated what was sent once.
+        ((SENT, RECEIVED, COPY), ("globex",), ["late", "there"]),
+        # An attempt that failed for its sender may have come all the same.
+        ((SENT, FAILED, RECEIVED), ("globex",), ["late"]),
+    ],
+)
+def test_arrows_end_where_it_is_known_that_they_do(
+    steps: tuple[tuple[str, str, str, str], ...], elsewhere: tuple[str, ...], ends: list[str]
+) -> None:
+    drawn = ladder.draw(_story(*steps, elsewhere=elsewhere))
+    assert sorted(arrow.end for arrow in drawn.arrows) == ends
+    assert [lane.name for lane in drawn.lanes] == ["acme", "globex"]
+    assert [rung.text for rung in drawn.rungs] == [step[3] for step in steps]
+
+
+def test_a_long_story_is_drawn_in_part() -> None:
+    drawn = ladder.draw(_story(*[SENT] * 500))
+    assert (len(drawn.rungs), drawn.left_out) == (ladder.DRAWN_MAX, 500 - ladder.DRAWN_MAX)
+    assert ladder.draw(_story()).lanes == ()
+
+
+def test_what_cannot_be_seen_is_shown_as_its_number() -> None:
+    assert plain("order\u202e\x00\n") == "order\\u202e\\u0000\n"
+    page = render("problem.html", {
+        "status": 404, "detail": "<b>\u202e", "remedy": "", "party": "<i>", "session": None,
+        "version": "1", "page": "problem", "done": "",
+    })  # fmt: skip
+    assert "&lt;b&gt;\\u202e" in page
+    assert "<i>" not in page
+    spans = [lasting(span) for span in (5_000, 2_500_000, 90_000_000, 3 * HOUR)]
+    assert spans == ["5 ms", "2.5 s", "90 s", "3 h"]
+
+
+def test_the_command_makes_a_link(parties: Path) -> None:
+    refused = run_json("console", exit_code=4)
+    assert "admin port" in refused["problems"][0]["problem"]
+    file = parties / "acme/oncewire.toml"
+    file.write_text(f"{file.read_text()}\n[admin]\nport = 8610\n")
+    made = run_json("console", "--role", "operate", "--by", "alice")
+    assert made["roles"] == ["operate", "read"]
+    assert made["console"].startswith("http://127.0.0.1:8610/console/sign-in#")
