@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 345,
-    "lines": 102_520,
-    "code_lines": 73_160,
-    "import_depth": 24,
+    "modules": 370,
+    "lines": 106_740,
+    "code_lines": 76_180,
+    "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
-    "import_share": 10.2,
-    "once_share": 21.9,
+    "import_share": 10.3,
+    "once_share": 22.1,
     "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

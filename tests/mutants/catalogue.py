@@ -322,10 +322,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "let a hub take back what the To Party itself acknowledged",
         f"{_ANSWERS}:_messaging_error",
-        "if outgoing.proved_by is not Proof.HOP:\n"
-        "    return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))",
-        "if False:\n"
-        "    return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))",
+        "if outgoing.proved_by is Proof.HOP:\n"
+        "    return _taken_back(outgoing, channel, terms, error, note, certain=certain)",
+        "if True:\n    return _taken_back(outgoing, channel, terms, error, note, certain=certain)",
         requirement="HOP-9",
         tests=(
             f"{_TAKEN_BACK}::test_a_hubs_report_comes_too_late_after_the_to_partys_own_word",
