@@ -29,9 +29,12 @@ another machine, `oncewire.connect(url, token)` has the same verbs at the party'
     outbox(text, partner=, ...)  the same of what was sent
     inbox(text, partner=, ...)   the same of what arrived
     why(message_id)              why a message is where it is, and every step: a Story
+    show(message_id)             all that is known of one message: MessageDetails
     incidents()                  what needs a decision, by partner and cause: a list of Troubles
     status()                     how the party is doing: a Status
-    readiness()                  why its handler cannot take messages now; nothing if it can
+    overview()                   what a watcher sees at one moment: an Overview
+    channels()                   the windows of every channel, both ways: a list of ChannelViews
+    readiness()                  whether its handler can take messages now: a Readiness
     figures()                    what is measured of it, as Prometheus reads it
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it
@@ -91,6 +94,9 @@ if TYPE_CHECKING:
     from oncewire.entry.admin.client import connect as connect
     from oncewire.entry.control.verbs import Status as Status
     from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
+    from oncewire.entry.messages.details import DocumentFacts as DocumentFacts
+    from oncewire.entry.messages.details import HopFacts as HopFacts
+    from oncewire.entry.messages.details import MessageDetails as MessageDetails
     from oncewire.entry.messages.documents import Document as Document
     from oncewire.entry.messages.listing import ListedMessage as ListedMessage
     from oncewire.entry.messages.listing import MessagePage as MessagePage
@@ -102,6 +108,12 @@ if TYPE_CHECKING:
     from oncewire.entry.running.open_party import OpenParty as OpenParty
     from oncewire.entry.running.open_party import open_party as open_party
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
+    from oncewire.entry.watching.channels import ChannelView as ChannelView
+    from oncewire.entry.watching.channels import WindowCell as WindowCell
+    from oncewire.entry.watching.overview import Overview as Overview
+    from oncewire.entry.watching.overview import PartnerOverview as PartnerOverview
+    from oncewire.entry.watching.overview import RefusedMessage as RefusedMessage
+    from oncewire.entry.watching.readiness import Readiness as Readiness
     from oncewire.handler.actions import Accepted as Accepted
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.actions import Submission as Submission
@@ -117,16 +129,24 @@ if TYPE_CHECKING:
 _ROOMS = {
     "Accepted": "oncewire.handler.actions",
     "BlockingParty": "oncewire.entry.running.open_party",
+    "ChannelView": "oncewire.entry.watching.channels",
     "ConnectedParty": "oncewire.entry.admin.client",
     "Document": "oncewire.entry.messages.documents",
+    "DocumentFacts": "oncewire.entry.messages.details",
+    "HopFacts": "oncewire.entry.messages.details",
     "ListedMessage": "oncewire.entry.messages.listing",
+    "MessageDetails": "oncewire.entry.messages.details",
     "MessagePage": "oncewire.entry.messages.listing",
     "MessageStatus": "oncewire.message.envelope",
     "Notice": "oncewire.handler.actions",
     "OpenParty": "oncewire.entry.running.open_party",
     "Outcome": "oncewire.journal.outcome",
+    "Overview": "oncewire.entry.watching.overview",
+    "PartnerOverview": "oncewire.entry.watching.overview",
     "Payload": "oncewire.message.payload",
+    "Readiness": "oncewire.entry.watching.readiness",
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
+    "RefusedMessage": "oncewire.entry.watching.overview",
     "SendOptions": "oncewire.entry.messages.submitting",
     "Service": "oncewire.message.ids",
     "Severity": "oncewire.message.envelope",
@@ -137,6 +157,7 @@ _ROOMS = {
     "Submission": "oncewire.handler.actions",
     "Tried": "oncewire.handler.runtime.trying",
     "Trouble": "oncewire.entry.messages.outlook",
+    "WindowCell": "oncewire.entry.watching.channels",
     "connect": "oncewire.entry.admin.client",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",

@@ -12,11 +12,11 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +25,15 @@ from starlette.routing import Match, Route
 
 from oncewire.entry.admin import feed, form, openapi, reports, uploads
 from oncewire.entry.admin.problems import Refused, problem_in, problem_of
+from oncewire.entry.admin.requests import (
+    json_body,
+    parameters,
+    query_of,
+    read_file,
+    send_query,
+    stretch_of,
+    whole,
+)
 from oncewire.entry.admin.tokens import Token, TokenFile
 from oncewire.entry.console.pages import Console, Page
 from oncewire.entry.console.sign_in import Session
@@ -82,7 +91,6 @@ READERS = 4
 """Requests that read the store at once: the rest wait, and partners do not."""
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.-]+=[\w.\"-]+)*", re.ASCII)
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _SAFE = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -338,7 +346,7 @@ class AdminApp:
 
     async def _perform(self, asked: VerbForm, request: Request, caller: Token) -> Response:
         """Have a verb done by the handler."""
-        given = _query(request, asked) if asked.reads else await _json_body(request)
+        given = query_of(request, asked) if asked.reads else await json_body(request)
         if not asked.reads and request.query_params:
             raise InvalidValue("arguments are in the query", remedy="give them as a JSON object")
         for name in ("by", *(["message_id"] if asked.about_message else [])):
@@ -390,7 +398,7 @@ class AdminApp:
     async def _send(self, request: Request, caller: Token) -> Response:
         """Hand documents in. An Idempotency-Key becomes the MessageId, which the store lets be used
         once: a client that repeats a call whose answer was lost gets the answer of the first."""
-        given, file_name = _send_query(request)
+        given, file_name = send_query(request)
         message_id = self._keyed(request, caller, str(given.get("message_id", "")))
         to, cpa_id = str(given.pop("to", "")), str(given.pop("cpa_id", ""))
         options = SendOptions(**{**given, "message_id": message_id})
@@ -477,7 +485,7 @@ class AdminApp:
     async def _payload(self, request: Request, _caller: Token) -> Response:
         """A document of a message, or a range of it."""
         number, message_id = request.path_params["number"], request.path_params["message_id"]
-        given = _parameters(request, {"sender"})
+        given = parameters(request, {"sender"})
         found = await self.content(message_id, number, given.get("sender"))
         return await self.download(request, found)
 
@@ -492,7 +500,7 @@ class AdminApp:
 
     async def download(self, request: Request, found: Payload) -> Response:
         """A document, or a range of it, as a file that no browser shows."""
-        start, end = _stretch(request, found.size, found.digest)
+        start, end = stretch_of(request, found.size, found.digest)
         file = await asyncio.to_thread(open_at, found, start)
         kind = found.media_type if _MEDIA_TYPE.fullmatch(found.media_type) else ""
         headers = {
@@ -506,7 +514,7 @@ class AdminApp:
         if not whole:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
         return StreamingResponse(
-            _read_file(file, end - start),
+            read_file(file, end - start),
             200 if whole else 206,
             headers,
             kind or "application/octet-stream",
@@ -514,8 +522,8 @@ class AdminApp:
 
     async def _journal(self, request: Request, _caller: Token) -> Response:
         """A range of the journal."""
-        given = _parameters(request, {"after", "limit"})
-        after, limit = _whole(given, "after", 0), _whole(given, "limit", feed.RANGE)
+        given = parameters(request, {"after", "limit"})
+        after, limit = whole(given, "after", 0), whole(given, "limit", feed.RANGE)
         if not 1 <= limit <= feed.RANGE_MAX:
             raise InvalidValue(
                 f"limit is {limit}", remedy=f"give 1 to {feed.RANGE_MAX:,}, and go on from there"
@@ -533,8 +541,8 @@ class AdminApp:
 
     async def _events(self, request: Request, caller: Token) -> Response:
         """What is added to the journal."""
-        given = _parameters(request, {"after"})
-        after: int | None = _whole(given, "after", 0) if "after" in given else None
+        given = parameters(request, {"after"})
+        after: int | None = whole(given, "after", 0) if "after" in given else None
         after = next(feed.told_position(request.headers.get("last-event-id", "")), after)
         if after is not None and after > (last := await self._read(lambda read: read.last_seq())):
             raise Refused(
@@ -557,7 +565,7 @@ class AdminApp:
 
     async def _ledger(self, request: Request, _caller: Token) -> Response:
         """The summary of the lake."""
-        _parameters(request, set())
+        parameters(request, set())
         return _result(await self.ledger(request.path_params.get("part")))
 
     async def ledger(self, part: str | None = None) -> Any:
@@ -571,7 +579,7 @@ class AdminApp:
 
     async def _evidence(self, request: Request, _caller: Token) -> Response:
         """What proves that a message was received."""
-        _parameters(request, set())
+        parameters(request, set())
         data = await self.evidence(request.path_params["message_id"])
         return Response(data, media_type="application/zip")
 
@@ -582,7 +590,7 @@ class AdminApp:
         return data
 
     async def _agreement(self, request: Request, _caller: Token) -> Response:
-        _parameters(request, set())
+        parameters(request, set())
         return _result(await self.agreement(request.path_params["partner"]))
 
     async def agreement(self, partner: str) -> dict[str, Any]:
@@ -593,7 +601,7 @@ class AdminApp:
         )
 
     async def _doctor(self, request: Request, _caller: Token) -> Response:
-        _parameters(request, set())
+        parameters(request, set())
         return _result(await self.doctor())
 
     async def doctor(self) -> list[dict[str, Any]]:
@@ -602,8 +610,8 @@ class AdminApp:
             return await asyncio.to_thread(reports.doctor, self._settings, RealWorld().now())
 
     async def _log_lines(self, request: Request, _caller: Token) -> Response:
-        given = _parameters(request, {"limit"})
-        return _result(await self.log(_whole(given, "limit", 200)))
+        given = parameters(request, {"limit"})
+        return _result(await self.log(whole(given, "limit", 200)))
 
     async def log(self, limit: int) -> list[str]:
         """The last lines of the log."""
@@ -748,99 +756,6 @@ def _json(value: Any) -> bytes:
 
 def _result(value: Any, status: int = 200) -> Response:
     return Response(_json({"result": value}), status, media_type="application/json")
-
-
-def _parameters(request: Request, known: set[str]) -> dict[str, str]:
-    """The query, each name once; InvalidValue names what is not known."""
-    found: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in known or name in found:
-            raise InvalidValue(
-                f"{name[:32]!r} is not known here, or given twice",
-                remedy=f"give, once each: {', '.join(sorted(known)) or 'nothing'}",
-            )
-        found[name] = value
-    return found
-
-
-def _query(request: Request, asked: VerbForm) -> dict[str, Any]:
-    """The arguments of a verb in a query; what is not an argument is left for `bind` to refuse."""
-    known = {argument.name: argument for argument in asked.verb.arguments}
-    return {
-        name: form.from_query(known[name], texts) if name in known else texts
-        for name in request.query_params
-        for texts in [request.query_params.getlist(name)]
-    }
-
-
-def _send_query(request: Request) -> tuple[dict[str, Any], str]:
-    """The options of a submission, and the name of its document."""
-    truths = {each.name for each in fields(SendOptions) if each.type == "bool"}
-    known = {each.name for each in fields(SendOptions)} | {"to", "cpa_id", "file_name"}
-    given: dict[str, Any] = dict(_parameters(request, known))
-    for name in truths & set(given):
-        if given[name] not in ("true", "false"):
-            raise InvalidValue(f"{name} is no bool", remedy="say true or false")
-        given[name] = given[name] == "true"
-    return given, str(given.pop("file_name", ""))
-
-
-async def _json_body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request; an empty body is an empty one."""
-    body = await uploads.whole_body(request)
-    if not body:
-        return {}
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refused(
-            415, "media-type", "the body is not application/json", "send a JSON object as such"
-        )
-    try:
-        given = json.loads(body, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        raise Refused(400, "no-json", "the body is no JSON", "send a JSON object") from None
-    if not isinstance(given, dict):
-        raise InvalidValue("the body is no object", remedy="send a JSON object")
-    return given
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(word)
-
-
-def _whole(given: dict[str, str], name: str, default: int) -> int:
-    """A whole number of the query."""
-    text = given.get(name, "")
-    if name in given and not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidValue(f"{name} is no position: {text[:32]!r}", remedy="give a whole number")
-    return int(text) if text else default
-
-
-def _stretch(request: Request, size: int, digest: str) -> tuple[int, int]:
-    """Where the wanted bytes begin and end; several ranges at once are not served as such."""
-    found = _RANGE.fullmatch(request.headers.get("range", ""))
-    if found is None or request.headers.get("if-range", f'"{digest}"') != f'"{digest}"':
-        return 0, size
-    first, last = found.groups()
-    if not first and not last:
-        return 0, size
-    start = int(first) if first else max(0, size - int(last))
-    end = min(size, int(last) + 1) if first and last else size
-    if start >= end:
-        raise Refused(
-            416, "range", f"the document has {size:,} bytes",
-            headers={"Content-Range": f"bytes */{size}"},
-        )  # fmt: skip
-    return start, end
-
-
-async def _read_file(file: BinaryIO, left: int) -> AsyncIterator[bytes]:
-    """So many bytes of a file, which is closed behind them."""
-    try:
-        while left and (piece := await asyncio.to_thread(file.read, min(left, 256 * 1024))):
-            left -= len(piece)
-            yield piece
-    finally:
-        await asyncio.to_thread(file.close)
 
 
 async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
@@ -289,7 +290,7 @@ class _Fetched:
 
 
 def connect(
-    url: str, token: str, *, ca: str | os.PathLike[str] | None = None
+    url: str, token: str, *, ca: Path | str | None = None
 ) -> AbstractAsyncContextManager[ConnectedParty]:
     """The party whose admin port is at that address, for as long as the block lasts.
 
@@ -312,7 +313,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
+def _trusted(ca: Path | str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as error:
@@ -324,9 +325,7 @@ def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def _connected(
-    url: str, token: str, ca: str | os.PathLike[str] | None
-) -> AsyncIterator[ConnectedParty]:
+async def _connected(url: str, token: str, ca: Path | str | None) -> AsyncIterator[ConnectedParty]:
     if not token.isascii() or not token.isprintable():
         raise InvalidValue(
             "the token cannot be one", remedy="give what `oncewire token add` showed"

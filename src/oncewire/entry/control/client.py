@@ -291,7 +291,7 @@ class LocalHandler(Verbs):
 
         return (await asyncio.to_thread(metrics_text, self.handler)).decode()
 
-    async def readiness(self) -> Readiness:
+    async def ready(self) -> Readiness:
         """See `VerbBackend`."""
         return await asyncio.to_thread(readiness, self.handler)
 
@@ -376,7 +376,7 @@ class OfflineStore(Verbs):
         """See `VerbBackend`."""
         _need_handler("figures")
 
-    async def readiness(self) -> Readiness:
+    async def ready(self) -> Readiness:
         """See `VerbBackend`."""
         _need_handler("readiness")
 

@@ -356,7 +356,6 @@ FORMS: dict[str, ValueForm] = {
     "int": _PLAIN,
     "float": _PLAIN,
     "bool": _PLAIN,
-    "list[str]": _PLAIN,
     "Submission": ValueForm(_write_submission, _read_submission),
     "Accepted": ValueForm(
         lambda accepted, _parts: asdict(accepted), lambda facts, _parts: Accepted(**facts)

@@ -249,7 +249,7 @@ class VerbBackend(Protocol):
     async def measured(self) -> str:
         """What is measured, as Prometheus reads it."""
 
-    async def readiness(self) -> Readiness:
+    async def ready(self) -> Readiness:
         """Whether the handler can take messages now."""
 
     async def seen(self) -> Overview:
@@ -554,7 +554,7 @@ class PartyVerbs:
     @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
     async def readiness(self) -> Readiness:
         """Whether a running handler can take messages now, why not, and what else is wrong."""
-        return await self.here.readiness()
+        return await self.here.ready()
 
 
 class Verbs(PartyVerbs, Performing):

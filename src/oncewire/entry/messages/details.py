@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class DocumentFacts(Struct, frozen=True):
-    """One document of a message."""
+    """One document of a message: its `file_name`, `media_type`, `size` in bytes and `sha256`."""
 
     file_name: str
     media_type: str
@@ -41,7 +41,12 @@ class DocumentFacts(Struct, frozen=True):
 
 
 class HopFacts(Struct, frozen=True):
-    """One hop of a message, with its times and how it stands."""
+    """One hop of a message.
+
+    `hop`: its number. `node`, `to`: from which handler to which. `sent`, `received`,
+    `acknowledged`: when; empty: not yet, or not known. `attempts`: how often it was sent.
+    `standing`: how it stands, in words.
+    """
 
     hop: int
     node: str
@@ -56,6 +61,7 @@ class HopFacts(Struct, frozen=True):
 class MessageDetails(Struct, frozen=True):
     """What is known of a message.
 
+    `message_id`: its MessageId.
     `facts`: by name, as `oncewire show` has them; what is not known is None or empty.
     `why`: why it is where it is; empty: the journal has no row of it.
     `documents`: each of them. `trail`: each hop.

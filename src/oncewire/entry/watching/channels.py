@@ -31,11 +31,11 @@ UNDER_WAY = (OutgoingState.OUTSTANDING, OutgoingState.SUSPENDED)
 
 
 class WindowCell(Struct, frozen=True):
-    """One number.
+    """One number of a window.
 
-    `state`: acknowledged, in_flight, suspended, free, received, refused, held or gap.
+    `number`: it. `state`: acknowledged, in_flight, suspended, free, received, refused, held or gap.
     `message_id`: the message that has it, where that is known. `attempts`: how often it was sent.
-    `next_attempt_at`: when it is tried again, or its verdict is due.
+    `next_attempt_at`: when it is tried again, or its verdict is due, in microseconds since 1970.
     """
 
     number: int
@@ -48,11 +48,14 @@ class WindowCell(Struct, frozen=True):
 class ChannelView(Struct, frozen=True):
     """One channel.
 
-    `direction`: `out` or `in`. `phase`: what may enter its window. `reason`: why it is suspended.
-    `suspended_by`: the message whose trouble that was. `paused_until`: its receiver asked for that.
+    `key`: its name. `direction`: `out` or `in`. `epoch`: how often its numbering began.
+    `phase`: what may enter its window. `suspended`: whether it stands still; `reason`: why.
+    `suspended_by`: the message whose trouble that was. `paused_until`: until when its receiver
+    asked for a pause, in microseconds since 1970; 0: it did not.
     `first`: the first number that is not settled, or the next one to hand over. `next`: the next
     number to give, or the furthest one that came. `window`: how many may be under way; 0: it is not
     known here. `waiting`: messages that have no number yet, at least so many.
+    `cells`: numbers of its window.
     """
 
     key: str

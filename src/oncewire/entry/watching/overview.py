@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 
 class PartnerOverview(Struct, frozen=True):
-    """One partner.
+    """One partner; instants are microseconds since 1970.
 
+    `name`, `party_id`: what it is called here, and in messages.
     `silent_since`: since when attempts fail and nothing is heard; 0: it answers. `reason`: why the
     last of them failed.
     `heard_at`: when anything of it was heard last in this run of the handler; 0: not yet.
     `oldest_at`: when the message was submitted that waits the longest; None: none waits.
-    `outcomes`: how attempts of this run ended: sent, refused, unknown, later.
+    `outcomes`: how attempts of this run ended: sent, refused, unknown, later. `arrivals`: messages
+    and signals of it that were believed. `window_used`, `window_size`: the fullest window to it.
+    `certificate_ends`, `agreement_ends`: when they run out; None: they do not.
     """
 
     name: str
@@ -42,9 +45,12 @@ class PartnerOverview(Struct, frozen=True):
     agreement_ends: Instant | None
 
 
-class Refused(Struct, frozen=True):
-    """A message that the application is offered and refuses: how often, when last, and what it
-    raised then."""
+class RefusedMessage(Struct, frozen=True):
+    """A message that the application is offered and refuses.
+
+    `message_id`: its MessageId. `count`: how often it was refused. `last_at`: when last, in
+    microseconds since 1970. `raised`: what the application raised then.
+    """
 
     message_id: str
     count: int
@@ -53,8 +59,15 @@ class Refused(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """A handler that takes turns, at one moment; times are microseconds since 1970, `lag` and
-    `commit` are seconds."""
+    """A handler that takes turns, at one moment; instants are microseconds since 1970.
+
+    `party`: its name. `at`: the moment. `lag`: the longest wait for a turn in the last minute, and
+    `commit`: how long commits take, both in seconds. `in_flight`: attempts under way.
+    `journal`: its last row. `incidents`: how many are open. `clock_in_doubt`: whether the clock was
+    set and nothing may expire. `strangers_refused`: messages of strangers that were refused.
+    `certificate_ends`: when our own certificate ends. `disk_free`, `database`, `spool`: bytes.
+    `partners`: each of them. `refusals`: what the application refuses.
+    """
 
     party: str
     at: Instant
@@ -70,7 +83,7 @@ class Overview(Struct, frozen=True):
     database: int
     spool: int
     partners: tuple[PartnerOverview, ...]
-    refusals: tuple[Refused, ...]
+    refusals: tuple[RefusedMessage, ...]
 
 
 def overview(handler: Handler, names: Names) -> Overview:
@@ -92,7 +105,7 @@ def overview(handler: Handler, names: Names) -> Overview:
         spool=seen.space.spool,
         partners=tuple(_partner(each, names) for each in seen.partners),
         refusals=tuple(
-            Refused(message_id, *told) for message_id, told in handler.refusals().items()
+            RefusedMessage(message_id, *told) for message_id, told in handler.refusals().items()
         ),
     )
 

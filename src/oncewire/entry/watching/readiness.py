@@ -31,11 +31,14 @@ SPACE_NONE = 64 * 1024**2
 
 
 class Readiness(Struct, frozen=True):
-    """The answer, and why it is no."""
+    """Whether messages can be taken.
+
+    `ready`: the answer. `reasons`: why it is no. `doubts`: what is wrong besides, and is no reason
+    to lead partners elsewhere.
+    """
 
     ready: bool
     reasons: list[str] = field(default_factory=list)
-    # What is wrong besides, and is no reason to lead partners elsewhere.
     doubts: list[str] = field(default_factory=list)
 
 
