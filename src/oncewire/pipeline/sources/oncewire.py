@@ -10,6 +10,8 @@ Options: `table` (of a store: journal, messages; of a lake: any), `version` (of 
 (names with commas: only these are read), `startingSeq` and `endingSeq` (rows above the first, up
 to the second), `rowsPerPartition`, `maxRowsPerBatch` (streams). The offset of a stream is the
 journal's own `seq`. Driver methods plan ranges; `read` runs on executors and is told all it needs.
+
+What is written to it is sent: see `oncewire.pipeline.sink`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.pipeline import sink
 from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake, input_at
 from oncewire.pipeline.lake.tables import (
@@ -146,6 +149,24 @@ class OncewireSource(DataSource):
                 remedy="stream the journal, or read the table as a batch",
             )
         return OncewireStreamReader(request)
+
+    def writer(self, schema: StructType, overwrite: bool) -> sink.OncewireWriter:
+        """For `frame.write`."""
+        return sink.OncewireWriter(self._plan(schema, overwrite))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> sink.OncewireStreamWriter:
+        """For `frame.writeStream`."""
+        return sink.OncewireStreamWriter(self._plan(schema, overwrite))
+
+    def _plan(self, schema: StructType, overwrite: bool) -> sink.Plan:
+        if overwrite:
+            raise NotAllowed(
+                "what was sent cannot be overwritten",
+                remedy='use mode("append"), or outputMode("append")',
+            )
+        return sink.plan(self.options, schema, local=is_local(self.master))
 
     def _checked(self, schema: StructType) -> Request:
         request = self._request()
