@@ -179,9 +179,10 @@ class OncewireSource(DataSource):
             )
         if request.of_lake:
             return request
-        book = open_book(request.path, request.node)
-        if book.local_only and not is_local(self.master):
+        # Of the books only a SQLite store is a file; it is refused before it is opened.
+        if Path(request.path).is_file() and not is_local(self.master):
             raise store_out_of_reach(request.path, self.master)
+        open_book(request.path, request.node)
         return request
 
     def _request(self) -> Request:
