@@ -311,13 +311,13 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 371,
-    "lines": 106_830,
-    "code_lines": 76_210,
+    "modules": 372,
+    "lines": 107_330,
+    "code_lines": 76_560,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
-    "import_share": 10.3,
+    "import_share": 10.4,
     "once_share": 22.1,
     "under_60_lines": 2,
 }

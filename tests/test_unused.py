@@ -16,8 +16,8 @@ SOURCE = ROOT / "src" / "oncewire"
 ALLOWED = {
     # Spark and pickle call these by their own names.
     **dict.fromkeys(
-        ("streamReader", "pushFilters", "initialOffset", "getDefaultReadLimit", "latestOffset",
-         "prepareForTriggerAvailableNow", "reportLatestOffset"),
+        ("streamReader", "streamWriter", "pushFilters", "initialOffset", "getDefaultReadLimit",
+         "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset"),
         "the interface of a Spark data source",
     ),
     "readinto": "the interface of Python's files",

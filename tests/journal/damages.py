@@ -361,6 +361,52 @@ def the_content_of_a_hand_over_is_another(rows: Rows) -> Rows:
     return changed(rows, of(rows, settled(rows), "handed_over"), digest="0" * 64)
 
 
+# --- what both books say ----------------------------------------------------------------------
+
+BOOKS = ("books", "contradiction")
+ALL_WAYS = "window, laps, hub, plain, failing, crowd"
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_service(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, detail=said(row, service="urn:forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_sender_notes_another_action(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "submitted")
+    return changed(rows, row, detail=said(row, action="Forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_agreement(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, detail=said(row, cpa_id="forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_size(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, size=(row.size or 0) + 1)
+
+
+@damage(NUMBERED, UNREADABLE)
+def a_negative_epoch(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "numbered"), epoch=-1)
+
+
+@damage("window, laps, plain, failing", ("steps", "contradiction"))
+def the_numbers_of_two_attempts_are_exchanged(rows: Rows) -> Rows:
+    sends = [row for row in rows if row.kind == "sent"]
+    one, other = next(
+        pair
+        for pair in pairwise(sorted(sends, key=lambda row: (row.node, str(row.message_id))))
+        if pair[0].message_id == pair[1].message_id and pair[0].node == pair[1].node
+    )
+    return changed(changed(rows, one, attempt=other.attempt), other, attempt=one.attempt)
+
+
 # --- names ------------------------------------------------------------------------------------
 
 

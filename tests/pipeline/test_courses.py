@@ -335,6 +335,18 @@ ODD: dict[str, list[list[Row]]] = {
         *(resumed(number, 1) for number in range(8)), resumed(9, 0),
     ],
     "a pause until what stands for a TimeToLive": [paused(number) for number in range(8)],
+    "a service that both books do not agree on": [
+        message(at, submitted='{"service":"x"}', received=f'{{"service":"{word}"}}')
+        for at, word in enumerate("xxxxxxyx")
+    ],
+    "a service that one book spells with a space": [
+        message(at, submitted='{"service": "x"}', received=f'{{"service":"{word}"}}')
+        for at, word in enumerate("xxxxxxyx")
+    ],
+    "a size that both books do not agree on": [
+        *map(message, range(8)),
+        [row._replace(size=6) if row.kind == "received" else row for row in message(9)],
+    ],
     "a row without an instant": [
         *map(message, range(8)),
         [row._replace(at=None) if row.kind == "confirmed" else row for row in message(9)],

@@ -151,6 +151,14 @@ def test_a_cluster_is_told_what_to_read_instead(store: Path, master: str) -> Non
         made.streamReader(made.schema())
 
 
+def test_a_cluster_s_refusal_comes_before_the_store_is_read(tmp_path: Path) -> None:
+    store = tmp_path / "acme.db"
+    store.write_bytes(b"SQLite format 3\0, and damaged from here on")
+    made = oncewire_source_for("yarn")({"path": str(store)})
+    with pytest.raises(NotAllowed, match="SQLite store"):
+        made.reader(made.schema())
+
+
 def test_masters_that_are_local() -> None:
     assert [is_local(one) for one in ("local", "local[2]", "local[*,4]")] == [True] * 3
     assert not is_local("local-cluster[2,1,1024]")

@@ -50,8 +50,9 @@ UNREAD = (
     "action",
     "document_digest",
 )
-"""Facts in details that no predicate about a message reads, unless it waits for an operator: a
-shape leaves them out."""
+"""Facts in details that no predicate about a message reads, unless it waits for an operator, or
+that it only compares (`COMPARED`): a shape leaves them out, as it does sizes. A message whose rows
+do not agree on what is compared is judged by itself."""
 
 ASKED = (
     "split_id",

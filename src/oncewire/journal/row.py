@@ -167,6 +167,7 @@ MANDATORY: dict[str, tuple[str, ...]] = {
 _POSITIONS = {
     kind: tuple(Row._fields.index(name) for name in names) for kind, names in MANDATORY.items()
 }
+COUNTED = ("epoch", "sequence_number", "attempt", "hop", "size")
 _DETAILS = {kind.value: cls for kind, cls in notes.DETAILS.items()}
 _KNOWN_MAX = 4_096
 _known: dict[tuple[str, str], str] = {}
@@ -184,6 +185,10 @@ def problem_of(row: Row) -> str | None:
     for position in mandatory:
         if row[position] is None:
             return f"a row {kind!r} lacks its {Row._fields[position]}"
+    for name in COUNTED:
+        value = getattr(row, name)
+        if value is not None and value < 0:
+            return f"{name} is {value}, and nothing is counted below zero"
     if text is None:
         return None
     found = _known.get((kind, text))

@@ -247,7 +247,10 @@ async def _check(response: aiohttp.ClientResponse) -> None:
         raise TransportProblem(
             f"the admin port answers {response.status}", remedy="see that it is one of Oncewire"
         ) from None
-    kind = _KINDS.get(word, InvalidValue if response.status < 500 else OncewireError)
+    # 408 and 429 say nothing of the call: it may be made again.
+    passing = response.status in (408, 429)
+    unnamed = TransportProblem if passing else InvalidValue if response.status < 500 else None
+    kind = _KINDS.get(word, unnamed or OncewireError)
     raise kind(detail, remedy=str(said.get("next", "")))
 
 

@@ -75,7 +75,7 @@ class ViolationKind(StrEnum):
     INCOMPLETE = "incomplete"  # a document without all its parts
     UNFINISHED = "unfinished"  # all timers ran out, and the sender has no outcome
     IMPOSSIBLE_ORDER = "impossible_order"  # a step stands before the one it follows from
-    CONTRADICTION = "contradiction"  # rows of one message on one node name different numbers
+    CONTRADICTION = "contradiction"  # rows of one message contradict each other
     # What follows is wrong with the journal itself: quarantined, no promise is known to be broken.
     HOLE = "hole"  # rows are missing in the middle of a journal
     TRIMMED = "trimmed"  # rows are missing at its beginning, and something depends on them
@@ -88,7 +88,7 @@ class ViolationKind(StrEnum):
 
 class Violation(NamedTuple):
     """A finding. `predicate` is S1..S15, L1, L3, or one that has a name of its own (`taken back`,
-    `told`, `steps`); `journal` marks what is wrong with the journal itself."""
+    `told`, `steps`, `books`); `journal` marks what is wrong with the journal itself."""
 
     predicate: str
     kind: str

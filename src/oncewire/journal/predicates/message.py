@@ -29,6 +29,7 @@ from oncewire.journal.trace import (
     NUMBERED,
     RECEIVED,
     REFUSED,
+    RESUMED,
     SEND_FAILED,
     SENT,
     SUBMITTED,
@@ -99,6 +100,71 @@ def _problem_of_numbers(trace: Trace) -> str | None:
     return None
 
 
+RETRIES = (ViolationKind.LATE_SEND, ViolationKind.EARLY_RETRY, ViolationKind.TOO_MANY_RETRIES)
+"""What tells of an attempt that should not be there, whatever number it has."""
+
+
+def judge_attempts(subject: Subject) -> None:
+    """Each node that transmits the message, by itself."""
+    if any(subject.has(kind) for kind in RETRIES):
+        return
+    for trace in subject.traces:
+        problem = _problem_of_attempts(trace)
+        if problem is not None:
+            subject.found("steps", ViolationKind.CONTRADICTION, trace.node, problem)
+
+
+def _problem_of_attempts(trace: Trace) -> str | None:
+    """Attempts are counted upwards, from the beginning again where an operator resumed it."""
+    last: Row | None = None
+    for row in trace.kinds.get(SENT, ()):
+        if last is not None and not trace.between(RESUMED, last.seq, row.seq):
+            before, now = last.attempt, row.attempt
+            if before is not None and now is not None and now <= before:
+                return f"Its attempt {now} stands behind its attempt {before}."
+        last = row
+    return None
+
+
+# Books: what the sender and the receiver of a message wrote down of it is the same.
+#
+# A digest is compared by S1, S9 and S15. These are the facts beside it that people and reports go
+# by, and that a digest does not show to be wrong in a book.
+
+
+COMPARED = ("cpa_id", "service", "action")
+"""Facts of a header that both books have."""
+
+
+def judge_books(subject: Subject) -> None:
+    """Each arrival beside the submission, where both are here."""
+    submitted = subject.submitted
+    if submitted is None or subject.has(ViolationKind.ALTERED):
+        return
+    for trace in subject.traces:
+        for row in trace.kinds.get(RECEIVED, ()):
+            problem = _problem_of_books(submitted, row)
+            if problem is not None:
+                subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
+                return
+
+
+def _problem_of_books(submitted: Row, received: Row) -> str | None:
+    if submitted.digest != received.digest:
+        return None  # Another message of that id, which is told elsewhere.
+    sent, came = notes.Submitted.read(submitted.detail), notes.Received.read(received.detail)
+    for name in COMPARED:
+        was, now = getattr(sent, name), getattr(came, name)
+        # A failure notice has no service of its own.
+        if was and now and was != now:
+            return f"It was submitted with {name} {was}, and received with {name} {now}."
+    was, now = submitted.size, received.size
+    # A shape has no sizes: it is learned only of messages whose sizes agree.
+    if isinstance(was, int) and isinstance(now, int) and was != now:
+        return f"It was submitted with {was} bytes, and received with {now}."
+    return None
+
+
 def _place(row: Row) -> tuple[str | None, int | None, int | None]:
     return row.channel, row.epoch, row.sequence_number
 
@@ -115,7 +181,9 @@ PREDICATES = (
     sender.judge_honesty,
     sender.judge_told,
     receiver.judge_content,
+    judge_books,
     sender.judge,
+    judge_attempts,
     receiver.judge_hop,
     receiver.judge_authenticity,
     receiver.judge_calm,

@@ -30,6 +30,8 @@ from oncewire.journal.history_shape import (
 )
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.message import COMPARED
+from oncewire.journal.trace import RECEIVED, SUBMITTED
 from oncewire.message.envelope import TRIAL_MARK
 from oncewire.message.instant import Instant
 from oncewire.pipeline.judging.extent import Judging, Peers
@@ -259,6 +261,7 @@ class Look:
         for word in ASKED:
             same = pc.equal(pc.count_substring(before, word), pc.count_substring(after, word))
             self._strange[asking.to_numpy()[~_flags(same)]] = True
+        self._strange |= self._disagreeing(whole)
         found = _Own(len(self.begins))
         for name, taken_from in (("split_id", found.document), ("time_to_live", found.deadline)):
             mask = pc.match_substring(details, name).fill_null(False)
@@ -271,6 +274,34 @@ class Look:
         self._strange |= np.isin(self._of, list(found.strange))
         self._times_to_live = np.array(found.times_to_live, np.int64)
         return details, pa.array(found.documents, pa.string())
+
+    def _disagreeing(self, details: pa.Array) -> Flags:
+        """Rows of messages whose sender and receiver wrote down different facts or sizes."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kinds = pc.is_in(self._batch["kind"], pa.array([SUBMITTED, RECEIVED]))
+        rows = np.flatnonzero(_flags(kinds))
+        chosen, messages = pa.array(rows), self._of[rows]
+        texts = details.take(chosen)
+        columns, differs = [self._batch["size"].take(chosen)], np.zeros(len(self.begins), bool)
+        for name in COMPARED:
+            found = pc.extract_regex(texts, f'"{name}":"(?P<fact>{_PLAIN})"')
+            columns.append(pc.struct_field(found, "fact"))
+            # Spelled otherwise than handlers spell it, or there twice.
+            times = pc.count_substring(texts, f'"{name}"').fill_null(0)
+            spelled = pc.equal(times, pc.cast(pc.is_valid(found), times.type))
+            differs[messages[~_flags(spelled)]] = True
+        for column in columns:
+            there = _flags(pc.is_valid(column))
+            codes = column.filter(pa.array(there)).dictionary_encode()
+            numbers, of = codes.indices.to_numpy(zero_copy_only=False), messages[there]
+            # Rows of one message lie together.
+            same = of[1:] == of[:-1]
+            differs[of[1:][same & (numbers[1:] != numbers[:-1])]] = True
+        of_rows: Flags = differs[self._of]
+        return of_rows
 
 
 class _Own:

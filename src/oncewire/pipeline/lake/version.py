@@ -162,8 +162,6 @@ class Book(Protocol):
 
     node: str
     path: str
-    local_only: bool
-    """Whether it can be read only where it lies, by the process that opened it."""
     unreadable: dict[int, str]
     """Of the rows that were read so far those with a text that is not UTF-8, and its column."""
 

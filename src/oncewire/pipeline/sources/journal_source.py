@@ -226,8 +226,6 @@ _STATE_TABLES = {"outgoing": (_OUTGOING, "position"), "incoming": (_INCOMING, "r
 class SqliteBook:
     """One node's store; see `Book`, whose docstrings hold here."""
 
-    local_only = True
-
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.unreadable: dict[int, str] = {}
@@ -403,8 +401,6 @@ class _Piece:
 
 class ExportBook:
     """One node's journal in Parquet; see `Book`, whose docstrings hold here."""
-
-    local_only = False
 
     def __init__(
         self,

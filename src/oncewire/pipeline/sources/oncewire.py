@@ -10,6 +10,8 @@ Options: `table` (of a store: journal, messages; of a lake: any), `version` (of 
 (names with commas: only these are read), `startingSeq` and `endingSeq` (rows above the first, up
 to the second), `rowsPerPartition`, `maxRowsPerBatch` (streams). The offset of a stream is the
 journal's own `seq`. Driver methods plan ranges; `read` runs on executors and is told all it needs.
+
+What is written to it is sent: see `oncewire.pipeline.sink`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.pipeline import sink
 from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.lake import Lake, input_at
 from oncewire.pipeline.lake.tables import (
@@ -147,6 +150,24 @@ class OncewireSource(DataSource):
             )
         return OncewireStreamReader(request)
 
+    def writer(self, schema: StructType, overwrite: bool) -> sink.OncewireWriter:
+        """For `frame.write`."""
+        return sink.OncewireWriter(self._plan(schema, overwrite))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> sink.OncewireStreamWriter:
+        """For `frame.writeStream`."""
+        return sink.OncewireStreamWriter(self._plan(schema, overwrite))
+
+    def _plan(self, schema: StructType, overwrite: bool) -> sink.Plan:
+        if overwrite:
+            raise NotAllowed(
+                "what was sent cannot be overwritten",
+                remedy='use mode("append"), or outputMode("append")',
+            )
+        return sink.plan(self.options, schema, local=is_local(self.master))
+
     def _checked(self, schema: StructType) -> Request:
         request = self._request()
         known = set(request.whole.fieldNames())
@@ -158,9 +179,10 @@ class OncewireSource(DataSource):
             )
         if request.of_lake:
             return request
-        book = open_book(request.path, request.node)
-        if book.local_only and not is_local(self.master):
+        # Of the books only a SQLite store is a file; it is refused before it is opened.
+        if Path(request.path).is_file() and not is_local(self.master):
             raise store_out_of_reach(request.path, self.master)
+        open_book(request.path, request.node)
         return request
 
     def _request(self) -> Request:
