@@ -95,7 +95,7 @@ PUT_BACK: tuple[PutBack, ...] = (
     PutBack.change(
         "B11 a held request survives its connection",
         f"{_REPLY}:take_up_waiting",
-        "for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):\n"
+        "for stored in (*tx.ready(FOR_EVER, 10_000), *tx.held(10_000)):\n"
         "    try:\n"
         "        terms = context.terms_of(tx, stored.incoming.terms_id)\n"
         "    except StoreDamaged as problem:\n"
@@ -106,7 +106,7 @@ PUT_BACK: tuple[PutBack, ...] = (
         "    elif ack_waits(context, tx, stored):\n"
         "        incoming = stored.incoming\n"
         "        heapq.heappush(context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id))",
-        "for stored in tx.ready(FOR_EVER, limit):\n"
+        "for stored in tx.ready(FOR_EVER, 10_000):\n"
         "    try:\n"
         "        terms = context.terms_of(tx, stored.incoming.terms_id)\n"
         "    except StoreDamaged as problem:\n"
