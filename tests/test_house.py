@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 372,
-    "lines": 107_330,
-    "code_lines": 76_560,
+    "modules": 373,
+    "lines": 107_345,
+    "code_lines": 76_575,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -268,7 +268,7 @@ def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_rules_are_every_module_that_decides(tmp_path: Path) -> None:
     names = extent.modules()
-    for part in ("check", "row", "survey", "outcome", "predicates.retry", "predicates.context"):
+    for part in ("check", "row", "outcome", "predicates.sender", "predicates.context"):
         assert f"oncewire.journal.{part}" in names
     assert "oncewire.protocol.terms" in names
 

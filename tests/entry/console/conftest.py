@@ -125,9 +125,12 @@ class Window:
         ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, without a screen."""
+    """Debian's Chromium, without a screen.
+
+    While it is open this thread has a running event loop, so it is closed with its module.
+    """
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("chromium is not installed: sudo apt-get install chromium")

@@ -9,7 +9,7 @@ import pytest
 from oncewire.entry.messages.details import details_of
 from oncewire.entry.messages.listing import Asked, list_messages
 from oncewire.entry.messages.outlook import tell
-from oncewire.entry.party.agreements import Names
+from oncewire.entry.party.names import Names
 from oncewire.entry.watching.channels import channels_of
 from oncewire.journal.row import Row
 from oncewire.protocol.notes import Kind
@@ -70,7 +70,7 @@ def test_a_page_visits_as_many_rows_in_a_large_store(
 
         with store.reader() as reader:
             (last,) = reader.outgoing_list(limit=1, before=count // 2)
-            connection = reader._connection  # type: ignore[attr-defined]
+            connection = reader._run.args[0]  # type: ignore[attr-defined]
             connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, counted)
             QUESTIONS[page](reader, last.outgoing.message_id)
             connection.trace_v2(0, None)

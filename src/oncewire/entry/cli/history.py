@@ -26,7 +26,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.files import number_of
 from oncewire.entry.messages.outlook import outlook, resolving
-from oncewire.entry.party.agreements import names_of
+from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:

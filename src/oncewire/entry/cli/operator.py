@@ -26,7 +26,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.messages.outlook import is_of_clock
-from oncewire.entry.party.agreements import names_of
+from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.files import number_of
 from oncewire.entry.messages.outlook import outlook, tries
-from oncewire.entry.party.agreements import names_of
+from oncewire.entry.party.names import names_of
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs

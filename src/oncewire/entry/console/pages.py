@@ -397,9 +397,10 @@ class Console:
     async def _health(self, request: Request, session: Session | None) -> Response:
         who = _there(session)
         values: dict[str, Any] = {"reasons": [], "seen": None, "findings": None, "lines": []}
-        values |= {"no_log": "", "metrics": ""}
+        values |= {"doubts": [], "no_log": "", "metrics": ""}
         try:
-            values["reasons"] = await self._offers.ask("readiness", who)
+            said = await self._offers.ask("readiness", who)
+            values |= {"reasons": said.reasons, "doubts": said.doubts}
             values["seen"] = await self._offers.ask("overview", who)
         except DOWN as error:
             values["reasons"] = [error.problem]

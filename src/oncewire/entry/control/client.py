@@ -18,7 +18,8 @@ from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
-from oncewire.entry.party.agreements import AgreementFolder, Names
+from oncewire.entry.party.agreements import AgreementFolder
+from oncewire.entry.party.names import Names
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.watching.readiness import Readiness, readiness
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.details import MessageDetails
     from oncewire.entry.messages.listing import MessagePage
     from oncewire.entry.messages.outlook import Story, Trouble
-    from oncewire.entry.party.agreements import Names
+    from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.entry.watching.channels import ChannelView
     from oncewire.entry.watching.overview import Overview

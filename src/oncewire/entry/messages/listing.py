@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from oncewire.entry.messages.outlook import held_up, progress, tries
-from oncewire.entry.party.agreements import Names
+from oncewire.entry.party.names import Names
 from oncewire.errors import InvalidValue
 from oncewire.message.ids import check_text
 from oncewire.message.instant import Instant, parse_instant

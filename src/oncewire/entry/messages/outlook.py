@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncewire.entry.party.agreements import Names
 from oncewire.errors import OncewireError, UnknownMessage
 from oncewire.journal.history import agreement_of, explain, failure_reason, ladder
 from oncewire.journal.row import Row
@@ -25,6 +24,7 @@ from oncewire.store.contract import Reader
 from oncewire.store.records import Incident
 
 if TYPE_CHECKING:
+    from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.protocol.sending import SendingChannel
     from oncewire.store.records import StoredOutgoing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from oncewire.entry.party.agreements import Names
+from oncewire.entry.party.names import Names
 from oncewire.entry.watching.snapshot import PartnerSeen, snapshot
 from oncewire.message.instant import Instant
 

@@ -83,8 +83,14 @@ def demo(
     `oncewire demo --chaos` in another terminal breaks something in it.
     """
 
+    import signal
+
     from oncewire.lab.demo.play import Plan, break_more
     from oncewire.lab.demo.ways import FAIR, STORM
+
+    # As Ctrl-C does: the handlers of the demo end with it.
+    with suppress(ValueError):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     if chaos:
         break_more(folder)

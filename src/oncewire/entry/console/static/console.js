@@ -97,7 +97,7 @@ function drawn(id, data) {
   }));
   const options = {
     width: place.clientWidth, height: 170, series: [{}, ...lines],
-    axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(hour) }, { ...axis, size: 46 }],
+    axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(hour) }, { ...axis, size: 64 }],
     scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 1, 1)] } },
     legend: { live: false }, cursor: { drag: { x: false, y: false } },
   };
