@@ -383,7 +383,8 @@ class AdminApp:
         caller = _token(session)
         if not caller.may(asked.verb.permission):
             raise _no_role(caller, asked.verb.permission)
-        return await self._done(asked, given, caller)
+        doing = self._done(asked, given, caller)
+        return await (doing if asked.waits else _soon(doing))
 
     async def journal(self, after: int, limit: int) -> list[Row]:
         """A range of the journal, as `/journal` tells it."""

@@ -24,6 +24,7 @@ from msgspec import structs
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from oncewire import __version__
+from oncewire.entry.admin.problems import Refused
 from oncewire.entry.console import ladder, searching
 from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, link, render
@@ -54,6 +55,8 @@ LIVE_EVERY = 5.0
 """Seconds after which a page looks again even if nothing was added to the journal."""
 
 FORM_MAX, FIELDS_MAX = 64 * 1024, 100
+FORM_WITHIN = 10.0
+"""Seconds in which a form has to be there."""
 PREVIEW = 64 * 1024
 """Bytes of a document that a page shows."""
 
@@ -158,8 +161,12 @@ class Console:
         given = await _form(request)
         used = self._sign_ins.use_link(given.get("link", ""), _now())
         if used is None:
-            problem = "The link was used already, is too old, or is none."
-            return self._page("sign_in.html", None, {"problem": problem}, 403)
+            raise Refused(
+                403,
+                "link",
+                "the link was used already, is too old, or is none",
+                "`oncewire console` prints another one",
+            )
         secret, granted = used
         response = RedirectResponse("/console/", 303)
         response.set_cookie(
@@ -208,9 +215,13 @@ class Console:
             if "hx-request" in request.headers:
                 return Response("", 401, {"HX-Redirect": "/console/sign-in"})
             return RedirectResponse("/console/sign-in", 303)
+        session = None
+        # The file of the sessions may be what is wrong.
+        with suppress(OncewireError):
+            session = self.session(request)
         return self._page(
             "problem.html",
-            self.session(request),
+            session,
             {"status": status, "detail": detail, "remedy": remedy},
             status,
         )
@@ -306,7 +317,7 @@ class Console:
     async def _csv(self, request: Request, session: Session | None) -> Response:
         rows = await self._export(request, session)
         text = io.StringIO()
-        writer = csv.DictWriter(text, ListedMessage.__struct_fields__)
+        writer = csv.DictWriter(text, ListedMessage.__struct_fields__, quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         return _attached(text.getvalue().encode("utf-8", "backslashreplace"), "messages.csv")
@@ -511,10 +522,15 @@ async def _fields(request: Request) -> list[tuple[str, str]]:
     if kind != "application/x-www-form-urlencoded":
         raise InvalidValue("the body is no form", remedy="send the form of the page")
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > FORM_MAX:
-            raise InvalidValue(f"the form has more than {FORM_MAX} bytes")
+    try:
+        # Anybody may send one: no place is kept for long.
+        async with asyncio.timeout(FORM_WITHIN):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > FORM_MAX:
+                    raise InvalidValue(f"the form has more than {FORM_MAX} bytes")
+    except TimeoutError:
+        raise Refused(408, "slow", "the form comes too slowly", "send it again") from None
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:
@@ -532,7 +548,7 @@ def _beginning(found: Payload) -> bytes:
 
 def _cell(value: Any) -> Any:
     """A value that no spreadsheet takes for a formula."""
-    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    dangerous = isinstance(value, str) and value[:1] in "=+-@\t\r＝＋－＠"
     return f"'{value}" if dangerous else value
 
 

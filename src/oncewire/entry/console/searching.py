@@ -63,10 +63,13 @@ class Wanted(Struct, frozen=True):
     def command(self) -> str:
         """The same as a command."""
         words = ["oncewire", self.verb]
-        words += [quote(self.filters["text"])] if "text" in self.filters else []
         for name, value in self.filters.items():
             words += [] if name == "text" else [f"--{name}", quote(value)]
-        return " ".join(words + (["--parts"] if self.parts else []))
+        words += ["--parts"] if self.parts else []
+        text = self.filters.get("text", "")
+        # What begins like an option is none.
+        words += [*(["--"] if text.startswith("-") else []), quote(text)] if text else []
+        return " ".join(words)
 
 
 def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., Any]) -> Wanted:

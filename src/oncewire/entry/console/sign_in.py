@@ -84,6 +84,8 @@ class SignIns:
     def use_link(self, secret: str, now: Instant) -> tuple[str, Pass] | None:
         """Turn a link into a session, whose secret is returned; None: it is not known, was used or
         is too old."""
+        if _hash(secret) not in self._read().links:
+            return None
         with self._changed(now) as kept:
             found = kept.links.pop(_hash(secret), None)
             if found is None:

@@ -283,12 +283,16 @@ def story_of(
     others = [settings.path(Path(folder)) for folder in settings.console.with_]
     there = list(_elsewhere(message_id, others))
     then = outlook(reader, message_id, now, settings)
-    told = [*rows, *(row for _, _, found in there for row in found)]
-    story = tell(message_id, told, names, then, resolving(reader, message_id, now, ""))
+    steps = resolving(reader, message_id, now, "")
+    try:
+        told = [*rows, *(row for _, _, found in there for row in found)]
+        story = tell(message_id, told, names, then, steps)
+    except Exception:  # noqa: BLE001 - the files of others may say anything
+        there, story = [], tell(message_id, rows, names, then, steps)
     # A hub is no partner of ours, and its folder says what it is called.
     called = {party_id: name for name, party_id, _ in there}
-    steps = tuple(replace(step, peer=called.get(step.peer, step.peer)) for step in story.steps)
-    return replace(story, steps=steps, elsewhere=tuple(name for name, _, _ in there))
+    named = tuple(replace(step, peer=called.get(step.peer, step.peer)) for step in story.steps)
+    return replace(story, steps=named, elsewhere=tuple(name for name, _, _ in there))
 
 
 def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:
@@ -305,7 +309,9 @@ def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, 
             if path.is_file():
                 with closing(SqliteReaders(path)) as readers, readers.reader() as reader:
                     rows = reader.journal_of(message_id)
-                yield party.party.name, party.party.party_id, rows
+                # A folder tells of its own handler alone, and not of ours.
+                own = [row for row in rows if row.node == party.party.name]
+                yield party.party.name, party.party.party_id, own
 
 
 def tell(
