@@ -55,7 +55,7 @@ def test_a_crash_is_found_and_its_replay_printed(
     def explode(*_args: object) -> None:
         raise KeyError("not ours")
 
-    monkeypatch.setattr("tests.fuzz.cases.describe.describe_bytes", explode)
+    monkeypatch.setattr("tests.fuzz.cases.inspection.describe_bytes", explode)
     assert main(["--cases", "3", "--seed", "4"]) == 1
     assert "--seed 4 --case 0" in capsys.readouterr().out
 
