@@ -44,7 +44,7 @@ def test_a_death_at_every_point(on_server: Stage, one: Case) -> None:
 
 @pytest.mark.parametrize("mode", ["window", "responding"])
 def test_orders_over_a_bad_network(on_server: Stage, mode: str) -> None:
-    exchange(on_server, mode, 100)
+    exchange(on_server, mode, 300)
 
 
 @pytest.mark.soak
