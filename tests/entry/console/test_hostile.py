@@ -1,4 +1,4 @@
-"""The console and strangers: slow forms, guessed links, damaged files, odd ids in what it writes."""
+"""The console and strangers: slow forms, guessed links, damaged files, odd ids."""
 
 import socket
 import time

@@ -242,8 +242,14 @@ class AdminApp:
             caller = self._caller(request, served)
             _check_role(caller, served)
             response = await served.answer(request, caller)
+            # Wrong links, which a page tells.
+            wrong = caller is NOBODY and response.status_code == 403
+            if wrong and self._strangers.too_many(_address(request)):
+                response = self._told(_WAIT, request, served)
         except ClientDisconnect:
             return
+        except TimeoutError:
+            response = self._told(_SLOW, request, served)
         except (Refused, OncewireError) as error:
             flood = caller is NOBODY and self._strangers.too_many(_address(request))
             response = self._told(_WAIT if flood else error, request, served)
@@ -665,6 +671,7 @@ def _key_reused(why: str) -> Refused:
     )
 
 
+_SLOW = Refused(408, "too-slow", "the form came too slowly", "send it again")
 _WAIT = Refused(
     429, "too-many", "too many refused calls from this address", "wait", {"Retry-After": "60"}
 )

@@ -24,7 +24,6 @@ from msgspec import structs
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from oncewire import __version__
-from oncewire.entry.admin.problems import Refused
 from oncewire.entry.console import ladder, searching
 from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, link, render
@@ -161,12 +160,8 @@ class Console:
         given = await _form(request)
         used = self._sign_ins.use_link(given.get("link", ""), _now())
         if used is None:
-            raise Refused(
-                403,
-                "link",
-                "the link was used already, is too old, or is none",
-                "`oncewire console` prints another one",
-            )
+            problem = "The link was used already, is too old, or is none."
+            return self._page("sign_in.html", None, {"problem": problem}, 403)
         secret, granted = used
         response = RedirectResponse("/console/", 303)
         response.set_cookie(
@@ -517,20 +512,17 @@ def _signed(session: Session | None, given: dict[str, str]) -> Session:
 
 
 async def _fields(request: Request) -> list[tuple[str, str]]:
-    """The fields of a form, in order."""
+    """The fields of a form, in order; TimeoutError where it comes too slowly."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
         raise InvalidValue("the body is no form", remedy="send the form of the page")
     body = b""
-    try:
-        # Anybody may send one: no place is kept for long.
-        async with asyncio.timeout(FORM_WITHIN):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > FORM_MAX:
-                    raise InvalidValue(f"the form has more than {FORM_MAX} bytes")
-    except TimeoutError:
-        raise Refused(408, "slow", "the form comes too slowly", "send it again") from None
+    # Anybody may send one: no place is kept for long.
+    async with asyncio.timeout(FORM_WITHIN):
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > FORM_MAX:
+                raise InvalidValue(f"the form has more than {FORM_MAX} bytes")
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:
