@@ -211,6 +211,7 @@ def test_the_operator_ends_a_pause() -> None:
         assert pair.verify(healed=False).clean
 
 
+@pytest.mark.requirement("RTY-8", "RTY-13")
 def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_ended() -> None:
     pair = Busy("window", TERMS)
     for number in (1, 2):

@@ -384,6 +384,7 @@ def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_cl
     assert Counter(pair.kinds("alpha")) - Counter(before) == {"resolved": 1}
 
 
+@pytest.mark.requirement("BIG-6")
 def test_a_part_that_is_given_up_gives_up_its_document_and_the_other_parts() -> None:
     flow = '[flow]\nmode = "window"\nwindow = 8\n[sequence]\nnumbered = false\nordered = false\n'
     pair = Pair("rm-0.78", SPLIT + flow, lose_request=lambda attempt: True)
