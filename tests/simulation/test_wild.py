@@ -138,6 +138,10 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         8202397,
         8226576,
         8227058,
+        8401837,
+        8403410,
+        8404866,
+        8407993,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -65,6 +65,18 @@ def clean(pair: Pair) -> None:
     assert report.clean, report
 
 
+def test_it_waits_for_no_connection_whose_response_was_agreed_meanwhile() -> None:
+    """The receiver's agreement asks for a response on the connection, which no part has."""
+    pair = Pair("ms-0.9x", SPLIT)
+    sync = SPLIT + '[sync]\nmode = "signalsAndResponse"\nretries = "none"\n'
+    pair.beta.context.application_called = True
+    pair.beta.context.agreements = Pair("ms-0.9x", sync).beta.context.agreements
+    submit(pair, DATA)
+    pair.pass_time()
+    assert [given.message_id for given in taken(pair)] == ["doc@alpha"]
+    clean(pair)
+
+
 @pytest.mark.requirement("SEQ-2")
 @pytest.mark.parametrize("lost", range(1, 8))
 def test_parts_whose_numbers_wrap_around_keep_their_order(lost: int) -> None:

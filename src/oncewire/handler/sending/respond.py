@@ -243,8 +243,9 @@ def await_rider(context: HandlerContext, stored: StoredIncoming, terms: Terms) -
 
 
 def is_awaited(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
-    """Whether a request has no reply yet, and one is to go back on its connection."""
-    if stored.answered or stored.incoming.state not in _UNDER_WAY:
+    """Whether a request has no reply yet, and one is to go back on its connection. A document that
+    comes in parts has no connection of its own: each part is answered by itself."""
+    if stored.answered or stored.facts.split_id or stored.incoming.state not in _UNDER_WAY:
         return False
     return awaits_response(context.terms_of(tx, stored.incoming.terms_id))
 

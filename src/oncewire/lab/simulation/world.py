@@ -186,9 +186,13 @@ class World:
         )
 
     def _longest(self) -> Duration:
-        """Long enough for every timer of every agreement to run out, and to be resumed."""
-        persist = [paper.agreement.sending.terms.persist_duration for paper in self._papers()]
-        return 2 * max(persist) + 20 * MINUTE
+        """Long enough for every timer of every agreement to run out, and for operators to resume
+        each message in turn until they give it up."""
+        terms = [paper.agreement.sending.terms for paper in self._papers()]
+        persist = max(each.persist_duration for each in terms)
+        tried = max(each.timeout + each.retries * each.retry_interval for each in terms)
+        patience = self.plan.setting.patience * len(self.plan.orders) * (OPERATOR + tried)
+        return 2 * persist + 20 * MINUTE + patience
 
     def _finish(self, limit: Duration) -> None:
         """Run on until nothing is outstanding, or every timer had its time."""
