@@ -249,6 +249,24 @@ def test_a_pause_ends_when_the_operator_lifts_the_receivers(
     assert judged(world.rows, healed=True).clean is clean
 
 
+@pytest.mark.parametrize(("peer", "clean"), [("globex", True), ("hub", False)])
+def test_the_message_that_was_asked_to_wait_goes_on_when_the_receivers_pause_is_lifted(
+    peer: str, clean: bool
+) -> None:
+    world = World(ORDERED)
+    world.submit("m0")
+    world.number("m0", 0, status="Reset")
+    world.send("m0")
+    until = EPOCH_START + world.node("acme").skew + world.time + DAY
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until))
+    world.note(Kind.RESUMED, None, peer=f"urn:party:{peer}", terms_id=None, channel=None)
+    world.time += HOUR
+    world.send("m0", 2)
+    world.arrive("m0")
+    world.acknowledged("m0")
+    assert judged(world.rows, healed=True).clean is clean
+
+
 def test_a_send_of_an_ended_epoch_is_told_by_the_retry_law_alone() -> None:
     rows = SCENARIOS["failure_ends_the_epoch"]().rows
     late = find(rows, Kind.SENT, "m0")[2]

@@ -142,6 +142,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         8403410,
         8404866,
         8407993,
+        8408746,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -539,10 +539,12 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
     ]
     # One pass in order: until when nothing may be sent, as far as the rows have told.
     quiet_until: Instant = 0
-    for _, sent, until in sorted(marks, key=itemgetter(0)):
+    asked = 0
+    for seq, sent, until in sorted(marks, key=itemgetter(0)):
         if sent is None:
             # An operator who resumes it ends what was before.
             quiet_until = max(quiet_until, until) if until else 0
+            asked = seq
         elif quiet_until == ALWAYS:
             subject.found(
                 "S11",
@@ -551,7 +553,7 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
                 "It was sent again after it had been acknowledged or had failed.",
             )
             return
-        elif sent.at < quiet_until:
+        elif sent.at < quiet_until and not subject.context.is_lifted(sent, asked):
             subject.found(
                 "S11",
                 ViolationKind.EARLY_RETRY,
