@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from oncewire.handler.encryption import whole_parcel
 from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OnDelivery, OutcomeKind
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 SYNC = '[sync]\nmode = "mshSignalsOnly"\n'
 
@@ -36,7 +36,7 @@ class Wire:
 
 def order(number: int = 1, extra: str = SYNC) -> Parcel:
     """An order of alpha, as it would be on its way now."""
-    pair = Pair("ebms2", extra, lose_request=lambda attempt: True)
+    pair = Network.pair("ebms2", extra, lose_request=lambda post: True)
     pair.send(number)
     with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel(f"order-{number}@alpha")

@@ -25,7 +25,7 @@ from oncewire.transport.http.address import AddressRule
 from oncewire.transport.http.client import HttpClientSettings
 from oncewire.transport.http.server import HttpLimits, HttpServerSettings
 from oncewire.transport.http.transport import HttpTransport
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 from tests.ports import free_port as free_port
 
 FAST = '[delivery]\ntimeout = "PT0.3S"\nretry_interval = "PT0.3S"\nretries = 40\n'

@@ -12,7 +12,7 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 from tests.handler.test_exchange import state_of
 
 TERMS = (
@@ -25,7 +25,7 @@ TERMS = (
 def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     """Its receiver was restored from an old copy and waits for number 1. It says of each copy
     that it threw it away; a copy that the network still holds would fit once 1 and 2 come."""
-    pair = Pair("rm-0.78", TERMS)
+    pair = Network.pair("rm-0.78", TERMS)
     pair.send(1)
     pair.send(2)
     pair.take()

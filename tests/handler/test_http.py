@@ -25,7 +25,7 @@ from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 from tests.handler.serving import FAST, free_port, journal, order, post, serving
 from tests.store.faulty_vfs import FaultyVfs
 
@@ -116,8 +116,8 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
 @pytest.mark.requirement("TRN-2")
 async def test_a_response_to_v0_078_has_no_body_whatever_was_posted(tmp_path: Path) -> None:
     ports = {"alpha": free_port(), "beta": free_port()}
-    good = Pair("rm-0.78")
-    good.lose_request = lambda attempt: True
+    good = Network.pair("rm-0.78")
+    good.lose_request = lambda post: True
     sent = good.send()
     with good.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)

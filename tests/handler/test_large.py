@@ -26,7 +26,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import Delivery
 from oncewire.wire import codec
 from tests.handler.memory_wire import SYNC, Wire
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.serving import free_port, journal, serving
 from tests.handler.test_exchange import state_of
 from tests.handler.test_http import SYNC as FAST_SYNC
@@ -213,7 +213,7 @@ async def test_large_documents_travel_between_handlers(tmp_path: Path) -> None:
         assert taken.payloads[0].data == document
 
 
-def streamed(pair: Pair, document: bytes) -> str:
+def streamed(pair: Network, document: bytes) -> str:
     """Send a document from alpha to beta, which reads it as it comes."""
     payload = Payload.of("doc", "application/octet-stream", document)
     beta, deliver = pair.beta, pair.beta.receive

@@ -12,15 +12,15 @@ from oncewire.handler.actions import Submission
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 BODY = 900_000
 """As large as a body can be that lives in its row."""
 
 
-def waiting(folder: Path, count: int, extra: str = "") -> Pair:
+def waiting(folder: Path, count: int, extra: str = "") -> Network:
     """So many large orders wait for an application that does not come."""
-    pair = Pair(
+    pair = Network.pair(
         "ebms2", extra, store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name)
     )
     for number in range(count):
@@ -42,7 +42,7 @@ def waiting(folder: Path, count: int, extra: str = "") -> Pair:
 WAYS = {"acknowledged": "", "rides": '[ack]\nbundling = "piggyback"\nwait = "PT1H"\n'}
 
 
-def restart(pair: Pair) -> tuple[int, float]:
+def restart(pair: Network) -> tuple[int, float]:
     """The most memory that the restart of beta took, and its seconds."""
     tracemalloc.start()
     try:

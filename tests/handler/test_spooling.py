@@ -26,7 +26,7 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import Delivery, Unlimited
 from oncewire.wire.parcel import Parcel, Received
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 
 
 @pytest.fixture(autouse=True)

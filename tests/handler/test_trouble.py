@@ -24,7 +24,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident, StoredOutgoing
-from tests.handler.pair import Pair, TestWorld
+from tests.handler.network import Network, TestWorld
 
 DELIVERY = (
     '[delivery]\ntimeout = "PT5S"\nretry_interval = "PT5S"\nretries = 1\n'
@@ -321,7 +321,7 @@ def test_a_start_that_cannot_take_everything_up_serves_the_rest(
 # --- no address ----------------------------------------------------------------------------------
 
 
-def outgoing(pair: Pair) -> StoredOutgoing:
+def outgoing(pair: Network) -> StoredOutgoing:
     with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-1@alpha")
     assert stored is not None
@@ -330,7 +330,7 @@ def outgoing(pair: Pair) -> StoredOutgoing:
 
 @pytest.mark.requirement("ERR-9")
 def test_a_message_without_an_address_was_never_transmitted() -> None:
-    pair = Pair("ebms2", '[delivery]\ntransports = ["smtp"]\n')
+    pair = Network.pair("ebms2", '[delivery]\ntransports = ["smtp"]\n')
     pair.send()
     for _ in range(10):
         pair.pass_time(MINUTE)
@@ -346,7 +346,7 @@ def test_a_message_without_an_address_was_never_transmitted() -> None:
 
 
 def test_a_message_without_an_address_expires_as_not_delivered() -> None:
-    pair = Pair("ebms2", '[delivery]\ntransports = ["smtp"]\ntime_to_live = "PT5M"\n')
+    pair = Network.pair("ebms2", '[delivery]\ntransports = ["smtp"]\ntime_to_live = "PT5M"\n')
     pair.send()
     for _ in range(6):
         pair.pass_time(MINUTE)
@@ -355,14 +355,14 @@ def test_a_message_without_an_address_expires_as_not_delivered() -> None:
 
 
 def test_a_transport_without_an_address_gives_way_to_the_next() -> None:
-    pair = Pair("ebms2", '[delivery]\ntransports = ["smtp", "http"]\n')
+    pair = Network.pair("ebms2", '[delivery]\ntransports = ["smtp", "http"]\n')
     pair.send()
     pair.pass_time(SECOND)
     assert outgoing(pair).outgoing.state is OutgoingState.DELIVERED
-    lost = Pair(
+    lost = Network.pair(
         "ebms2",
         '[delivery]\ntransports = ["smtp", "http"]\nretries = 1\n',
-        lose_request=lambda attempt: True,
+        lose_request=lambda post: True,
     )
     lost.send()
     for _ in range(10):

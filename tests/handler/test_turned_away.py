@@ -16,7 +16,7 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import OverBudget
 from oncewire.transport.contract import Unlimited
 from tests.handler.memory_wire import Wire, delivery_of, order
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 
 
 class Spent(Unlimited):

@@ -22,8 +22,7 @@ from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import algorithms
-from tests.handler.desk import Desk
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.serving import FAST, free_port, journal, order, post, serving
 from tests.handler.test_signed import pem, signed_pair
 from tests.handler.test_unproven import KEYS, PEOPLE, rows, signing
@@ -37,9 +36,9 @@ PARTS = (
 )
 
 
-def sent(pair: Pair, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
+def sent(pair: Network, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
     """A signed message of alpha's that the network lost."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     submission = Submission(
         "alpha-beta", Service("urn:test:orders"), "New", payloads, message_id=ORDER
     )
@@ -116,7 +115,7 @@ def seen(taken: GivenMessage) -> tuple[object, ...]:
     )
 
 
-def view(pair: Pair, parcel: Parcel) -> tuple[object, ...]:
+def view(pair: Network, parcel: Parcel) -> tuple[object, ...]:
     pair.deliver("beta", parcel)
     (taken,) = pair.beta.hand_over(10, 30 * SECOND)
     pair.settle("beta")
@@ -242,7 +241,7 @@ def test_a_media_type_that_somebody_changed_makes_no_other_message(first: str) -
 
 def test_a_signature_that_nobody_checked_is_not_called_verified() -> None:
     """Signed for somebody who can check it; to a handler without certificates it says nothing."""
-    pair, plain = signed_pair(), Pair("ebms2")
+    pair, plain = signed_pair(), Network.pair("ebms2")
     plain.deliver("beta", sent(pair))
     (received,) = [row for row in rows(plain, ORDER, "beta") if row.kind == "received"]
     assert "signature" not in json.loads(received.detail or "")
@@ -273,7 +272,7 @@ async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) 
 # --- the forger's whole stock, at a handler's door ---------------------------------------------
 
 
-def door() -> Desk:
+def door() -> Network:
     """beta's handler, which asks alpha for signatures, at the time of the forger's messages."""
     certificate = pem(people.alpha().certificate).replace("\n", "\\n")
     agreement = read_toml(
@@ -285,14 +284,16 @@ def door() -> Desk:
         f'partner_certificates = ["{certificate}"]\n'
     )
     ours = people.mallory("rsa")
-    return Desk(agreement, at="2026-06-01T00:00:00Z", keys=Keys(ours.certificate, ours.key))
+    return Network.single(
+        agreement, at="2026-06-01T00:00:00Z", keys=Keys(ours.certificate, ours.key)
+    )
 
 
 def at_the_door(parcel: Parcel) -> tuple[object, ...] | None:
     """What the application sees of it; None: it is refused, and nobody signs an answer."""
     desk = door()
     reply = desk.hand_in(parcel)
-    taken = desk.take()
+    taken = desk.given()
     if not taken:
         assert reply.parcel is None or b"<ds:Signature" not in reply.parcel.body
         assert desk.posted == []

@@ -25,7 +25,7 @@ from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_signed import signed_pair
 
 LEASE = 30 * SECOND
@@ -38,13 +38,13 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(arrive, "view_of", lambda *_: None)
 
 
-def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:
+def take(pair: Network, limit: int = 100) -> list[GivenMessage]:
     taken = pair.beta.hand_over(limit, LEASE)
     pair.settle("beta")
     return taken
 
 
-def incidents(pair: Pair) -> list[str]:
+def incidents(pair: Network) -> list[str]:
     with pair.beta.context.store.reader() as reader:
         return [one.reason for one in reader.incidents()]
 
@@ -59,7 +59,7 @@ def with_a_part_nobody_signed(parcel: Parcel) -> Parcel:
 
 def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
     pair = signed_pair()
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send()
     with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
@@ -74,7 +74,7 @@ def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
 
 def test_the_journal_has_the_digest_of_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the promise can be seen broken: a digest copied from the arrival would always fit."""
-    pair = Pair()
+    pair = Network.pair()
     pair.send()
 
     def altered(node: HandlerContext, stored: StoredIncoming) -> Message:
@@ -119,7 +119,7 @@ def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
             return MemoryStore(name)
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    pair = Pair(store=store)
+    pair = Network.pair(store=store)
     for number in (1, 2, 3):
         pair.send(number)
     rotten(monkeypatch, 1, 2)
@@ -141,7 +141,7 @@ def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
 
 
 def test_what_follows_on_its_channel_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair("window")
+    pair = Network.pair("window")
     for number in (1, 2, 3):
         pair.send(number)
     rotten(monkeypatch, 2)

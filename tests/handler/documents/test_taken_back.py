@@ -32,7 +32,7 @@ from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
-from tests.handler.pair import START, TestWorld, agreement_text
+from tests.handler.network import START, TestWorld, agreement_text
 
 SPLIT = '[payload]\nmax_size = 1000\n[wire]\nextensions = ["split"]\n'
 MID = "[payload]\nmax_size = 1000\n"

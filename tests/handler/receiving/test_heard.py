@@ -23,7 +23,7 @@ from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 from tests.handler.memory_wire import Wire
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 from tests.handler.serving import journal, order
 
 

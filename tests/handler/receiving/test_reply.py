@@ -27,7 +27,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE, timeout_error
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.serving import FAST, free_port, journal, order, post, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
@@ -72,15 +72,15 @@ class Clerk:
         self.notices.append(notice)
 
 
-def request(profile: str, extra: str) -> tuple[Pair, Parcel]:
+def request(profile: str, extra: str) -> tuple[Network, Parcel]:
     """A pair, and the bytes of a request that alpha stored and that never left."""
     pair, (parcel,) = requests(profile, extra, 1)
     return pair, parcel
 
 
-def requests(profile: str, extra: str, count: int) -> tuple[Pair, list[Parcel]]:
+def requests(profile: str, extra: str, count: int) -> tuple[Network, list[Parcel]]:
     """The same for several requests: order-1@alpha, order-2@alpha and so on."""
-    pair = Pair(profile, extra, lose_request=lambda attempt: True)
+    pair = Network.pair(profile, extra, lose_request=lambda post: True)
     pair.beta.context.application_called = True
     parcels = []
     for number in range(1, count + 1):
@@ -277,11 +277,11 @@ async def test_what_was_asked_by_somebody_who_hung_up_is_never_given(tmp_path: P
 
 def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
     """Another product's way to say so: a DeliveryFailure, Warning, beside it."""
-    pair = Pair("ebms2", '[sync]\nmode = "mshSignalsOnly"\n')
+    pair = Network.pair("ebms2", '[sync]\nmode = "mshSignalsOnly"\n')
     warned: list[Message] = []
     deliver = pair.deliver
 
-    def warn(name: str, parcel: Parcel) -> Answer:
+    def warn(name: str, parcel: Parcel, **_: object) -> Answer:
         answer = deliver(name, parcel)
         assert answer.parcel is not None
         ack = codec.read(whole_parcel(pair.beta.context, answer.parcel)).message
@@ -349,7 +349,7 @@ def restarted(engine: Engine) -> Engine:
     return again
 
 
-def crashed(profile: str) -> tuple[Pair, Parcel, Awaited, Engine]:
+def crashed(profile: str) -> tuple[Network, Parcel, Awaited, Engine]:
     """Beta stored a request, perhaps handed it over, and was killed; its next run has begun."""
     pair, parcel = request(profile, BOTH)
     awaited = pair.beta.receive(parcel, AT_WEB).awaited

@@ -8,19 +8,19 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.protocol.notes import Kind
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 
 
-def unheard() -> Pair:
+def unheard() -> Network:
     """beta acknowledges on a connection of its own, and knows no address of alpha's for that."""
-    pair = Pair("ebms2", '[sync]\nmode = "none"\n')
+    pair = Network.pair("ebms2", '[sync]\nmode = "none"\n')
     text = agreement_text("beta", "alpha", "ebms2", '[sync]\nmode = "none"\n')
     there = read_toml(text.replace('http = "http://alpha/msh"\n', ""))
     pair.beta.context.agreements = Agreements([there])
     return pair
 
 
-def incidents(pair: Pair) -> list[tuple[str | None, str]]:
+def incidents(pair: Network) -> list[tuple[str | None, str]]:
     with pair.beta.context.store.reader() as reader:
         return [(incident.channel, incident.reason) for incident in reader.incidents()]
 

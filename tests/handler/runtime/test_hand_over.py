@@ -24,7 +24,7 @@ from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident
 from oncewire.wire.parcel import Parcel
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 from tests.waiting import until
 
 
@@ -67,7 +67,7 @@ def handler_of(
 
 def orders_of(talk: str, count: int, extra: str) -> list[Parcel]:
     """Orders of alpha in one conversation, as they were on their way."""
-    pair = Pair("ebms2", extra)
+    pair = Network.pair("ebms2", extra)
     for number in range(1, count + 1):
         document = Payload.of("order", "text/plain", f"{talk} {number}".encode())
         submission = Submission(

@@ -33,24 +33,24 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair, TestWorld, agreement_text
+from tests.handler.network import Network, TestWorld, agreement_text
 
 KEPT = DAY
 TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
-MakePair = Callable[..., Pair]
+MakePair = Callable[..., Network]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair]:
     """Makes pairs whose stores are of one kind."""
-    made: list[Pair] = []
+    made: list[Network] = []
 
     def open_store(name: str) -> Store:
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    def make(profile: str = "ebms2", extra: str = TERMS, **more: object) -> Pair:
+    def make(profile: str = "ebms2", extra: str = TERMS, **more: object) -> Network:
         store = MemoryStore if request.param == "memory" else open_store
-        pair = Pair(profile, extra, store=store, **more)  # type: ignore[arg-type]
+        pair = Network.pair(profile, extra, store=store, **more)  # type: ignore[arg-type]
         made.append(pair)
         return pair
 
@@ -59,21 +59,21 @@ def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair
         pair.close()
 
 
-def sweep(pair: Pair, name: str) -> None:
+def sweep(pair: Network, name: str) -> None:
     """A turn in which the sweep is due, whatever the hour."""
     pair.engines[name].context.state.sweep_due_at = 0
     pair.engines[name].tick()
     pair.settle(name)
 
 
-def wait(pair: Pair, duration: Duration) -> None:
+def wait(pair: Network, duration: Duration) -> None:
     """Let time pass without a tick."""
     for engine in pair.engines.values():
         assert isinstance(engine.context.world, TestWorld)
         engine.context.world.time += duration
 
 
-def parcel_of(pair: Pair, message_id: str) -> Parcel:
+def parcel_of(pair: Network, message_id: str) -> Parcel:
     with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing_parcel(message_id)
     assert stored is not None
@@ -132,7 +132,7 @@ def test_one_turn_removes_a_batch_and_the_next_goes_on(
 
 
 def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     pair.send()
     pair.take()
     wait(pair, KEPT)
@@ -159,7 +159,7 @@ class SetWorld(TestWorld):
 
 
 def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     pair.send()
     pair.take()
     node, world = pair.beta.context, SetWorld("beta")
@@ -184,7 +184,7 @@ def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
 @pytest.mark.requirement("STO-7")
 @pytest.mark.parametrize("by", [-365 * DAY, 365 * DAY])
 def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     pair.send()
     pair.take()
     node, world = pair.beta.context, SetWorld("beta")
@@ -252,7 +252,7 @@ def test_a_late_copy_with_other_content_is_refused(pair_of: MakePair) -> None:
 
 def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
     pair = pair_of()
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send(time_to_live=10 * SECOND)
     copy = parcel_of(pair, sent.message_id)
     wait(pair, 11 * SECOND)
@@ -375,7 +375,7 @@ def test_nobody_else_hears_what_became_of_a_message(pair_of: MakePair, removed: 
 
 def test_the_notice_of_a_removed_message_was_taken(pair_of: MakePair) -> None:
     failing = TERMS + 'on_exhausted = "fail_message"\n'
-    pair = pair_of(extra=failing, lose_request=lambda attempt: True)
+    pair = pair_of(extra=failing, lose_request=lambda post: True)
     sent = pair.send()
     for _ in range(5):
         pair.pass_time(2 * SECOND)
@@ -413,7 +413,7 @@ def test_what_the_application_has_not_confirmed_stays(pair_of: MakePair) -> None
 
 
 def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
-    pair = pair_of("window", lose_request=lambda attempt: True)
+    pair = pair_of("window", lose_request=lambda post: True)
     for number in (1, 2):
         pair.send(number)
     for _ in range(5):
@@ -429,7 +429,7 @@ def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
     assert first.outgoing.state is OutgoingState.UNKNOWN
     assert second.outgoing.state is OutgoingState.WAITING
     assert incident.message_id == first.outgoing.message_id
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.alpha.abandon(first.outgoing.message_id)
     pair.settle("alpha")
     assert pair.take() == ["order-2@alpha"]
@@ -440,7 +440,7 @@ def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
 
 @pytest.mark.requirement("RM-2")
 def test_what_failed_stays_until_somebody_has_looked_at_it(pair_of: MakePair) -> None:
-    pair = pair_of(lose_request=lambda attempt: True)
+    pair = pair_of(lose_request=lambda post: True)
     sent = pair.send()
     for _ in range(5):
         pair.pass_time(SECOND)
@@ -588,7 +588,7 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seal, "SPOOL_ABOVE", 0)
 
 
-def clean(pair: Pair, name: str) -> None:
+def clean(pair: Network, name: str) -> None:
     """A turn in which the spool is looked at."""
     pair.engines[name].context.state.clean_due_at = 0
     pair.engines[name].tick()
@@ -671,7 +671,7 @@ def test_what_a_crash_before_the_commit_left_is_cleared_away(pair_of: MakePair) 
 
 @pytest.mark.usefixtures("spooling")
 def test_what_a_refused_commit_left_is_cleared_away() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", message_id="m@alpha")
     store = pair.alpha.context.store
     assert isinstance(store, MemoryStore)
