@@ -17,8 +17,7 @@ from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, response
-from tests.handler.receiving.test_reply import Clerk, response_to
-from tests.handler.serving import free_port, journal, order, post, serving
+from tests.handler.running import Clerk, free_port, journal, order, post, response_to, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 TOGETHER = BOTH + 'bundle = "concatenated"\n'

@@ -30,8 +30,8 @@ from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import HTTP, Network
+from tests.handler.running import FAST, free_port, journal, order, serving
 from tests.handler.samples import toml
-from tests.handler.serving import FAST, free_port, journal, order, serving
 from tests.handler.test_exchange import OTHER, state_of
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 from tests.handler.test_recovery_at_work import LAW

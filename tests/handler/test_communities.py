@@ -25,8 +25,8 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.soap import action_of
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, nhs, norway, ours, parcel_of, signer_of
 from tests.handler.network import MAIL, Network
+from tests.handler.running import free_port, order, serving
 from tests.handler.samples import recorded
-from tests.handler.serving import free_port, order, serving
 from tests.handler.test_exchange import state_of
 
 GOLD = "nhs-mhs/expected_messages/"

@@ -26,7 +26,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from tests.handler.network import Network, agreement_text
-from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.running import FAST, free_port, journal, order, post, serving
 from tests.store.faulty_vfs import FaultyVfs
 
 NOW = 1_900_000_000_000_000

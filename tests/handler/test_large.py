@@ -25,9 +25,8 @@ from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import Delivery
 from oncewire.wire import codec
-from tests.handler.memory_wire import SYNC, Wire
 from tests.handler.network import Network
-from tests.handler.serving import free_port, journal, serving
+from tests.handler.running import SYNC, Wire, free_port, journal, serving
 from tests.handler.test_exchange import state_of
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_http import message

@@ -21,7 +21,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM
 from tests.handler.network import Network
-from tests.handler.serving import FAST, free_port, journal, order, serving
+from tests.handler.running import FAST, free_port, journal, order, serving
 from tests.handler.test_exchange import state_of
 from tests.simulation.given import world_of
 

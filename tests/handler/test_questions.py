@@ -14,7 +14,7 @@ from oncewire.message.instant import DAY
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.network import Network
-from tests.handler.serving import free_port, order, serving
+from tests.handler.running import free_port, order, serving
 from tests.handler.test_exchange import FEW, state_of
 
 ASKING = ("ebms2", "ms-0.9x", "window", "phinms", "nhs-async-reliable", "digikoppeling-osb-rm")

@@ -34,9 +34,8 @@ from oncewire.store.memory.store import MemorySpool
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.wire.limits import DEFAULT_LIMITS
-from tests.handler.memory_wire import Wire
 from tests.handler.network import Network
-from tests.handler.serving import FAST, free_port, serving
+from tests.handler.running import FAST, Wire, free_port, serving
 from tests.handler.test_exchange import state_of
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_signed import signed_pair

@@ -16,8 +16,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, response
-from tests.handler.receiving.test_reply import Clerk
-from tests.handler.serving import free_port, journal, order, post, serving
+from tests.handler.running import Clerk, free_port, journal, order, post, serving
 
 DRAFT = "ms-0.9x"
 

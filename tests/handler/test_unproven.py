@@ -36,7 +36,7 @@ from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, agreement_text, options
-from tests.handler.serving import FAST, free_port, order, post, serving
+from tests.handler.running import FAST, free_port, order, post, serving
 from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import alpha, mallory

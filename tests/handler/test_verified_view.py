@@ -23,7 +23,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import algorithms
 from tests.handler.network import Network
-from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.running import FAST, free_port, journal, order, post, serving
 from tests.handler.test_signed import pem, signed_pair
 from tests.handler.test_unproven import KEYS, PEOPLE, rows, signing
 from tests.wire.security import documents, parcel_forger, reference_engine

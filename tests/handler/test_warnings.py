@@ -24,8 +24,7 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.network import Network, response
-from tests.handler.receiving.test_reply import Clerk
-from tests.handler.serving import free_port, journal, order, serving
+from tests.handler.running import Clerk, free_port, journal, order, serving
 from tests.replacing import replace
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'

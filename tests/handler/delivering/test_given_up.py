@@ -26,11 +26,9 @@ from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.memory_wire import Wire, delivery_of, order
 from tests.handler.network import Network
+from tests.handler.running import Wire, delivery_of, free_port, order, order_parcel, serving
 from tests.handler.runtime.test_hand_over import Fussy, handler_of, incidents, rows, until
-from tests.handler.serving import free_port, serving
-from tests.handler.serving import order as order_of
 
 ALPHA, ORDER, SECOND_ORDER = "urn:test:alpha", "order-1@alpha", "order-2@alpha"
 
@@ -236,9 +234,9 @@ async def test_its_offer_ends_at_once_and_the_next_one_of_its_channel_goes_on(
         serving(tmp_path, "alpha", "beta", ports, profile="window", extra="") as alpha,
     ):
         application.refused = "first@alpha"
-        await alpha.send(order_of(1, message_id="first@alpha"))
+        await alpha.send(order(1, message_id="first@alpha"))
         await until(lambda: application.offered == ["first@alpha"])
-        await alpha.send(order_of(2, message_id="second@alpha"))
+        await alpha.send(order(2, message_id="second@alpha"))
         await alpha.wait("second@alpha", 30)
         await beta.loop.operate(lambda engine: engine.abandon("first@alpha", by="pat"))
         await until(lambda: application.offered == ["first@alpha", "second@alpha"])
@@ -253,7 +251,7 @@ async def test_what_was_given_up_is_never_offered_again(monkeypatch: pytest.Monk
     store, application, wire = MemoryStore("beta"), Fussy(), Wire()
     handler = handler_of(store, application, wire)
     async with handler:
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await until(lambda: incidents(store))
         await handler.loop.operate(lambda engine: engine.abandon(ORDER, by="pat"))
         assert handler._hand_over is not None
@@ -282,7 +280,7 @@ async def test_a_call_that_succeeds_after_it_was_given_up_confirms_nothing() -> 
     application.deliver = deliver  # type: ignore[method-assign,assignment]
     handler: Handler
     async with handler_of(store, application, wire) as handler:
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await called.wait()
         await handler.loop.operate(lambda engine: engine.abandon(ORDER, by="pat"))
         go_on.set()

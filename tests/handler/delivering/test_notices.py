@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice, Submission
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.options import Options
 from oncewire.message.envelope import Error
 from oncewire.message.ids import Service
@@ -28,8 +24,8 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.memory_wire import Wire
-from tests.handler.network import Network, agreement_text
+from tests.handler.network import Network
+from tests.handler.running import Wire, context_of
 from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
 from tests.simulation.given import world_of
 from tests.waiting import until
@@ -159,11 +155,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def handler_of(store: Store, application: Bureau) -> Handler:
-    agreement = read_toml(agreement_text("alpha", "beta", "ebms2", FAILS))
     wire = Wire()
     wire.gate.set()
-    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
-    return Handler(node, {"http": wire}, application=application)
+    return Handler(context_of("alpha", store, FAILS), {"http": wire}, application=application)
 
 
 def kinds(store: Store) -> list[str]:

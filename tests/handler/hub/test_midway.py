@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.handler.actions import Post, Submission
-from oncewire.handler.context import HandlerContext
+from oncewire.handler.actions import Post
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.context import Violation
-from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OnDelivery, OutcomeKind
 from oncewire.wire import codec
 from tests.handler.network import Network, TestWorld, options
-from tests.handler.serving import journal
-from tests.simulation.given import CPA_ID, agreements_of
+from tests.handler.running import journal, line
 
 ORDERED = """
 [wire]
@@ -278,66 +269,30 @@ def test_a_hub_on_the_way_of_a_notice_owes_it_too(restart: bool) -> None:
     assert not violations(chain)
 
 
-class Line:
-    """A transport in memory between the handlers of one process; who is `away` refuses."""
-
-    name, can_answer = "http", True
-
-    def __init__(self, own: str, doors: dict[str, OnDelivery], away: set[str]) -> None:
-        self._own, self._doors, self._away = own, doors, away
-
-    async def start(self, on_delivery: OnDelivery) -> None:
-        self._doors[self._own] = on_delivery
-
-    async def stop(self) -> None:
-        return
-
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
-        host = address.split("/")[2]
-        if host in self._away:
-            return AttemptOutcome(OutcomeKind.REFUSED, "connection refused")
-        headers = dict(cargo.headers)
-        delivery = Delivery("http", cargo.content_type, headers, cargo.chunks(), can_answer=True)
-        reply = await self._doors[host](delivery)
-        kind = OutcomeKind.SENT if reply.status < 300 else OutcomeKind.REFUSED
-        return AttemptOutcome(kind, f"HTTP {reply.status}", reply if reply.body else None)
-
-
 @pytest.mark.requirement("HOP-9", "ERR-8", "RM-2")
 async def test_a_sender_that_was_away_hears_what_a_hub_could_not_deliver(tmp_path: Path) -> None:
     """Handlers at work, over stores on the disk: the receiver is down, then the sender is away."""
     quick = {"timeout": SECOND // 5, "retry_interval": SECOND // 5}
     world = options("ebms2", hops=2, agreement=NHS, retries=15, **quick)
-    doors: dict[str, OnDelivery] = {}
-    away = {"seller"}
-    async with AsyncExitStack() as running:
-        handlers = {}
-        for name in ("buyer", "hub1"):
-            store = SqliteStore.open(tmp_path / f"{name}.db", node=name)
-            node = HandlerContext(name, store, Agreements(agreements_of(name, world)), RealWorld())
-            handler = Handler(node, {"http": Line(name, doors, away)})
-            handlers[name] = await running.enter_async_context(handler)
-        buyer, hub = handlers["buyer"], handlers["hub1"]
-        order = Submission(
-            CPA_ID,
-            Service("urn:sim:orders"),
-            "PlaceOrder",
-            (Payload.of("order", "text/plain", b"order"),),
-            conversation_id="year",
-        )
-        sent = await buyer.send(order)
-        assert await buyer.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-        away.add("buyer")
+
+    def stored(name: str) -> SqliteStore:
+        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
+
+    async with line(world, without=("seller",), store=stored) as running:
+        buyer, hub = running.handlers["buyer"], running.handlers["hub1"]
+        sent = await running.order()
+        assert await buyer.wait(sent, 20) is OutgoingState.DELIVERED
+        running.net.cut.add(("hub1", "buyer"))
         async with asyncio.timeout(60):
             while not (lost := [row for row in journal(hub) if row.kind == "notified"]):
                 await asyncio.sleep(0.02)
             notice = lost[0].ref_to
             while not any(r.kind == "send_failed" and r.message_id == notice for r in journal(hub)):
                 await asyncio.sleep(0.02)
-            away.discard("buyer")
+            running.net.cut.clear()
             while not (told := await buyer.notices()):
                 await asyncio.sleep(0.02)
-        assert [one.message_id for one in told] == [sent.message_id]
+        assert [one.message_id for one in told] == [sent]
         await buyer.confirm_notice(told[0].notice_id)
         async with asyncio.timeout(20):
             while await hub.wait(str(notice), 1) is not OutgoingState.DELIVERED:

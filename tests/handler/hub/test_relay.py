@@ -24,9 +24,8 @@ from oncewire.transport.contract import Reply
 from oncewire.wire import codec, soap
 from oncewire.wire.parcel import Parcel, Received
 from tests.handler.hub.test_hub import CALM
-from tests.handler.line import Clerk, Net, line
 from tests.handler.network import HTTP, Network, options
-from tests.handler.serving import journal
+from tests.handler.running import Clerk, Net, journal, line
 from tests.simulation.given import CPA_ID, world_of
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'

@@ -25,7 +25,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
 from tests.handler.delivering.test_notices import Bureau, hasty, until
 from tests.handler.network import Network, agreement_text
-from tests.handler.serving import free_port, journal, order, serving
+from tests.handler.running import free_port, journal, order, serving
 from tests.handler.test_signed import signed_pair
 
 __all__ = ["hasty"]

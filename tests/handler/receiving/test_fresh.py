@@ -17,7 +17,7 @@ from oncewire.transport.http.server import HttpServer
 from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network
-from tests.handler.serving import free_port, order, serving
+from tests.handler.running import free_port, order, serving
 from tests.handler.test_identity import of_alpha
 from tests.handler.test_signed import pem, signed_pair
 from tests.wire.security.keys import alpha, mallory

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.actions import Notice, Source, Submission
+from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
@@ -22,13 +21,12 @@ from oncewire.journal.check import check_journal
 from oncewire.message.envelope import ErrorList, Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE, timeout_error
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network
-from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.running import FAST, Clerk, free_port, journal, order, post, response_to, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 SOON = BOTH + 'timeout = "PT1S"\n'
@@ -36,40 +34,6 @@ AT_WEB = Source("http", can_answer=True)
 
 # Requests are repeated in the one, and never in the other.
 PROFILES = pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
-
-
-def response_to(taken: GivenMessage, text: str = "accepted") -> Submission:
-    return Submission(
-        "alpha-beta",
-        taken.header.service,  # type: ignore[arg-type]
-        "Accepted",
-        (Payload.of("response", "text/plain", f"{text} {taken.message_id}".encode()),),
-        conversation_id=taken.header.conversation_id,
-        ref_to_message_id=taken.message_id,
-    )
-
-
-class Clerk:
-    """An application that is called: answers each order, once its desk is open."""
-
-    hears = True
-
-    def __init__(self, *, answers: bool = True, open_desk: bool = True, batch: int = 4) -> None:
-        self.answers, self.asked, self.notices = answers, [], []  # type: ignore[var-annotated]
-        self.batch = batch
-        self.desk = asyncio.Event()
-        self.called = asyncio.Event()
-        if open_desk:
-            self.desk.set()
-
-    async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
-        self.asked.append(taken.message_id)
-        self.called.set()
-        await self.desk.wait()
-        return [response_to(taken)] if self.answers else []
-
-    async def notify(self, notice: Notice) -> None:
-        self.notices.append(notice)
 
 
 def request(profile: str, extra: str) -> tuple[Network, Parcel]:
@@ -82,14 +46,7 @@ def requests(profile: str, extra: str, count: int) -> tuple[Network, list[Parcel
     """The same for several requests: order-1@alpha, order-2@alpha and so on."""
     pair = Network.pair(profile, extra, lose_request=lambda post: True)
     pair.beta.context.application_called = True
-    parcels = []
-    for number in range(1, count + 1):
-        sent = pair.send(number)
-        with pair.alpha.context.store.transition() as tx:
-            stored = tx.outgoing_parcel(sent.message_id)
-        assert stored is not None
-        parcels.append(whole_parcel(pair.alpha.context, stored))
-    return pair, parcels
+    return pair, [pair.order(number) for number in range(1, count + 1)]
 
 
 def read(content_type: str, body: bytes) -> Message:
