@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.wire.parcel import Parcel
@@ -21,10 +20,7 @@ def draft(pair: Network, **more: object) -> Parcel:
     """alpha's message as it was stored; nothing has arrived yet."""
     pair.lose_request = lambda post: True
     pair.send(**more)
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent("order-1@alpha")
 
 
 def changed(parcel: Parcel, old: bytes, new: bytes) -> Parcel:

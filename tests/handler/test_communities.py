@@ -14,7 +14,6 @@ from aiohttp import web
 from msgspec import structs
 
 from oncewire.handler.actions import Join, Submission
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Message, MessageKind
 from oncewire.message.ids import Service
@@ -35,10 +34,7 @@ SPINE = "nhs-mhs/test_messages/"
 
 def sent_by(pair: Network, message_id: str) -> tuple[Message, Parcel]:
     """What alpha put on the wire."""
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(message_id)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(message_id)
     return codec.read(parcel).message, parcel
 
 

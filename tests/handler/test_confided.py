@@ -65,10 +65,7 @@ def on_its_way(pair: Network) -> Parcel:
     """What alpha would send, while the network is down."""
     pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(sent.message_id)
 
 
 def signed_digest(parcel: Parcel) -> bytes:

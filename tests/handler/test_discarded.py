@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.context import HandlerContext
-from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
-from tests.handler.network import Network, agreement_text
+from tests.handler.network import Network
 from tests.handler.test_exchange import state_of
 
 TERMS = (
@@ -29,13 +25,7 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     pair.send(1)
     pair.send(2)
     pair.take()
-    agreement = read_toml(agreement_text("beta", "alpha", "rm-0.78", TERMS))
-    world = pair.beta.context.world
-    pair.engines["beta"] = Engine(
-        HandlerContext("beta", MemoryStore("beta"), Agreements([agreement]), world)
-    )
-    pair.beta.start()
-    pair.settle("beta")
+    pair.start("beta", store=MemoryStore("beta"))
     sent = pair.send(3)
     for _ in range(6):
         pair.pass_time(30 * SECOND)

@@ -85,10 +85,7 @@ def test_many_copies_of_one_message_give_one_delivery_and_equal_answers() -> Non
     pair = Network.pair("ebms2", SYNC)
     pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(sent.message_id)
     # All of them arrive before any commit, as copies on parallel connections do.
     source = Source("http", can_answer=True)
     answers = [pair.beta.receive(parcel, source) for _ in range(20)]
@@ -103,10 +100,7 @@ def test_many_copies_of_one_message_give_one_delivery_and_equal_answers() -> Non
 def test_a_known_id_with_other_content_is_an_error_not_a_copy() -> None:
     pair = Network.pair("ebms2", SYNC)
     pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent("order-1@alpha")
     forged = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 9"))
     answer = pair.deliver("beta", forged)
     assert answer.parcel is not None

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
@@ -119,10 +118,7 @@ async def test_a_response_to_v0_078_has_no_body_whatever_was_posted(tmp_path: Pa
     good = Network.pair("rm-0.78")
     good.lose_request = lambda post: True
     sent = good.send()
-    with good.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    whole = whole_parcel(good.alpha.context, stored)
+    whole = good.sent(sent.message_id)
     kind, body = whole.content_type, whole.body
     posted = [
         ("garbage", b"\x00\xff not a message at all", 400),

@@ -53,10 +53,7 @@ def of_alpha(pair: Network) -> Parcel:
     """A message of alpha's that the network lost."""
     pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(sent.message_id)
 
 
 def rows(pair: Network, kind: str) -> list[Row]:

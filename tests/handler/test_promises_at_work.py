@@ -27,10 +27,7 @@ from tests.simulation.given import world_of
 
 
 def stored_parcel(pair: Network, message_id: str = "order-1@alpha") -> Parcel:
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel(message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(message_id)
 
 
 @pytest.mark.requirement("RM-10")
@@ -62,8 +59,7 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
     (stored,) = taken
     pair.beta.confirm(stored.incoming.sender, stored.incoming.message_id, [response])
     pair.settle("beta")
-    with pair.alpha.context.store.reader() as reader:
-        rows = reader.journal_since(0, 1_000)
+    rows = pair.rows()
     order_of = [
         row.kind
         for row in rows

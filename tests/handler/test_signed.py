@@ -97,10 +97,7 @@ def test_a_changed_payload_is_refused() -> None:
     pair = signed_pair(signed_acks=False)
     pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(sent.message_id)
     changed = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 2"))
     pair.deliver("beta", changed)
     assert pair.take() == []

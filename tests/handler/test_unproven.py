@@ -74,10 +74,7 @@ def sent(pair: Network) -> Parcel:
     pair.lose_request = lambda post: True
     pair.send()
     pair.lose_request = lambda post: False
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(ORDER)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(ORDER)
 
 
 def unsigned(parcel: Parcel) -> Parcel:

@@ -44,10 +44,7 @@ def sent(pair: Network, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
     )
     pair.alpha.submit(submission)
     pair.settle("alpha")
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(ORDER)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(ORDER)
     # Whoever changes a body on its way can count its digest anew.
     return structs.replace(parcel, headers=())
 

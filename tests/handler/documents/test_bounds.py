@@ -65,8 +65,7 @@ def with_data(data: bytes) -> Change:
 
 
 def refusals(pair: Network) -> str:
-    with pair.beta.context.store.reader() as reader:
-        rows = reader.journal_since(0, 1_000)
+    rows = pair.rows(at="beta")
     return "\n".join(row.detail or "" for row in rows if row.kind == "refused")
 
 

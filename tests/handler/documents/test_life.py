@@ -226,8 +226,7 @@ def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: 
     pair.alpha.context.world.time += 90 * SECOND  # type: ignore[attr-defined]
     for _ in range(6):
         pair.pass_time(90 * SECOND)
-    with pair.alpha.context.store.reader() as reader:
-        rows = reader.journal_since(0, 10_000)
+    rows = pair.rows()
     restarted = max(row.seq for row in rows if row.kind == "started")
     posted = [row.message_id for row in rows if row.kind == "sent" and row.seq > restarted]
     if crashes != "beta":

@@ -20,20 +20,18 @@ from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import Source, Submission
-from oncewire.handler.context import HandlerContext, Keys
+from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.runtime.engine import Engine
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import START, Network, TestWorld, agreement_text, options
+from tests.handler.network import START, Network, agreement_text, options
 from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import Identity, alpha, issue, mallory
@@ -50,20 +48,12 @@ def agree(own: str, profile: str = "ebms2", extra: str = SLOW, top: str = "") ->
 
 def change(pair: Network, name: str, *agreements: Agreement, keys: Keys | None = None) -> None:
     """The handler is started again with other agreements over the same store."""
-    node = pair.engines[name].context
-    world, store = node.world, node.store
-    assert isinstance(world, TestWorld)
-    if not isinstance(store, MemoryStore):
-        store.close()
-        store = pair.store(name)
-    known = keys or node.keys
-    pair.engines[name] = Engine(
-        HandlerContext(name, store, Agreements(agreements), world, keys=known)
-    )
-    pair.engines[name].start()
+    known = keys or pair.engines[name].context.keys
+    if known is not None:
+        pair.keys = {**pair.keys, name: known}
     # An answer that is owed leaves again at a start; lost too, only a copy can bring it.
     usual, pair.lose_answer = pair.lose_answer, lambda _: True
-    pair.settle(name)
+    pair.start(name, Agreements(agreements))
     pair.lose_answer = usual
 
 
@@ -105,10 +95,7 @@ def pass_minutes(pair: Network, minutes: int) -> None:
 
 
 def parcel_of(pair: Network, message_id: str) -> Parcel:
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(message_id)
 
 
 def told(pair: Network, since: int) -> list[Message]:
@@ -391,10 +378,7 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     )
     pair.beta.context.state.replying = {(stored.incoming.sender, request.message_id)}
     pair.beta.confirm(stored.incoming.sender, request.message_id, [answer])
-    with pair.beta.context.store.transition() as tx:
-        response = tx.outgoing_parcel("done-1@beta")
-    assert response is not None
-    parcel = whole_parcel(pair.beta.context, response)
+    parcel = pair.sent("done-1@beta", by="beta")
     assert codec.read(parcel).message.acknowledgments
     # It refers to another message than it acknowledges: what is refused answers nothing.
     pair.lose_request = lambda post: True

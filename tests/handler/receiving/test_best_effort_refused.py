@@ -45,8 +45,7 @@ def refusing() -> Network:
 
 
 def rows_of(pair: Network) -> list[Row]:
-    with pair.alpha.context.store.reader() as reader:
-        return reader.journal_of(ORDER)
+    return pair.rows(of=ORDER)
 
 
 @pytest.mark.requirement("ERR-2", "OPS-4")

@@ -248,10 +248,7 @@ def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
     pair.deliver = warn  # type: ignore[method-assign]
     sent = pair.send()
     assert warned
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing(sent.message_id)
-    assert stored is not None
-    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert not pair.notices
 
 

@@ -53,8 +53,7 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
     pair.alpha.restart(key)
     pair.settle("alpha")
     assert channel_of(pair, key).phase is Phase.ENDING
-    with pair.alpha.context.store.reader() as reader:
-        (row,) = [one for one in reader.journal_since(0, 1_000) if one.kind == "epoch_ended"]
+    (row,) = pair.rows("epoch_ended")
     assert (row.channel, row.epoch) == (key, 1)
     assert "restarted by the operator" in (row.detail or "")
     with pytest.raises(NotAllowed, match="ends already"):
@@ -76,10 +75,7 @@ def test_no_restart_while_a_number_is_unsettled() -> None:
     refused(pair, "has 1 unsettled numbers")
     pair.lose_request = lambda post: False
     pair.pass_time()
-    with pair.alpha.context.transition() as tx:
-        stored = tx.outgoing(f"order-{WINDOW}@alpha")
-    assert stored is not None
-    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert pair.state(f"order-{WINDOW}@alpha") is OutgoingState.DELIVERED
     pair.alpha.restart(CHANNEL)
     pair.settle("alpha")
     assert channel_of(pair).phase is Phase.ENDING

@@ -74,10 +74,7 @@ def wait(pair: Network, duration: Duration) -> None:
 
 
 def parcel_of(pair: Network, message_id: str) -> Parcel:
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel(message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(message_id)
 
 
 def kept(engine: Engine) -> set[str]:
@@ -333,10 +330,7 @@ def test_whoever_asks_about_a_removed_message_hears_what_became_of_it(pair_of: M
     told = [codec.read(Parcel("text/xml", body)).message.status_response for body in pair.answers]
     (status,) = [one for one in told if one is not None]
     assert (status.status, status.timestamp) == (MessageStatus.PROCESSED, received_at)
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing(sent.message_id)
-    assert stored is not None
-    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("OPS-2")
