@@ -9,7 +9,6 @@ from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState
 from tests.handler.network import Network
 from tests.handler.receiving.test_accepted_under import agree, change
-from tests.handler.test_exchange import state_of
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 
 WIDE = "[sequence]\nrange = [0, 99]\n[flow]\nwindow = 4\n"
@@ -97,7 +96,7 @@ def test_without_order_nothing_waits_for_a_lost_message(profile: str) -> None:
     assert pair.take() == [f"order-{number}@alpha" for number in (1, 3, 4, 5)]
     # W is 4: the sixth waits at its sender until the second is acknowledged.
     pair.send(6)
-    assert state_of(pair, "order-6@alpha") is OutgoingState.WAITING
+    assert pair.state("order-6@alpha") is OutgoingState.WAITING
     pair.pass_time(MINUTE)
     assert pair.take() == ["order-2@alpha", "order-6@alpha"]
     with pair.beta.context.store.reader() as reader:

@@ -32,7 +32,7 @@ from oncewire.wire.parcel import Parcel
 from tests.handler.network import HTTP, Network
 from tests.handler.running import FAST, free_port, journal, order, serving
 from tests.handler.samples import toml
-from tests.handler.test_exchange import OTHER, state_of
+from tests.handler.test_exchange import OTHER
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 from tests.handler.test_recovery_at_work import LAW
 from tests.handler.test_taken_back import ORDER, agreement, engine, submit
@@ -156,7 +156,7 @@ def test_a_message_that_expired_while_it_waited_uses_no_number() -> None:
     numbers = [sequence.number for _, sequence in given[2:] if sequence is not None]
     assert [name for name, _ in given[2:]] == ["order-3@alpha"]
     assert numbers == [1]
-    assert state_of(pair, "order-2@alpha") is OutgoingState.NOT_DELIVERED
+    assert pair.state("order-2@alpha") is OutgoingState.NOT_DELIVERED
 
 
 def test_an_answer_that_could_not_be_sent_stays_owed() -> None:

@@ -26,7 +26,6 @@ from tests.handler.corpus_cases import ANSWERING, ARRIVING, nhs, norway, ours, p
 from tests.handler.network import MAIL, Network
 from tests.handler.running import free_port, order, serving
 from tests.handler.samples import recorded
-from tests.handler.test_exchange import state_of
 
 GOLD = "nhs-mhs/expected_messages/"
 SPINE = "nhs-mhs/test_messages/"
@@ -57,7 +56,7 @@ def test_nhs_forward_reliable_is_acknowledged_by_the_next_handler() -> None:
     assert [one.actor for one in ack.acknowledgments] == [Actor.NEXT_MSH]
     # Nothing came back on the connection: the acknowledgement is a POST of its own.
     assert "ack_sent" in pair.kinds("beta")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -67,9 +66,9 @@ def test_nhs_forward_reliable_survives_lost_acknowledgements(losses: int) -> Non
     pair = Network.pair("nhs-forward-reliable", lose_answer=lambda count: count <= losses)
     sent = pair.send()
     for _ in range(losses):
-        assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+        assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
         pair.pass_time()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert len(set(pair.answers)) == 1
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
@@ -84,7 +83,7 @@ def test_nhs_async_reliable_is_acknowledged_in_the_response() -> None:
     assert message.header.sync_reply_as_agreed
     (ack,) = answers_of(pair)
     assert [one.actor for one in ack.acknowledgments] == [Actor.TO_PARTY_MSH]
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -98,7 +97,7 @@ def test_best_effort_is_sent_once_and_never_acknowledged(profile: str) -> None:
     assert message.ack_requested == ()
     assert not message.header.duplicate_elimination
     assert pair.answers == []
-    assert state_of(pair, sent.message_id) is OutgoingState.SENT
+    assert pair.state(sent.message_id) is OutgoingState.SENT
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -129,7 +128,7 @@ def test_digikoppeling_osb_rm_acknowledges_in_messages_of_their_own() -> None:
     assert ack.kind is MessageKind.ACKNOWLEDGMENT
     assert ack.header.service == Service("urn:oasis:names:tc:ebxml-msg:service")
     assert not ack.manifest
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     # Its partners are strict about the SOAPAction, ourselves included.
     bare = structs.replace(parcel, headers=())
@@ -163,7 +162,7 @@ def test_every_combination_arrives_as_it_was_submitted(
     pair = Network.pair("ebms2", extra)
     sent = pair.send()
     expected = OutgoingState.DELIVERED if ack == "always" else OutgoingState.SENT
-    assert state_of(pair, sent.message_id) is expected
+    assert pair.state(sent.message_id) is expected
     assert pair.take() == [sent.message_id]
     assert pair.verify().violations == ()
 
@@ -173,10 +172,10 @@ def test_a_reference_alone_acknowledges() -> None:
     pair = Network.pair("ms-0.9x", lose_answer=lambda count: True)
     sent = pair.send()
     (lost,) = answers_of(pair)
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     form = pair.alpha.context.agreements.by_cpa_id("alpha-beta")[0].form
     pair.deliver("alpha", codec.write(structs.replace(lost, acknowledgments=()), form))
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 # --- against their samples ---------------------------------------------------------------------

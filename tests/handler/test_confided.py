@@ -32,7 +32,6 @@ from oncewire.wire.security.certificates import der_of
 from oncewire.wire.security.encryption import EncryptionChoice, encrypt_part
 from oncewire.wire.security.references import parse, read_references
 from tests.handler.network import Network, agreement_text, options
-from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import Identity, alpha, mallory
 
@@ -109,7 +108,7 @@ def test_either_order_and_either_key_transport_is_read(
     theirs = f'{agreed}order = "{order}"\nkey_transport = "{transport}"'
     pair = closed_pair(theirs, f"{agreed}allow_rsa_1_5 = true")
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -243,7 +242,7 @@ def test_an_envelope_is_what_travels_and_the_document_what_was_signed() -> None:
 def test_a_document_in_an_envelope_arrives_as_it_was_meant(order: str) -> None:
     pair = closed_pair(f'{SMIME}\norder = "{order}"', SMIME)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -254,10 +253,7 @@ def test_a_document_in_an_envelope_arrives_as_it_was_meant(order: str) -> None:
 def send_named(pair: Network, name: str) -> str:
     """alpha sends a document that is called so; returns what beta's application calls it."""
     named = Payload.of("order-1", "text/plain", b"order 1", name)
-    pair.alpha.submit(
-        Submission("alpha-beta", Service("urn:test:orders"), "New", (named,), message_id="n@alpha")
-    )
-    pair.settle("alpha")
+    pair.send(payloads=(named,), message_id="n@alpha", conversation_id=None)
     (offer,) = pair.beta.hand_over(10, 60_000_000)
     (payload,) = offer.payloads
     assert payload.data == b"order 1"
@@ -344,9 +340,9 @@ def test_an_envelope_of_an_old_handler_is_read_and_one_of_a_strange_kind_ends_no
     monkeypatch.setattr(smime, "envelop", others)
     sent = pair.send()
     known = "-des3" in how
-    assert (state_of(pair, sent.message_id) is OutgoingState.DELIVERED) == known
+    assert (pair.state(sent.message_id) is OutgoingState.DELIVERED) == known
     assert pair.take() == ([sent.message_id] if known else [])
     monkeypatch.undo()
     after = pair.send(2)
-    assert state_of(pair, after.message_id) is OutgoingState.DELIVERED
+    assert pair.state(after.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [after.message_id]

@@ -9,7 +9,6 @@ from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from tests.handler.network import Network
-from tests.handler.test_exchange import state_of
 
 TERMS = (
     '[delivery]\non_exhausted = "fail_message"\nretries = 1\n'
@@ -29,7 +28,7 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     sent = pair.send(3)
     for _ in range(6):
         pair.pass_time(30 * SECOND)
-    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     with pair.alpha.context.store.reader() as reader:
         rows = [row for row in reader.journal_of(sent.message_id) if row.kind == "send_failed"]
     said = [notes.SendFailed.read(row.detail) for row in rows]

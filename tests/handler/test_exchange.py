@@ -24,19 +24,12 @@ OTHER = Submission(
 PROFILES = ("ebms2", "ms-0.9x", "ms-0.9x-typed", "rm-0.78", "window", "digikoppeling-osb-rm")
 
 
-def state_of(pair: Network, message_id: str) -> OutgoingState:
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing(message_id)
-    assert stored is not None
-    return stored.outgoing.state
-
-
 @pytest.mark.requirement("RM-1", "RM-3", "RM-11", "RM-12")
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_message_is_delivered_once_under_every_profile(profile: str) -> None:
     pair = Network.pair(profile)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     # The acknowledgement came before the application had the message: it proves storage only.
     assert "confirmed" not in pair.kinds("beta")
     assert pair.take() == [sent.message_id]
@@ -70,12 +63,12 @@ def test_the_acknowledgement_lost_k_times(losses: int, sync: bool) -> None:
     assert pair.take() == [sent.message_id]
     assert len(set(pair.answers)) == 1
     if losses <= RETRIES:
-        assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+        assert pair.state(sent.message_id) is OutgoingState.DELIVERED
         assert len(pair.answers) == losses + 1
         assert not pair.notices
     else:
         # Transmitted, never acknowledged: unknown, and somebody was told. Never "failed".
-        assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+        assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
         assert [notice.severity.value for notice in pair.notices] == ["Warning"]
     assert pair.verify().clean
 
@@ -116,14 +109,14 @@ def test_a_suspended_channel_resumes_with_a_fresh_counter() -> None:
     sent = pair.send()
     for _ in range(RETRIES + 2):
         pair.pass_time()
-    assert state_of(pair, sent.message_id) is OutgoingState.SUSPENDED
+    assert pair.state(sent.message_id) is OutgoingState.SUSPENDED
     with pair.alpha.context.store.reader() as reader:
         (incident,) = reader.incidents()
     assert incident.channel is not None
     pair.alpha.resume(channel=incident.channel)
     pair.settle("alpha")
     pair.pass_time(SECOND)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     with pair.alpha.context.store.reader() as reader:
         assert reader.incidents() == []
     assert pair.take() == [sent.message_id]
@@ -139,7 +132,7 @@ def test_an_abandoned_number_restarts_the_stream() -> None:
     pair.settle("alpha")
     pair.pass_time()
     assert pair.take() == [second.message_id]
-    assert state_of(pair, first.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(first.message_id) is OutgoingState.UNKNOWN
     assert [notice.message_id for notice in pair.notices] == [first.message_id]
     assert pair.verify().clean
 
@@ -150,7 +143,7 @@ def test_past_persist_duration_nothing_is_resent() -> None:
     sent = pair.send()
     for _ in range(RETRIES + 2):
         pair.pass_time()
-    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     pair.pass_time(2 * DAY)
     with pytest.raises(NotAllowed) as refused:
         pair.alpha.resume(message_id=sent.message_id)

@@ -14,7 +14,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network
 from tests.handler.samples import toml
-from tests.handler.test_exchange import OTHER, state_of
+from tests.handler.test_exchange import OTHER
 from tests.handler.wiretap import find
 
 
@@ -186,8 +186,8 @@ def test_the_missing_message_is_sent_again_after_the_error(
     for _ in range(4):
         pair.pass_time(600 * SECOND)
     # The missing one was sent again; the one that was too early has its honest end.
-    assert state_of(pair, "order-2@alpha") is OutgoingState.DELIVERED
-    assert state_of(pair, "order-4@alpha") is OutgoingState.NOT_DELIVERED
+    assert pair.state("order-2@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-4@alpha") is OutgoingState.NOT_DELIVERED
     assert pair.take() == [f"order-{number}@alpha" for number in (1, 2, 3)]
     assert pair.verify().clean
 

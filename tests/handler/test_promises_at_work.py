@@ -22,7 +22,6 @@ from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM
 from tests.handler.network import Network
 from tests.handler.running import FAST, free_port, journal, order, serving
-from tests.handler.test_exchange import state_of
 from tests.simulation.given import world_of
 
 
@@ -66,7 +65,7 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
         if row.kind in ("received", "acknowledged", "ack_sent", "duplicate")
     ]
     assert order_of == ["received", "acknowledged", "ack_sent"]
-    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.DELIVERED
     # A copy of the response is tested first, and correlates nothing a second time.
     copy = next(one for one in pair.to("alpha") if one.message.header.message_id == "yes@beta")
     pair.deliver("alpha", copy.parcel)
@@ -88,8 +87,8 @@ def test_an_acknowledgement_of_something_else_changes_nothing(named: str) -> Non
     answer = whole_parcel(pair.beta.context, arrived.answer.parcel)
     other = answer.body.replace(b"order-1@alpha", named.encode())
     pair.deliver("alpha", Parcel(answer.content_type, other))
-    assert state_of(pair, "order-1@alpha") is OutgoingState.OUTSTANDING
-    assert state_of(pair, "order-2@alpha") is OutgoingState.WAITING
+    assert pair.state("order-1@alpha") is OutgoingState.OUTSTANDING
+    assert pair.state("order-2@alpha") is OutgoingState.WAITING
 
 
 @pytest.mark.requirement("STO-4", "DUP-1", "DUP-2")

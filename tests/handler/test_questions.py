@@ -15,7 +15,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.network import Network
 from tests.handler.running import free_port, order, serving
-from tests.handler.test_exchange import FEW, state_of
+from tests.handler.test_exchange import FEW
 
 ASKING = ("ebms2", "ms-0.9x", "window", "phinms", "nhs-async-reliable", "digikoppeling-osb-rm")
 
@@ -52,7 +52,7 @@ def test_received_settles_no_request_that_its_response_answers(word: MessageStat
     assert response is not None
     assert response.status is word
     pair.deliver("alpha", told)
-    settled = state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    settled = pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert settled is (word is MessageStatus.PROCESSED)
 
 
@@ -107,10 +107,10 @@ def test_a_status_that_says_received_settles_the_message(profile: str) -> None:
     """The acknowledgement was lost; the receiver's word that it has it is as good."""
     pair = Network.pair(profile, lose_answer=lambda count: count == 1)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -120,7 +120,7 @@ def test_a_message_that_never_arrived_stays_unsettled() -> None:
     sent = pair.send()
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     with pytest.raises(UnknownMessage):
         pair.alpha.ask_status("nothing")
 
@@ -132,10 +132,10 @@ def test_a_refused_message_is_not_reported_as_received() -> None:
     world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=1)
     assert "refused" in pair.kinds("beta")
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     assert pair.take() == []
 
 
@@ -146,7 +146,7 @@ def test_where_no_question_exists_the_timers_still_run() -> None:
     for _ in range(6):
         pair.pass_time()
     pair.pass_time(2 * DAY)
-    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     assert [notice.message_id for notice in pair.notices] == [sent.message_id]
     with pytest.raises(InvalidValue):
         pair.alpha.ask_status(sent.message_id)

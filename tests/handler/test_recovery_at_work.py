@@ -12,7 +12,7 @@ from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
 from tests.handler.network import Network
 from tests.handler.samples import toml
-from tests.handler.test_exchange import OTHER, state_of
+from tests.handler.test_exchange import OTHER
 from tests.handler.wiretap import error_about
 
 LAW = '[delivery]\ntimeout = "PT30S"\nretry_interval = "PT60S"\nretries = 3\n'
@@ -64,7 +64,7 @@ def test_after_a_transport_error_the_message_is_sent_again_after_an_interval() -
     pair.send(1)
     let_pass(pair, 120)
     assert attempts(pair) == [0, 60]
-    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("RTY-6", "ERR-1")
@@ -74,7 +74,7 @@ def test_a_communication_error_that_is_received_is_worked_like_a_local_one() -> 
     answer_first(pair, Error(COMMUNICATION_CODE, description="the line broke"))
     let_pass(pair, 90)
     assert attempts(pair)[:2] == [0, 70]
-    assert state_of(pair, "order-1@alpha") is OutgoingState.OUTSTANDING
+    assert pair.state("order-1@alpha") is OutgoingState.OUTSTANDING
 
 
 @pytest.mark.requirement("RTY-8", "RTY-9", "ERR-4")
@@ -103,7 +103,7 @@ def test_an_acknowledgement_ends_the_recovery_at_once() -> None:
     answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=1000))
     copy = pair.to("beta")[0]
     pair.deliver("beta", copy.parcel)
-    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.DELIVERED
     let_pass(pair, 1100)
     assert attempts(pair) == [0]
 
@@ -128,7 +128,7 @@ def test_all_errors_count_against_one_total_and_then_the_operator_is_called() ->
         answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=20))
         let_pass(pair, 100)
     assert len(attempts(pair)) == 1 + 3
-    assert state_of(pair, "order-1@alpha") is OutgoingState.SUSPENDED
+    assert pair.state("order-1@alpha") is OutgoingState.SUSPENDED
     pair.send(2)
     with pair.alpha.context.store.reader() as reader:
         (incident,) = reader.incidents()
@@ -149,7 +149,7 @@ def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
     pair.send(1)
     pair.send(2)
     answer_first(pair, Error("NotRecognized", description="no such service"))
-    assert state_of(pair, "order-1@alpha") is OutgoingState.NOT_DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.NOT_DELIVERED
     assert attempts(pair) == [0]
     sent = [one.message.header.message_id for one in pair.to("beta")]
     assert sent[-1] == "order-2@alpha"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Submission
-from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.network import Network
@@ -24,17 +22,10 @@ def waiting(folder: Path, count: int, extra: str = "") -> Network:
         "ebms2", extra, store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name)
     )
     for number in range(count):
-        pair.alpha.submit(
-            Submission(
-                "alpha-beta",
-                Service("urn:test:orders"),
-                "New",
-                (Payload.of("order", "text/plain", b"x" * BODY),),
-                conversation_id="talk",
-                message_id=f"order-{number}@alpha",
-            )
+        pair.send(
+            payloads=(Payload.of("order", "text/plain", b"x" * BODY),),
+            message_id=f"order-{number}@alpha",
         )
-        pair.settle("alpha")
     return pair
 
 

@@ -21,7 +21,6 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
 from tests.handler.network import Network, agreement_text, options
-from tests.handler.test_exchange import state_of
 from tests.simulation.given import agreements_of
 from tests.wire.security.keys import alpha, issue, mallory
 
@@ -88,7 +87,7 @@ def test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came(
 def test_signed_messages_are_believed(signed_acks: bool) -> None:
     pair = signed_pair(signed_acks=signed_acks)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -108,7 +107,7 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
     pair = signed_pair(signed_acks=True)
     pair.lose_answer = lambda count: True
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     digest = codec.read(codec.Parcel("text/xml", pair.answers[0])).message.acknowledgments[0]
     wrong = replace(
         digest,
@@ -135,7 +134,7 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
 def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     pair = signed_pair(encrypt=True)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)
     assert stored is not None
@@ -175,7 +174,7 @@ def detail_of(pair: Network, kind: str) -> str:
 def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert '"signed":true' in detail_of(pair, "acknowledged")
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
@@ -187,7 +186,7 @@ def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     monkeypatch.setattr("oncewire.handler.sending.answer.receipt_references", lambda *_: ())
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     assert "does not name the digests" in detail_of(pair, "ignored")
 
 

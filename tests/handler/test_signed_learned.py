@@ -6,7 +6,6 @@ from oncewire.message.instant import DAY
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, TestWorld, agreement_text
-from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem, signed_pair
 from tests.wire.security.keys import alpha, issue
 
@@ -16,7 +15,7 @@ def _taught() -> Network:
     pair = signed_pair(signed_acks=True)
     for number in range(1, 5):
         sent = pair.send(number)
-        assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+        assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     for engine in pair.engines.values():
         assert engine.context.caches.templates.signatures.hits >= 2
     return pair
@@ -31,7 +30,7 @@ def _agree(pair: Network, security: str) -> None:
 def _is_refused(pair: Network) -> bool:
     sent = pair.send(9)
     taken = pair.take()
-    refused = state_of(pair, sent.message_id) is not OutgoingState.DELIVERED
+    refused = pair.state(sent.message_id) is not OutgoingState.DELIVERED
     assert refused == (sent.message_id not in taken)
     return refused
 

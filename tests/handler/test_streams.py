@@ -36,7 +36,6 @@ from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.wire.limits import DEFAULT_LIMITS
 from tests.handler.network import Network
 from tests.handler.running import FAST, Wire, free_port, serving
-from tests.handler.test_exchange import state_of
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_signed import signed_pair
 from tests.handler.test_spooling import files, node_of
@@ -158,7 +157,7 @@ def test_what_waits_for_its_number_waits_as_a_file(pair: Network) -> None:
         assert reader.spooled() == {content.digest() for content in contents}
     for _ in range(20):
         pair.pass_time()
-    assert [state_of(pair, one.message_id) for one in sent] == [OutgoingState.DELIVERED] * 3
+    assert [pair.state(one.message_id) for one in sent] == [OutgoingState.DELIVERED] * 3
     given = pair.beta.hand_over(10, 60_000_000)
     found = sorted(read(message.payloads[0]) for message in given)
     assert found == sorted(content.digest() for content in contents)
@@ -208,7 +207,7 @@ def test_a_large_document_is_signed_by_its_digest() -> None:
     content = LongContent(3 * MEGABYTE)
     sent = pair.alpha.submit(handed(pair, submission(content)))
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     (given,) = pair.beta.hand_over(10, 60_000_000)
     assert read(given.payloads[0]) == content.digest()
 
@@ -222,7 +221,7 @@ def test_what_is_too_large_to_be_encrypted_is_refused_by_name() -> None:
         pair.alpha.submit(Submission("alpha-beta", SERVICE, "New", (large,)))
     sent = pair.alpha.submit(handed(pair, submission(LongContent(2 * MEGABYTE))))
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     (given,) = pair.beta.hand_over(10, 60_000_000)
     assert read(given.payloads[0]) == LongContent(2 * MEGABYTE).digest()
 

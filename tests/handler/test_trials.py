@@ -14,7 +14,6 @@ from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from tests.handler.network import Network
-from tests.handler.test_exchange import state_of
 
 TRIAL_ID = f"{TRIAL_MARK}1@alpha"
 
@@ -38,7 +37,7 @@ def submit(pair: Network, **changes: object) -> Trial:
 def test_a_trial_is_delivered_and_reaches_no_application_and_no_count(profile: str) -> None:
     pair = Network.pair(profile)
     trial = submit(pair)
-    assert state_of(pair, TRIAL_ID) is OutgoingState.DELIVERED
+    assert pair.state(TRIAL_ID) is OutgoingState.DELIVERED
     assert len(trial.heard) == 1
     assert pair.take() == []
     for engine in (pair.alpha, pair.beta):
@@ -99,7 +98,7 @@ def test_its_receiver_takes_none_that_is_one_by_half(
     pair = Network.pair()
     submit(pair, **changes)
     message_id = str(changes.get("message_id", TRIAL_ID))
-    assert state_of(pair, message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.state(message_id) is OutgoingState.NOT_DELIVERED
     assert pair.take() == []
 
 
@@ -109,7 +108,7 @@ def test_of_one_that_fails_no_application_is_told() -> None:
     submit(pair)
     for _ in range(8):
         pair.pass_time()
-    assert state_of(pair, TRIAL_ID) is OutgoingState.UNKNOWN
+    assert pair.state(TRIAL_ID) is OutgoingState.UNKNOWN
     assert pair.notices == []
     assert pair.verify().clean
 

@@ -37,7 +37,6 @@ from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, agreement_text, options
 from tests.handler.running import FAST, free_port, order, post, serving
-from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import alpha, mallory
 
@@ -128,9 +127,9 @@ def test_an_unproven_message_gets_no_signed_answer(profile: str, source: Source,
         pair.settle("alpha")
         pair.deliver("alpha", back)
         assert ignored(pair)
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     assert pair.take() == [ORDER]
     assert pair.verify().clean
 
@@ -143,7 +142,7 @@ def test_who_proves_himself_is_told_what_is_wrong_in_signed_words() -> None:
     text += '[[actions]]\nservice = "urn:test:bills"\naction = "New"\ndirection = "receive"\n'
     pair.beta.context.agreements = Agreements([read_toml(text)])
     pair.send()
-    assert state_of(pair, ORDER) is OutgoingState.NOT_DELIVERED
+    assert pair.state(ORDER) is OutgoingState.NOT_DELIVERED
     (rejected,) = [row for row in rows(pair, ORDER) if row.kind == "rejected"]
     assert "ValueNotRecognized" in (rejected.detail or "")
 
@@ -213,7 +212,7 @@ def test_a_claim_that_proves_nothing_changes_nothing(
     word = CLAIMS[claim](sent(pair))
     with caplog.at_level(logging.WARNING, "oncewire.handler"):
         say(pair, word, here=here)
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     if claim == "fault" and not here:
         # It names no message: only a connection says what it is about.
         return
@@ -225,7 +224,7 @@ def test_a_claim_that_proves_nothing_changes_nothing(
     assert any(step.text.startswith("ignored: ") for step in ladder(rows(pair, ORDER)))
     # And the matter goes on as if nobody had spoken.
     pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     assert pair.verify(healed=False).clean
 
 
@@ -234,10 +233,10 @@ def test_a_claim_takes_nothing_back(claim: str) -> None:
     pair = signed("ebms2")
     word = CLAIMS[claim](sent(pair))
     pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     for here in (True, False):
         say(pair, word, here=here)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     assert pair.notices == []
 
 
@@ -249,11 +248,11 @@ def test_a_claim_settles_no_unknown_outcome(claim: str) -> None:
     pair.lose_request = lambda post: False
     for _ in range(30):
         pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.UNKNOWN
+    assert pair.state(ORDER) is OutgoingState.UNKNOWN
     told = len(pair.notices)
     for here in (True, False):
         say(pair, word, here=here)
-    assert state_of(pair, ORDER) is OutgoingState.UNKNOWN
+    assert pair.state(ORDER) is OutgoingState.UNKNOWN
     assert len(pair.notices) == told
 
 
@@ -303,7 +302,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     assert body != news.body
     pair.deliver("alpha", Parcel(news.content_type, body, ()))
     assert len(pair.alpha.take(10, SECOND)) == 1
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     (trace,) = ignored(pair)
     assert "outside the signature" in str(trace["problem"])
 
@@ -359,10 +358,10 @@ def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
         parcel, body=ack.replace(b"order-1@alpha</eb:RefTo", b"order-2@alpha</eb:RefTo")
     )
     pair.deliver("alpha", changed)
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     for _ in range(2):
         pair.deliver("alpha", parcel)
-        assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+        assert pair.state(ORDER) is OutgoingState.DELIVERED
 
 
 # --- a partner that is known by its connection -------------------------------------------------

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver
 from oncewire.handler.delivering import view as accepted_module
@@ -16,7 +15,6 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import body_slice, whole_parcel
 from oncewire.handler.receiving import arrive
 from oncewire.message.envelope import Message
-from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
@@ -178,10 +176,7 @@ def test_a_signed_document_keeps_the_name_that_its_sender_gave_it() -> None:
     pair = signed_pair()
     named = Payload.of("doc", "text/plain", b"it", "katalog 2026.txt")
     named = replace(named, mime_headers=(*named.mime_headers, ("X-Other", "of nobody")))
-    pair.alpha.submit(
-        Submission("alpha-beta", Service("urn:test:orders"), "New", (named,), message_id="m@alpha")
-    )
-    pair.settle("alpha")
+    pair.send(payloads=(named,), message_id="m@alpha", conversation_id=None)
     (given,) = take(pair)
     assert given.payloads[0].file_name == "katalog 2026.txt"
     assert [name for name, _ in given.payloads[0].mime_headers] == ["Content-Disposition"]

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreProblem
 from oncewire.handler import encryption as spooled_module
-from oncewire.handler.actions import Submission
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
@@ -206,8 +205,7 @@ def test_hand_over_parses_nothing(profile: str, request: pytest.FixtureRequest) 
     """Two parts: the drafts put those into a container of their own."""
     pair = Network.pair(profile)
     parts = (Payload.of("one", "text/plain", b"first"), Payload.of("two", "a/b", b"second"))
-    pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", parts))
-    pair.settle("alpha")
+    pair.send(payloads=parts, conversation_id=None, message_id=None)
     request.getfixturevalue("no_parsing")
     (taken,) = take(pair)
     assert [one.data for one in taken.payloads] == [b"first", b"second"]

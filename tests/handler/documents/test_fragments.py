@@ -11,7 +11,6 @@ import pytest
 from msgspec import structs
 
 from oncewire.errors import InvalidValue
-from oncewire.handler.actions import Submission
 from oncewire.journal.check import check_journal
 from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MINUTE, SECOND
@@ -77,8 +76,13 @@ def test_names_and_media_types_travel() -> None:
     pair = Network.pair(PROFILE, MID)
     scan = Payload.of("scan", "image/tiff", DATA, file_name='a "scan".tif')
     service = Service("urn:nhs:names:services:gp2gp")
-    pair.alpha.submit(Submission("alpha-beta", service, "RCMR_IN030000UK06", (scan,)))
-    pair.settle("alpha")
+    pair.send(
+        service=service,
+        action="RCMR_IN030000UK06",
+        payloads=(scan,),
+        conversation_id=None,
+        message_id=None,
+    )
     (given,) = taken(pair)
     (payload,) = given.payloads
     assert (payload.media_type, payload.file_name) == (scan.media_type, scan.file_name)

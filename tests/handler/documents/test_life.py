@@ -36,12 +36,7 @@ def submit(pair: Network, *documents: bytes, message_id: str = "doc@alpha") -> N
         Payload.of(f"payload-{number}", "text/plain", data) for number, data in enumerate(documents)
     )
     service = Service("urn:test:orders")
-    pair.alpha.submit(
-        Submission(
-            "alpha-beta", service, "New", payloads, conversation_id="talk", message_id=message_id
-        )
-    )
-    pair.settle("alpha")
+    pair.send(service=service, payloads=payloads, message_id=message_id)
 
 
 def taken(pair: Network) -> list[GivenMessage]:

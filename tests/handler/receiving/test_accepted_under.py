@@ -32,7 +32,6 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import START, Network, agreement_text, options
-from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import Identity, alpha, issue, mallory
 
@@ -94,10 +93,6 @@ def pass_minutes(pair: Network, minutes: int) -> None:
         pair.pass_time(MINUTE)
 
 
-def parcel_of(pair: Network, message_id: str) -> Parcel:
-    return pair.sent(message_id)
-
-
 def told(pair: Network, since: int) -> list[Message]:
     """What beta said since then."""
     found = []
@@ -123,7 +118,7 @@ def test_a_copy_of_what_was_delivered_gets_its_answer_again(
     first = pair.answers[0]
     change(pair, "beta", change_("beta"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.answers[-1] == first, "the stored bytes, whatever would be answered today"
     assert pair.take() == []
@@ -141,7 +136,7 @@ def test_where_nobody_stops_repeats_one_that_is_not_wanted_any_more_is_a_copy_st
     assert pair.take() == [sent.message_id]
     change(pair, "beta", change_("beta"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.verify().clean
 
@@ -157,7 +152,7 @@ def test_where_nobody_stops_repeats_a_number_that_is_past_refuses_none_that_arri
     taken = [message_id for _ in range(3) for message_id in pair.take()]
     assert taken == ["order-1@alpha", sent.message_id, "order-3@alpha"]
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.verify().clean
 
@@ -170,7 +165,7 @@ def test_a_copy_in_the_drafts_own_dialects(profile: str, top: str, more: str) ->
     assert pair.take() == [sent.message_id]
     change(pair, "beta", agree("beta", profile, SLOW + more, top))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.verify().clean
 
 
@@ -180,7 +175,7 @@ def test_what_is_new_is_judged_by_todays_agreement() -> None:
     change(pair, "beta", ended("beta"))
     pair.pass_time(2 * SECOND)
     late = pair.send(2)
-    assert state_of(pair, late.message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.state(late.message_id) is OutgoingState.NOT_DELIVERED
     assert pair.take() == ["order-1@alpha"]
 
 
@@ -196,7 +191,7 @@ def test_the_agreement_is_found_in_the_store_when_its_file_is_gone(tmp_path: Pat
     pair.lose_answer = lambda count: False
     # The resend goes to the address it had, and what comes back is believed.
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.verify().clean
     pair.close()
 
@@ -205,7 +200,7 @@ def test_a_copy_of_what_retention_removed_is_known_after_the_end() -> None:
     keep = SLOW + 'persist_duration = "PT10M"\n'
     pair = Network.pair("ebms2", keep)
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert pair.take() == [sent.message_id]
     pair.pass_time(DAY)
     pair.beta.context.state.sweep_due_at = 0
@@ -236,7 +231,7 @@ def test_where_repeats_pass_a_copy_is_new_and_needs_todays_agreement() -> None:
     never = loose + '[ack]\nrequest = "never"\n[delivery]\nreliable = false\n'
     pair = Network.pair("ebms2", never)
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     pair.deliver("beta", copy)
     assert pair.take() == [sent.message_id, sent.message_id]
     change(pair, "beta", ended("beta", extra=never))
@@ -280,7 +275,7 @@ def test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement() -> None:
 def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
     pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
-    whole = parcel_of(pair, sent.message_id)
+    whole = pair.sent(sent.message_id)
     payload = whole.body.index(b"\r\n--", whole.body.index(b"</SOAP:Envelope>"))
     damaged = Parcel(whole.content_type, whole.body[:payload] + whole.body[payload : payload + 60])
     with pytest.raises(codec.ReadFault):
@@ -288,7 +283,7 @@ def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
     said = len(pair.answers)
     assert pair.deliver("beta", damaged).status == 400
     assert told(pair, said) == []
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     # What was never accepted is answered with what is wrong about it.
     stranger = Parcel(damaged.content_type, damaged.body.replace(b"order-1@", b"order-2@"))
     pair.deliver("beta", stranger)
@@ -300,7 +295,7 @@ def test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other() -> None
     pair.beta.context.world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=2 * MINUTE)
     assert "refused" in pair.kinds("beta")
-    whole = parcel_of(pair, sent.message_id)
+    whole = pair.sent(sent.message_id)
     payload = whole.body.index(b"\r\n--", whole.body.index(b"</SOAP:Envelope>"))
     said = len(pair.answers)
     pair.deliver("beta", Parcel(whole.content_type, whole.body[: payload + 60]))
@@ -319,7 +314,7 @@ def test_an_acknowledgement_is_believed_under_the_terms_of_what_it_acknowledges(
     pair.take()
     change(pair, "alpha", change_("alpha"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.verify().clean
 
@@ -331,7 +326,7 @@ def test_an_error_about_what_was_sent_before_the_end_is_heard() -> None:
     assert "refused" in pair.kinds("beta")
     change(pair, "alpha", ended("alpha"))
     pass_minutes(pair, 1)
-    assert state_of(pair, sent.message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.NOT_DELIVERED
     assert "Time" in pair.notices[0].reason or "TimeToLive" in pair.notices[0].reason
 
 
@@ -344,7 +339,7 @@ def test_a_question_about_what_was_sent_before_the_end_is_answered(name: str) ->
     pair.pass_time(2 * SECOND)
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 def test_a_ping_is_nobodys_answer() -> None:
@@ -390,8 +385,8 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     change(pair, "alpha", ended("alpha", extra=sync))
     pair.alpha.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     pair.deliver("alpha", parcel)
-    assert state_of(pair, request.message_id) is OutgoingState.DELIVERED
-    assert state_of(pair, beside) is OutgoingState.OUTSTANDING
+    assert pair.state(request.message_id) is OutgoingState.DELIVERED
+    assert pair.state(beside) is OutgoingState.OUTSTANDING
     with pair.alpha.context.store.transition() as tx:
         assert tx.incoming_by_id("done-1@beta") == [], "the response itself is new"
 
@@ -402,11 +397,11 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
 def test_resends_go_on_with_their_bytes_to_their_address() -> None:
     pair = Network.pair("ebms2", SLOW, lose_request=lambda post: post.attempt == 1)
     sent = pair.send()
-    before = parcel_of(pair, sent.message_id)
+    before = pair.sent(sent.message_id)
     change(pair, "alpha", other("alpha"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
-    assert parcel_of(pair, sent.message_id) == before
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
+    assert pair.sent(sent.message_id) == before
     assert pair.take() == [sent.message_id]
 
 
@@ -422,7 +417,7 @@ def test_a_partner_that_moved_is_sent_to_where_it_is_now() -> None:
     pair.alpha.tick()
     posts = [action.address for action in pair.alpha.commit() if hasattr(action, "attempt")]
     assert posts == ["http://nowhere/msh"]
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
 
 
 # --- proof ---------------------------------------------------------------------------------------
@@ -461,7 +456,7 @@ def test_a_copy_proves_itself_with_the_key_of_then(top: str) -> None:
     assert pair.take() == [sent.message_id]
     change(pair, "beta", signed("beta", NEW, top=top))
     pass_minutes(pair, 2)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.verify().clean
 
 
@@ -475,11 +470,11 @@ def test_a_certificate_that_expired_since_was_good_then() -> None:
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     pass_minutes(pair, 2)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     late = pair.send(2)
     assert pair.take() == []
     # Whoever signs with it is not known any more: what he is told ends nothing.
-    assert state_of(pair, late.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(late.message_id) is OutgoingState.OUTSTANDING
     assert "ignored" in pair.kinds("alpha")
 
 
@@ -491,7 +486,7 @@ def test_a_revoked_certificate_proves_nothing_at_once() -> None:
     said = len(pair.answers)
     pair.pass_time(MINUTE)
     assert told(pair, said) == [], "neither its answer nor an error that would be believed"
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     assert "refused" in pair.kinds("beta")
     # And so for what is new, even where it is still pinned.
     change(pair, "beta", signed("beta", A, revoked=(A,)))
@@ -504,15 +499,15 @@ def test_an_acknowledgement_under_a_revoked_certificate_settles_nothing() -> Non
     sent = pair.send()
     change(pair, "alpha", signed("alpha", NEW, revoked=(B,)))
     pass_minutes(pair, 2)
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     change(pair, "alpha", signed("alpha", NEW))
     pass_minutes(pair, 1)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 def forged(pair: Network, message_id: str, how: str) -> Parcel:
     """A copy of a known message by somebody who is not its sender."""
-    parcel = parcel_of(pair, message_id)
+    parcel = pair.sent(message_id)
     if how == "unsigned":
         start = parcel.body.index(b"<ds:Signature")
         end = parcel.body.index(b"</ds:Signature>") + len(b"</ds:Signature>")
@@ -523,7 +518,7 @@ def forged(pair: Network, message_id: str, how: str) -> Parcel:
     change(thief, "alpha", signed("alpha", B), keys=Keys(NEW.certificate, NEW.key))
     sent = thief.send()
     assert sent.message_id == message_id
-    return parcel_of(thief, message_id)
+    return thief.sent(message_id)
 
 
 @pytest.mark.parametrize("how", ["unsigned", "changed", "another key"])
@@ -550,7 +545,7 @@ def test_who_cannot_prove_that_he_repeats_is_told_nothing(how: str, today: str) 
     assert told(pair, said) == []
     assert pair.take() == []
     assert pair.kinds("beta").count("duplicate") == 0
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("DUP-4")
@@ -561,21 +556,13 @@ def test_another_content_under_a_known_id_is_a_conflict_if_its_sender_proves_it(
     pair = signed_pair()
     sent = pair.send()
     double = signed_pair(lose_request=lambda post: True)
-    double.alpha.submit(
-        Submission(
-            "alpha-beta",
-            Service("urn:test:orders"),
-            "New",
-            (Payload.of("order-1", "text/plain", b"order 9"),),
-            conversation_id="talk",
-            message_id=sent.message_id,
-        )
+    double.send(
+        payloads=(Payload.of("order-1", "text/plain", b"order 9"),), message_id=sent.message_id
     )
-    double.settle("alpha")
     change(pair, "beta", signed("beta", A, top=END if today == "ended" else ""))
     pair.beta.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     said = len(pair.answers)
-    pair.deliver("beta", parcel_of(double, sent.message_id))
+    pair.deliver("beta", double.sent(sent.message_id))
     (report,) = told(pair, said)
     assert report.error_list is not None
     assert report.error_list.errors[0].code == "Inconsistent"
@@ -606,7 +593,7 @@ def test_a_copy_may_come_over_a_connection_of_today() -> None:
     pair = Network.pair("ebms2", SLOW, lose_request=lambda post: True)
     change(pair, "beta", bound("beta", mark(first)))
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert brought(second) == "refused"
     assert brought(first) != "refused"
     change(pair, "beta", bound("beta", mark(second)))
@@ -653,7 +640,7 @@ def test_a_submission_that_waits_for_its_number_can_be_repeated() -> None:
     pair.send(7)
     first = pair.alpha.submit(order(time_to_live=DAY))
     pair.settle("alpha")
-    assert state_of(pair, first.message_id) is OutgoingState.WAITING
+    assert pair.state(first.message_id) is OutgoingState.WAITING
     pair.pass_time(SECOND)
     assert pair.alpha.submit(order(time_to_live=DAY)).repeated
     with pytest.raises(InvalidValue):

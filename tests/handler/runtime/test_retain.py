@@ -73,10 +73,6 @@ def wait(pair: Network, duration: Duration) -> None:
         engine.context.world.time += duration
 
 
-def parcel_of(pair: Network, message_id: str) -> Parcel:
-    return pair.sent(message_id)
-
-
 def kept(engine: Engine) -> set[str]:
     """Ids of every message that is still there, sent or received."""
     with engine.context.store.reader() as reader:
@@ -207,7 +203,7 @@ def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
 def test_a_copy_one_microsecond_before_and_after_the_end(pair_of: MakePair, profile: str) -> None:
     pair = pair_of(profile)
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert pair.take() == [sent.message_id]
     wait(pair, KEPT - 1)
     for name in ("alpha", "beta"):
@@ -236,7 +232,7 @@ def test_a_copy_one_microsecond_before_and_after_the_end(pair_of: MakePair, prof
 def test_a_late_copy_with_other_content_is_refused(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     pair.take()
     wait(pair, KEPT)
     sweep(pair, "beta")
@@ -251,7 +247,7 @@ def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
     pair = pair_of()
     pair.lose_request = lambda post: True
     sent = pair.send(time_to_live=10 * SECOND)
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     wait(pair, 11 * SECOND)
     pair.deliver("beta", copy)
     wait(pair, KEPT)
@@ -265,7 +261,7 @@ def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
 def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id(sent.message_id)
         tx.save_incoming(stored.incoming.closed())
@@ -284,7 +280,7 @@ def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair
 def test_where_copies_are_messages_a_late_one_is_one_too(pair_of: MakePair) -> None:
     pair = pair_of(extra=TERMS + '[duplicate]\nelimination = "never"\n')
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert len(pair.take()) == 1
     wait(pair, KEPT)
     sweep(pair, "beta")
@@ -484,7 +480,7 @@ def test_an_incident_of_a_message_that_is_done_with_can_be_closed(pair_of: MakeP
 def test_a_response_is_there_for_as_long_as_a_copy_may_ask_for_it(pair_of: MakePair) -> None:
     pair = pair_of(extra=TERMS + '[duplicate]\nanswer = "most_recent"\n')
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     (taken,) = pair.beta.take(1, 30 * SECOND)
     answer = Submission(
         "alpha-beta",
@@ -556,7 +552,7 @@ def test_a_start_does_not_post_what_nobody_waits_for(
 def test_a_sweep_that_dies_before_its_commit_never_happened(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     pair.take()
     wait(pair, KEPT)
     pair.beta.context.state.sweep_due_at = 0
@@ -634,7 +630,7 @@ def test_a_file_outlives_a_sweep_that_was_undone(pair_of: MakePair) -> None:
     pair.alpha.tick()
     pair.crash("alpha")
     assert kept(pair.alpha) == {sent.message_id}
-    assert parcel_of(pair, sent.message_id).body
+    assert pair.sent(sent.message_id).body
     clean(pair, "alpha")
     assert len(files(pair.alpha)) == 1
 
@@ -649,7 +645,7 @@ def test_bytes_that_are_not_committed_yet_stay(pair_of: MakePair) -> None:
     pair.alpha.tick()
     pair.settle("alpha")
     assert len(files(pair.alpha)) == 1
-    assert parcel_of(pair, "m@alpha").body
+    assert pair.sent("m@alpha").body
 
 
 @pytest.mark.usefixtures("spooling")
@@ -678,7 +674,7 @@ def test_what_a_refused_commit_left_is_cleared_away() -> None:
     # The application tries again, with the same bytes under the same name.
     pair.alpha.submit(submission)
     clean(pair, "alpha")
-    assert parcel_of(pair, "m@alpha").body
+    assert pair.sent("m@alpha").body
 
 
 @pytest.mark.usefixtures("spooling")
