@@ -9,7 +9,7 @@ kept while `carrying` is off; and everything that can be seen from outside is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self, TypeVar
@@ -49,7 +49,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.records import StoredIncoming, StoredOutgoing
+from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import Fault
@@ -365,6 +365,11 @@ class Network:
         self.settle(by or self.first)
         return accepted
 
+    def send_all(self, numbers: Iterable[int]) -> None:
+        """It hands in several, one after the other."""
+        for number in numbers:
+            self.send(number)
+
     def submit(self, submission: Submission, by: str = "") -> Post:
         """It hands in a document of the test; the attempt that leaves."""
         self.engines[by or self.first].submit(submission)
@@ -556,6 +561,14 @@ class Network:
         assert awaited is not None
         return awaited
 
+    def answered(self, parcel: Parcel, *responses: Submission, number: int = 1) -> Parcel:
+        """An order arrives, its connection waits, and beta's application answers on it."""
+        awaited = self.arrive(parcel).awaited
+        assert awaited is not None
+        self.lease()
+        self.confirm(number, *responses)
+        return self.reply(awaited)
+
     def reply(self, awaited: Awaited) -> Parcel:
         """What goes back on the connection that waited."""
         answer = self.engines[self.last].reply_to(awaited)
@@ -694,10 +707,14 @@ class Network:
         counted = sum(one.count for one in self.engine.context.state.refusals.counted)
         return max(counted, len(self.rows("refused")))
 
-    def incidents(self, name: str = "") -> list[str]:
-        """The reasons of a node's open incidents."""
+    def incidents(self, name: str = "") -> list[Incident]:
+        """A node's open incidents."""
         with self.engines[name or self.first].context.store.reader() as reader:
-            return [one.reason for one in reader.incidents()]
+            return list(reader.incidents())
+
+    def reasons(self, name: str = "") -> list[str]:
+        """The reasons of its open incidents."""
+        return [one.reason for one in self.incidents(name)]
 
     def verify(self, *, healed: bool = True) -> JournalReport:
         """The verdict over all journals."""

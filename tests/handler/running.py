@@ -21,6 +21,7 @@ from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.delivering.deliver import Application, GivenMessage
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
@@ -138,6 +139,15 @@ def journal(handler: Handler) -> list[Row]:
     """Everything a running handler recorded."""
     with handler.engine.context.store.reader() as reader:
         return reader.journal_since(0, 10_000_000)
+
+
+def stored_bytes(handler: Handler, message_id: str) -> Parcel:
+    """A message as the handler that sends it stored it."""
+    node = handler.engine.context
+    with node.store.reader() as reader:
+        stored = reader.outgoing_parcel(message_id)
+    assert stored is not None
+    return whole_parcel(node, stored)
 
 
 # --- applications ---

@@ -112,12 +112,10 @@ def test_a_reference_to_what_another_partner_was_sent_is_unknown() -> None:
 def test_a_slow_attempt_is_not_overtaken_by_its_own_retry() -> None:
     desk = Network.single(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
     post = desk.submit(replace(OTHER, cpa_id="beta"))
-    for _ in range(200):
-        desk.pass_time(SECOND)
+    desk.pass_time(*[SECOND] * 200)
     assert desk.posts == [post]
     desk.hear(post, None, sent=False)
-    for _ in range(200):
-        desk.pass_time(SECOND)
+    desk.pass_time(*[SECOND] * 200)
     assert len(desk.posts) == 2
 
 

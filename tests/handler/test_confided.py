@@ -18,11 +18,9 @@ from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.toml import read_toml
-from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
 from oncewire.message.form import Security
-from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
@@ -273,11 +271,7 @@ def test_the_name_of_encrypted_xml_stands_on_its_part_as_other_handlers_write_it
     pair = closed_pair()
     pair.lose_request = lambda post: True
     named = Payload.of("order-1", "text/plain", b"order 1", "Größe.xml")
-    sent = pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (named,)))
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    (payload,) = codec.read(whole_parcel(pair.alpha.context, stored)).message.payloads
+    (payload,) = codec.read(pair.order(payloads=(named,))).message.payloads
     assert payload.mime_headers == (
         (
             "Content-Disposition",

@@ -67,8 +67,7 @@ def test_a_partner_that_answers_again_is_tried_at_once(
     store: Callable[[str], Store], caplog: pytest.LogCaptureFixture
 ) -> None:
     pair = Outage.pair(extra=TERMS, store=store)
-    for number in (1, 2):
-        pair.send(number)
+    pair.send_all((1, 2))
     assert said(caplog) == []
     pair.pass_time(6 * SECOND)
     assert said(caplog) == ["a partner is silent"]

@@ -26,8 +26,7 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     pair.take()
     pair.start("beta", store=MemoryStore("beta"))
     sent = pair.send(3)
-    for _ in range(6):
-        pair.pass_time(30 * SECOND)
+    pair.pass_time(*[30 * SECOND] * 6)
     assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     with pair.alpha.context.store.reader() as reader:
         rows = [row for row in reader.journal_of(sent.message_id) if row.kind == "send_failed"]

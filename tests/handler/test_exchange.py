@@ -110,15 +110,13 @@ def test_a_suspended_channel_resumes_with_a_fresh_counter() -> None:
     for _ in range(RETRIES + 2):
         pair.pass_time()
     assert pair.state(sent.message_id) is OutgoingState.SUSPENDED
-    with pair.alpha.context.store.reader() as reader:
-        (incident,) = reader.incidents()
+    (incident,) = pair.incidents()
     assert incident.channel is not None
     pair.alpha.resume(channel=incident.channel)
     pair.settle("alpha")
     pair.pass_time(SECOND)
     assert pair.state(sent.message_id) is OutgoingState.DELIVERED
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents() == []
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 

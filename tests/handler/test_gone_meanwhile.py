@@ -27,16 +27,14 @@ def test_what_is_held_when_its_agreement_is_removed_is_handed_over_all_the_same(
     pair.send(0)
     # Order 1 is lost on its way; 2 and 3 wait for it.
     pair.lose_request = lambda post: True
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     for order in HELD:
         pair.deliver("beta", parcel_of(pair, order))
     assert pair.take() == ["order-0@alpha"]
     change(pair, "beta")
     pair.pass_time(HOUR + MINUTE)
     assert pair.take() == HELD
-    with pair.beta.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents("beta") == []
 
 
 # --- passed on ----------------------------------------------------------------------------------

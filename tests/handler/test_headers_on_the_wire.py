@@ -105,10 +105,7 @@ def _with_foreign(parcel: Parcel) -> Parcel:
 def test_a_foreign_element_is_taken_without_knowing_it() -> None:
     pair = Network.pair("ms-0.9x", lose_request=lambda post: True)
     pair.send()
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    pair.deliver("beta", _with_foreign(whole_parcel(pair.alpha.context, stored)))
+    pair.deliver("beta", _with_foreign(pair.sent("order-1@alpha")))
     assert pair.take() == ["order-1@alpha"]
     with pair.beta.context.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")

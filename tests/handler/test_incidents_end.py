@@ -161,8 +161,7 @@ def test_troubles_of_the_store_that_end_in_another_way_are_told_apart(
     pair.alpha.trouble(problem)
     pair.settle("alpha")
     assert incidents(pair) == [(None, "handler failed"), (None, channel)]
-    with pair.alpha.context.store.reader() as reader:
-        reason = reader.incidents()[-1].reason
+    reason = pair.incidents()[-1].reason
     assert ("oncewire resume --channel 'handler damaged'" in reason) == ("damaged" in channel)
 
 

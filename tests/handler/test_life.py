@@ -56,8 +56,7 @@ class Life:
         for _ in range(minutes):
             for _ in range(2):
                 self._send(large=self.sent % 20 == 0)
-            for _ in range(6):
-                self.pair.pass_time(10 * SECOND)
+            self.pair.pass_time(*[10 * SECOND] * 6)
             self.taken += len(self.pair.take())
             # What the hand that carries remembers is no part of the life.
             pair = self.pair

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending import transmit
 from oncewire.message.envelope import Message, MessageKind, SequenceNumber, SequenceStatus
 from oncewire.message.instant import SECOND
@@ -29,10 +28,7 @@ class Forge:
     def __init__(self, profile: str, extra: str = "") -> None:
         self.pair = Network.pair(profile, extra, lose_request=lambda post: True)
         self.pair.send()
-        with self.pair.alpha.context.store.reader() as reader:
-            stored = reader.outgoing_parcel("order-1@alpha")
-        assert stored is not None
-        self.base = whole_parcel(self.pair.alpha.context, stored)
+        self.base = self.pair.sent("order-1@alpha")
 
     def hand_in(
         self,
@@ -73,8 +69,7 @@ def accepted(answer: Message) -> bool:
 @pytest.mark.requirement("SEQ-3", "SEQ-5", "HDR-3")
 def test_v0_078_counts_from_one_by_one() -> None:
     pair = Network.pair("rm-0.78")
-    for number in range(1, 5):
-        pair.send(number)
+    pair.send_all(range(1, 5))
     assert numbers(pair) == [SequenceNumber(number, None) for number in (1, 2, 3, 4)]
     assert len(pair.take()) == 4
     assert pair.verify().clean
@@ -114,8 +109,7 @@ def test_after_the_last_number_comes_the_first(profile: str, first: int, last: i
         receiving = tx.receiving_channel(arrived.incoming.channel or "")
         assert receiving is not None
         tx.save_receiving_channel(replace(receiving, expected=last, furthest=last - 1, passed=100))
-    for number in (2, 3, 4):
-        pair.send(number)
+    pair.send_all((2, 3, 4))
     later = [one.number for one in numbers(pair)[1:] if one is not None]
     assert later == [last, first, first + 1]
     status = None if profile == "rm-0.78" else SequenceStatus.CONTINUE
@@ -183,8 +177,7 @@ def test_the_missing_message_is_sent_again_after_the_error(
     refused = pair.to("alpha")[-1].message
     assert refused.kind is MessageKind.ERROR
     assert refused.header.ref_to_message_id == "order-4@alpha"
-    for _ in range(4):
-        pair.pass_time(600 * SECOND)
+    pair.pass_time(*[600 * SECOND] * 4)
     # The missing one was sent again; the one that was too early has its honest end.
     assert pair.state("order-2@alpha") is OutgoingState.DELIVERED
     assert pair.state("order-4@alpha") is OutgoingState.NOT_DELIVERED
@@ -195,8 +188,7 @@ def test_the_missing_message_is_sent_again_after_the_error(
 @pytest.mark.requirement("SEQ-13", "SEQ-14", "SEQ-15")
 def test_the_whole_first_window_says_reset_and_the_rest_continue() -> None:
     pair = Network.pair("window", "[flow]\nwindow = 4\n")
-    for number in range(1, 8):
-        pair.send(number)
+    pair.send_all(range(1, 8))
     marks = []
     for crossing in pair.to("beta"):
         element = find(crossing.envelope, "SequenceNumber")

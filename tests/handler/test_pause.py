@@ -82,8 +82,7 @@ def test_nothing_unnumbered_goes_to_a_busy_receiver(
     twin: str, restarted: bool, stores: Callable[[str], Store]
 ) -> None:
     pair = Busy.pair("ebms2", SAID, store=stores)
-    for number in (1, 2):
-        pair.send(number)
+    pair.send_all((1, 2))
     pair.attempts.clear()
     if twin == "503":
         pair.say_503(1, 600)
@@ -118,8 +117,7 @@ def test_every_channel_to_the_receiver_stands_and_goes_on_in_order() -> None:
     pair.say_busy(3, 600)
     # A conversation that begins in the pause is a channel that nobody knew.
     pair.talk(6, "three")
-    for _ in range(9):
-        pair.pass_time(MINUTE)
+    pair.pass_time(*[MINUTE] * 9)
     assert pair.attempts == []
     pair.reachable = True
     pair.pass_time(MINUTE)
@@ -148,8 +146,7 @@ def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
     pair = Busy.pair(profile, f'{TERMS}persist_duration = "P1D"\n{more}', store=stores)
     pair.send(1)
     pair.say_busy(1, asked)
-    with pair.alpha.context.store.reader() as reader:
-        [incident] = reader.incidents()
+    [incident] = pair.incidents()
     assert f"asked for a pause of {asked} s" in incident.reason
     assert incident.channel == "to urn:test:beta"
     pair.reachable = True
@@ -164,8 +161,7 @@ def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
 def test_the_operator_ends_a_pause() -> None:
     for of_channel in (False, True):
         pair = Busy.pair("ebms2", SAID)
-        for number in (1, 2):
-            pair.send(number)
+        pair.send_all((1, 2))
         pair.say_busy(1, 315_360_000)
         pair.send(3)
         pair.pass_time(MINUTE)
@@ -178,16 +174,14 @@ def test_the_operator_ends_a_pause() -> None:
         pair.settle("alpha")
         pair.pass_time(SECOND)
         assert sorted(pair.attempts) == ["order-1", "order-2", "order-3"]
-        with pair.alpha.context.store.reader() as reader:
-            assert reader.incidents() == []
+        assert pair.incidents() == []
         assert pair.verify(healed=False).clean
 
 
 @pytest.mark.requirement("RTY-8", "RTY-13")
 def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_ended() -> None:
     pair = Busy.pair("window", TERMS)
-    for number in (1, 2):
-        pair.send(number)
+    pair.send_all((1, 2))
     pair.say_busy(1, 3_600)
     pair.pass_time(2 * MINUTE)
     with pair.alpha.context.store.reader() as reader:

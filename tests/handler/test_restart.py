@@ -60,8 +60,7 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
     pair = waiting(tmp_path, 0)
     pair.lose_answer = lambda attempt: True
     monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)
-    for number in range(5):
-        pair.send(number)
+    pair.send_all(range(5))
     with pair.beta.context.store.transition() as tx:
         for number in range(5):
             answer = tx.answer("urn:test:alpha", f"order-{number}@alpha")

@@ -23,8 +23,7 @@ def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
     pair.alpha.context.state.in_flight |= others
     sent = pair.send()
-    for _ in range(10):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 10)
     # Submitted and due, but never sent: no attempt was wasted.
     assert "sent" not in pair.kinds("alpha")
     pair.alpha.context.state.in_flight -= others
@@ -39,8 +38,7 @@ def test_no_more_attempts_begin_than_there_is_room_for() -> None:
     node = pair.alpha.context
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
     node.state.in_flight |= others
-    for number in range(10):
-        pair.send(number)
+    pair.send_all(range(10))
     node.state.in_flight -= set(sorted(others)[:4])
     pair.alpha.tick()
     assert node.room == 0
@@ -76,8 +74,7 @@ def test_everybody_is_told_however_many_fail_at_once() -> None:
     pair = Network.pair("ebms2", TERMS, lose_request=lambda post: True)
     for number in range(200):
         pair.send(number, time_to_live=4 * SECOND)
-    for number in range(200, 400):
-        pair.send(number)
+    pair.send_all(range(200, 400))
     for _ in range(2):
         pair.pass_time(1_500 * MILLISECOND)
         pair.pass_time(MILLISECOND)

@@ -135,10 +135,7 @@ def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     pair = signed_pair(encrypt=True)
     sent = pair.send()
     assert pair.state(sent.message_id) is OutgoingState.DELIVERED
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    body = whole_parcel(pair.alpha.context, stored).body
+    body = pair.sent(sent.message_id).body
     assert b"order 1" not in body
     assert b"EncryptedData" in body
     (row,) = pair.beta.take(1, 10**9)
@@ -155,10 +152,7 @@ def test_a_plain_payload_where_encryption_is_agreed_is_refused() -> None:
     plain = signed_pair()
     plain.lose_request = lambda post: True
     sent = plain.send()
-    with plain.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    pair.deliver("beta", whole_parcel(plain.alpha.context, stored))
+    pair.deliver("beta", plain.sent(sent.message_id))
     assert pair.take() == []
     assert "refused" in pair.kinds("beta")
 

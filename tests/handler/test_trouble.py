@@ -304,8 +304,7 @@ def outgoing(pair: Network) -> StoredOutgoing:
 def test_a_message_without_an_address_was_never_transmitted() -> None:
     pair = Network.pair("ebms2", '[delivery]\ntransports = ["smtp"]\n')
     pair.send()
-    for _ in range(10):
-        pair.pass_time(MINUTE)
+    pair.pass_time(*[MINUTE] * 10)
     assert "sent" not in pair.kinds("alpha")
     assert pair.kinds("alpha").count("incident") == 1
     assert outgoing(pair).outgoing.attempts == 0
@@ -320,8 +319,7 @@ def test_a_message_without_an_address_was_never_transmitted() -> None:
 def test_a_message_without_an_address_expires_as_not_delivered() -> None:
     pair = Network.pair("ebms2", '[delivery]\ntransports = ["smtp"]\ntime_to_live = "PT5M"\n')
     pair.send()
-    for _ in range(6):
-        pair.pass_time(MINUTE)
+    pair.pass_time(*[MINUTE] * 6)
     assert outgoing(pair).outgoing.state is OutgoingState.NOT_DELIVERED
     assert pair.verify(healed=True).clean
 

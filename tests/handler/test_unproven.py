@@ -36,7 +36,7 @@ from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, agreement_text, options
-from tests.handler.running import FAST, free_port, order, post, serving
+from tests.handler.running import FAST, free_port, order, post, serving, stored_bytes
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import alpha, mallory
 
@@ -246,8 +246,7 @@ def test_a_claim_settles_no_unknown_outcome(claim: str) -> None:
     word = CLAIMS[claim](sent(pair))
     pair.lose_answer = lambda count: True
     pair.lose_request = lambda post: False
-    for _ in range(30):
-        pair.pass_time(10 * MINUTE)
+    pair.pass_time(*[10 * MINUTE] * 30)
     assert pair.state(ORDER) is OutgoingState.UNKNOWN
     told = len(pair.notices)
     for here in (True, False):
@@ -498,10 +497,7 @@ async def test_an_unsigned_post_ends_nothing_over_sockets(tmp_path: Path) -> Non
     ) as sender:
         # beta is not there yet: the message is pending.
         accepted = await sender.send(order(1))
-        with sender.engine.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(accepted.message_id)
-        assert stored is not None
-        forged = unsigned(whole_parcel(sender.engine.context, stored))
+        forged = unsigned(stored_bytes(sender, accepted.message_id))
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
         ) as receiver:
@@ -591,10 +587,7 @@ async def test_an_acknowledgement_without_the_certificate_leaves_a_trace_over_so
 
     async with serving(tmp_path, "alpha", "beta", ports, change=bind) as sender:
         accepted = await sender.send(order(1, message_id=ORDER))
-        with sender.engine.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(accepted.message_id)
-        assert stored is not None
-        word = CLAIMS["acknowledgement"](whole_parcel(sender.engine.context, stored))
+        word = CLAIMS["acknowledgement"](stored_bytes(sender, accepted.message_id))
         with caplog.at_level(logging.WARNING, "oncewire.handler"):
             status, _, body = await post(ports["alpha"], word.body, word.content_type)
         assert (status, body) == (204, b"")

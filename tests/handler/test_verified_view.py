@@ -15,7 +15,6 @@ from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
@@ -23,7 +22,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import algorithms
 from tests.handler.network import Network
-from tests.handler.running import FAST, free_port, journal, order, post, serving
+from tests.handler.running import FAST, free_port, journal, order, post, serving, stored_bytes
 from tests.handler.test_signed import pem, signed_pair
 from tests.handler.test_unproven import KEYS, PEOPLE, rows, signing
 from tests.wire.security import documents, parcel_forger, reference_engine
@@ -251,10 +250,7 @@ async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) 
         tmp_path, "alpha", "beta", ports, extra=extra["alpha"], keys=KEYS["alpha"]
     ) as sender:
         accepted = await sender.send(order(1))
-        with sender.engine.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(accepted.message_id)
-        assert stored is not None
-        altered = _insert(1, EVIL)(whole_parcel(sender.engine.context, stored))
+        altered = _insert(1, EVIL)(stored_bytes(sender, accepted.message_id))
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
         ) as receiver:

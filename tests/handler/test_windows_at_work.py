@@ -43,8 +43,7 @@ def test_stop_and_wait_has_one_message_under_way() -> None:
 @pytest.mark.requirement("SW-3", "SW-4", "SW-11")
 def test_the_window_is_filled_and_never_passed() -> None:
     pair = windowed()
-    for number in range(1, 8):
-        pair.send(number)
+    pair.send_all(range(1, 8))
     # SSW is 1, so ESW is 4: numbers 5, 6 and 7 wait although nothing keeps them but the window.
     assert given(pair) == [0, 1, 2, 3, 4]
     with pair.alpha.context.store.reader() as reader:
@@ -57,11 +56,9 @@ def test_the_window_slides_to_the_first_unacknowledged_number() -> None:
     """The example of the slides: 8, 9, 0, 1 after the acknowledgement of 7, then 0, 1, 2, 3."""
     pair = windowed()
     pair.lose_answer = lambda count: False
-    for number in range(1, 8):
-        pair.send(number)
+    pair.send_all(range(1, 8))
     pair.lose_answer = lambda count: True
-    for number in range(8, 18):
-        pair.send(number)
+    pair.send_all(range(8, 18))
     assert given(pair)[-4:] == [6, 7, 8, 9]
     under_way = [one.number for one in numbers(pair)[8:] if one is not None]
     assert under_way == [8, 9, 0, 1]
@@ -103,8 +100,7 @@ def test_without_a_window_nothing_waits() -> None:
     pair = Network.pair(
         "ms-0.9x", '[flow]\nmode = "unrestricted"\n', lose_answer=lambda count: True
     )
-    for number in range(20):
-        pair.send(number)
+    pair.send_all(range(20))
     assert len(pair.to("beta")) == 20
     assert {one.message.sequence for one in pair.to("beta")} == {None}
 
@@ -140,8 +136,7 @@ def test_a_number_that_another_message_has_by_now_is_not_sent_again() -> None:
     pair.send(1)
     pair.pass_time(10 * MINUTE)
     lost.clear()
-    for number in range(2, 5):
-        pair.send(number)
+    pair.send_all(range(2, 5))
     lost.append("order-5@alpha")
     pair.send(5)
     with pytest.raises(NotAllowed, match="its number 1 belongs to order-5@alpha by now"):

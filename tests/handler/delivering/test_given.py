@@ -43,8 +43,7 @@ def take(pair: Network, limit: int = 100) -> list[GivenMessage]:
 
 
 def incidents(pair: Network) -> list[str]:
-    with pair.beta.context.store.reader() as reader:
-        return [one.reason for one in reader.incidents()]
+    return [one.reason for one in pair.incidents("beta")]
 
 
 def with_a_part_nobody_signed(parcel: Parcel) -> Parcel:
@@ -59,10 +58,7 @@ def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
     pair = signed_pair()
     pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    pair.deliver("beta", with_a_part_nobody_signed(whole_parcel(pair.alpha.context, stored)))
+    pair.deliver("beta", with_a_part_nobody_signed(pair.sent(sent.message_id)))
     (taken,) = take(pair)
     assert [payload.data for payload in taken.payloads] == [b"order 1"]
     pair.beta.confirm(taken.sender, taken.message_id)
@@ -118,8 +114,7 @@ def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
     pair = Network.pair(store=store)
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     rotten(monkeypatch, 1, 2)
     # One at a time: the two that wait must not use up the places of the third.
     assert [one.message_id for one in take(pair, 1)] == ["order-3@alpha"]
@@ -140,8 +135,7 @@ def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
 
 def test_what_follows_on_its_channel_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Network.pair("window")
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     rotten(monkeypatch, 2)
     assert [one.message_id for one in take(pair)] == ["order-1@alpha"]
     monkeypatch.undo()

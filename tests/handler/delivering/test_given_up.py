@@ -69,8 +69,7 @@ def give_up(pair: Network) -> None:
 
 
 def open_incidents(pair: Network) -> list[str]:
-    with pair.beta.context.store.reader() as reader:
-        return [incident.reason for incident in reader.incidents()]
+    return [incident.reason for incident in pair.incidents("beta")]
 
 
 @pytest.mark.requirement("RM-2")

@@ -104,8 +104,7 @@ def test_a_second_failure_has_a_notice_of_its_own(pair: Network) -> None:
     (first,) = pair.alpha.notices(10)
     pair.alpha.resume(message_id=ORDER)
     pair.settle("alpha")
-    for _ in range(2):
-        pair.pass_time(2 * SECOND)
+    pair.pass_time(*[2 * SECOND] * 2)
     (second,) = pair.alpha.notices(10)
     assert second.notice_id != first.notice_id
     assert not pair.alpha.confirm_notice(first.notice_id), "an old word does not settle a new one"

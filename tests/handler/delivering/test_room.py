@@ -44,8 +44,7 @@ def states(pair: Network, number: int) -> IncomingState:
 
 
 def incidents(pair: Network) -> list[str]:
-    with pair.beta.context.store.reader() as reader:
-        return [incident.reason for incident in reader.incidents()]
+    return [incident.reason for incident in pair.incidents("beta")]
 
 
 def without_incident(pair: Network) -> tuple[Violation, ...]:
@@ -70,8 +69,7 @@ def test_what_does_not_fit_is_not_leased_and_comes_with_the_next() -> None:
 
 def test_what_is_known_only_when_it_is_read_counts_as_well() -> None:
     pair = Network.pair()
-    for number in range(1, 4):
-        pair.send(number)
+    pair.send_all(range(1, 4))
     room = SmallRoom(1000, messages=2)
     assert taken(pair, room) == ["order-1@alpha", "order-2@alpha"]
     assert room.refused == ["order-3@alpha"]

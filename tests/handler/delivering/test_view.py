@@ -16,7 +16,6 @@ from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (
     AckRequest,
     DeliverySemantics,
@@ -229,10 +228,7 @@ def lost(pair: Network) -> Parcel:
     """A message that the network lost."""
     pair.lose_request = lambda post: True
     pair.send(1)
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    return replace(whole_parcel(pair.alpha.context, stored), headers=(("SOAPAction", '"ebXML"'),))
+    return replace(pair.sent("order-1@alpha"), headers=(("SOAPAction", '"ebXML"'),))
 
 
 def test_a_part_is_decoded_as_it_travelled(request: pytest.FixtureRequest) -> None:

@@ -71,8 +71,7 @@ def refusals(pair: Network) -> str:
 
 def ends_with_one_notice(pair: Network) -> None:
     """The document is given to nobody, its sender is told once, and nothing is left of it."""
-    for _ in range(27):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 27)
     assert taken(pair) == []
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     with pair.beta.context.store.reader() as reader:
@@ -109,8 +108,7 @@ def test_a_second_document_under_a_known_split_id_is_refused() -> None:
     changes |= {f"{n}-of-10.other@alpha": with_split(n, 10) for n in range(1, 11)}
     submit(pair, DATA, message_id="other@alpha")
     assert "came in two messages" in refusals(pair)
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     assert [notice.message_id for notice in pair.notices] == ["other@alpha"]
     assert taken(pair) == []
 
@@ -160,8 +158,7 @@ def test_a_document_that_is_complete_while_it_is_held_is_answered_when_it_is_who
     pair.pass_time(90 * SECOND)
     assert sent(pair)[part(5, 5)].outgoing.state is OutgoingState.OUTSTANDING
     away[0] = False
-    for _ in range(3):
-        pair.pass_time(90 * SECOND)
+    pair.pass_time(*[90 * SECOND] * 3)
     given = [each.message_id for each in taken(pair)]
     if altered:
         assert given == ["order-1@alpha", "order-2@alpha"]
@@ -278,8 +275,7 @@ def test_documents_of_one_partner_that_wait_for_parts_are_bounded() -> None:
     assert "doc-2@alpha" not in {name for _, name in gathered(pair)}
     assert len(gathered(pair)) == 2
     pair.lose_request = lambda post: False
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     submit(pair, DATA, message_id="doc-3@alpha")
     names = [given.message_id for given in taken(pair)]
     assert names == ["doc-0@alpha", "doc-1@alpha", "doc-3@alpha"]

@@ -115,8 +115,7 @@ def test_what_never_arrives_is_one_notice_and_leaves_nothing(lost: str) -> None:
     pair = Network.pair(PROFILE, MID)
     pair.lose_request = lambda post: post.message_id == lost
     submit(pair, DATA)
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     assert taken(pair) == []
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     assert "no message named a fragment" in refusals(pair)

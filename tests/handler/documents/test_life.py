@@ -189,8 +189,7 @@ def test_lost_parts_and_answers_are_sent_again_alone(profile: str, extra: str, s
         lose_answer=lambda number: number < 20 and number % (seed + 3) == 0,
     )
     submit(pair, DATA)
-    for _ in range(25):
-        pair.pass_time(90 * SECOND)
+    pair.pass_time(*[90 * SECOND] * 25)
     assert sent(pair)["doc@alpha"].outgoing.state is OutgoingState.DELIVERED
     assert [given.payloads[0].data for given in taken(pair)] == [DATA]
     assert pair.notices == []
@@ -219,8 +218,7 @@ def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: 
     posted = []
     pair.lose_request = lambda post: False
     pair.alpha.context.world.time += 90 * SECOND  # type: ignore[attr-defined]
-    for _ in range(6):
-        pair.pass_time(90 * SECOND)
+    pair.pass_time(*[90 * SECOND] * 6)
     rows = pair.rows()
     restarted = max(row.seq for row in rows if row.kind == "started")
     posted = [row.message_id for row in rows if row.kind == "sent" and row.seq > restarted]
@@ -234,14 +232,12 @@ def test_a_part_that_never_arrives_ends_the_document_with_one_notice() -> None:
     third = "3-of-10.doc@alpha"
     pair = Network.pair("window", SPLIT, lose_request=lambda post: post.message_id == third)
     submit(pair, DATA)
-    for _ in range(13):
-        pair.pass_time(2 * HOUR)
+    pair.pass_time(*[2 * HOUR] * 13)
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     assert pair.notices[0].outcome in (Outcome.UNKNOWN, Outcome.NOT_DELIVERED)
     assert "part 3 of 10" in pair.notices[0].reason
     assert taken(pair) == []
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     with pair.beta.context.store.reader() as reader:
         assert reader.spooled() == set()
         document = reader.document("urn:test:alpha", "doc@alpha")
@@ -347,16 +343,14 @@ def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_cl
     pair = Network.pair("ms-0.9x", SPLIT + once, lose_request=lambda post: True)
     submit(pair, DATA)
     pair.pass_time(HOUR)
-    with pair.alpha.context.store.reader() as reader:
-        (part_id, *_) = [each.message_id for each in reader.incidents()]
+    (part_id, *_) = [each.message_id for each in pair.incidents()]
     assert part_id not in (None, "doc@alpha")
     before = pair.kinds("alpha")
     with pytest.raises(NotAllowed, match="document doc@alpha ended as"):
         pair.alpha.resume(message_id=part_id)
     pair.alpha.abandon(part_id)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert part_id not in [each.message_id for each in reader.incidents()]
+    assert part_id not in [each.message_id for each in pair.incidents()]
     assert Counter(pair.kinds("alpha")) - Counter(before) == {"resolved": 1}
 
 
@@ -365,15 +359,12 @@ def test_a_part_that_is_given_up_gives_up_its_document_and_the_other_parts() -> 
     flow = '[flow]\nmode = "window"\nwindow = 8\n[sequence]\nnumbered = false\nordered = false\n'
     pair = Network.pair("rm-0.78", SPLIT + flow, lose_request=lambda post: True)
     submit(pair, DATA[:5_000])
-    for _ in range(30):
-        pair.pass_time(MINUTE)
-    with pair.alpha.context.store.reader() as reader:
-        (part_id,) = [each.message_id for each in reader.incidents()]
+    pair.pass_time(*[MINUTE] * 30)
+    (part_id,) = [each.message_id for each in pair.incidents()]
     assert part_id is not None
     pair.alpha.abandon(part_id)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents() == []
     assert {kept.outgoing.state for kept in sent(pair).values()} <= FINAL_OUTGOING
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
 
@@ -384,8 +375,7 @@ def test_what_is_whole_stays_whole_whatever_comes_after_it() -> None:
     submit(pair, DATA)
     assert len(taken(pair)) == 1
     pair.crash("beta")
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     assert taken(pair) == []
     assert pair.kinds("beta").count("joined") == 1
     with pair.beta.context.store.reader() as reader:

@@ -169,8 +169,7 @@ def test_a_fragment_is_taken_back_while_its_index_waits_for_the_operator() -> No
     sender.fails("hub", sender.parts[1])
     assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
     assert sender.told == [DOCUMENT]
-    with sender.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert sender.incidents() == []
 
 
 def test_fragments_do_not_deliver_what_names_them_while_it_waits() -> None:

@@ -55,8 +55,7 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
     narrow = replace(after, sending=replace(after.sending, terms=terms))
     hub.context.agreements = Agreements([before, narrow])
     chain.carrying = False
-    for number in (1, 2, 3):
-        chain.send(number)
+    chain.send_all((1, 2, 3))
     orders = [post for _, post in chain.kept]
     chain.kept.clear()
     for order in orders[:2]:

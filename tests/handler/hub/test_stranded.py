@@ -40,11 +40,9 @@ def stranded(came: tuple[int, ...] = (3, 2), gone: int = 1, **more: object) -> N
     Or others, in the order in which they `came` to the hub; those before `gone` arrived at once.
     """
     chain = Network.chain(options("window", hops=2, **more))
-    for number in range(gone):
-        chain.send(number)
+    chain.send_all(range(gone))
     chain.carrying = False
-    for number in (gone, *sorted(came)):
-        chain.send(number)
+    chain.send_all((gone, *sorted(came)))
     orders = {post.message_id: (name, post) for name, post in chain.kept
               if isinstance(post, Post)}  # fmt: skip
     chain.kept.clear()
@@ -196,8 +194,7 @@ def test_of_a_notice_that_is_given_up_nobody_is_told() -> None:
     chain = Network.chain(options("window", hops=3))
     chain.send(0)
     chain.carrying = False
-    for number in (1, 2, 3):
-        chain.send(number)
+    chain.send_all((1, 2, 3))
     while chain.kept:
         name, post = chain.kept.pop(0)
         if "seller" not in post.address:

@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 
 from oncewire.handler.context import Keys
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
 from oncewire.message.instant import DAY
 from oncewire.transport.contract import Peer
@@ -17,7 +16,7 @@ from oncewire.transport.http.server import HttpServer
 from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network
-from tests.handler.running import free_port, order, serving
+from tests.handler.running import free_port, order, serving, stored_bytes
 from tests.handler.test_identity import of_alpha
 from tests.handler.test_signed import pem, signed_pair
 from tests.wire.security.keys import alpha, mallory
@@ -112,10 +111,7 @@ def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
             tmp_path, "alpha", "beta", ports, extra=terms("beta"), keys=keys("alpha")
         ) as sender:
             accepted = await sender.send(order(1))
-            with sender.engine.context.store.reader() as reader:
-                stored = reader.outgoing_parcel(accepted.message_id)
-            assert stored is not None
-            parcel = whole_parcel(sender.engine.context, stored)
+            parcel = stored_bytes(sender, accepted.message_id)
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=terms("alpha"), keys=keys("beta")
         ) as handler:

@@ -39,12 +39,7 @@ def test_a_copy_gets_the_response_first_sent_with_its_acknowledgement(bundle: st
         "ebms2", policy("original").replace(BOTH, f'{BOTH}bundle = "{bundle}"\n')
     )
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.lease()
-    asking.confirm(1, response(1))
-    first = asking.reply(awaited)
+    first = asking.answered(parcel, response(1))
     asking.pass_time(5 * SECOND)
     # Later: a change of plan that refers to the same order.
     asking.beta.submit(response(2))
@@ -59,12 +54,7 @@ def test_a_copy_gets_the_response_first_sent_with_its_acknowledgement(bundle: st
 def test_most_recent_gives_the_latest_by_its_own_order_of_sending() -> None:
     asking = Network.asking("ebms2", policy("most_recent"))
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.lease()
-    asking.confirm(1, response(1))
-    asking.reply(awaited)
+    asking.answered(parcel, response(1))
     # The clock goes back in between: the order of sending counts, and no timestamp (C15).
     asking.beta.context.world.time -= 3600 * SECOND  # type: ignore[attr-defined]
     asking.beta.submit(response(2))
@@ -214,12 +204,7 @@ def test_a_response_that_was_refused_is_not_brought_by_a_copy(
 def test_a_refused_response_is_not_brought_beside_its_acknowledgement_either() -> None:
     asking = Network.asking("ebms2", f'{BOTH}bundle = "concatenated"\n')
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.lease()
-    asking.confirm(1, response(1))
-    both = asking.reply(awaited)
+    both = asking.answered(parcel, response(1))
     refuse_response(asking, codec.unbundle(both, asking.beta.context.limits)[-1])
     (again,) = codec.read_all(asking.bytes_of(asking.arrive(parcel)))
     assert again.message.kind is MessageKind.ACKNOWLEDGMENT
@@ -234,12 +219,7 @@ def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -
         "ebms2", f'{BOTH}bundle = "concatenated"\n[duplicate]\nanswer = "original"\n'
     )
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.lease()
-    asking.confirm(1, response(1))
-    first = asking.reply(awaited)
+    first = asking.answered(parcel, response(1))
     asking.beta.submit(response(2))
     asking.settle("beta")
     asking.beta.receive(refusal_of(asking, asking.left()[-1]), HTTP)
@@ -333,10 +313,7 @@ def test_the_number_of_a_closed_request_is_journaled_as_skipped(crash: bool) -> 
         asking.beta.overdue(second)
         asking.settle("beta")
     assert asking.arrived(2) is IncomingState.CLOSED
-    with asking.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-3@alpha")
-    assert stored is not None
-    asking.arrive(whole_parcel(asking.alpha.context, stored))
+    asking.arrive(asking.sent("order-3@alpha"))
     assert asking.lease() == ["order-3@alpha"]
     (skipped,) = asking.rows("skipped", at="beta")
     assert (skipped.message_id, skipped.epoch, skipped.sequence_number) == ("order-2@alpha", 1, 1)

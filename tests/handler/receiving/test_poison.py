@@ -164,8 +164,7 @@ def test_where_no_order_is_agreed_a_numbered_stream_goes_on(tmp_path: Path) -> N
         "[sequence]\nordered = false\n",
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
     )
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     pair.close()
     Damage("beta", "incoming_bytes", "body", "NULL").do(tmp_path, 2)
     pair = Network.pair(

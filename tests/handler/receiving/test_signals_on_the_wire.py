@@ -36,10 +36,7 @@ def refusal(profile: str) -> tuple[Crossing, Crossing]:
 
 
 def _sent(pair: Network) -> list[Parcel]:
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    return [whole_parcel(pair.alpha.context, stored)]
+    return [pair.sent("order-1@alpha")]
 
 
 @pytest.mark.requirement("ACK-4", "ACK-12")

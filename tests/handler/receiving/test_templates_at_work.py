@@ -32,8 +32,7 @@ def test_messages_and_acknowledgments_are_read_by_templates(profile: str) -> Non
 
 def test_replies_on_the_same_connection_are_read_by_templates() -> None:
     pair = Network.pair("ebms2", SYNC)
-    for number in range(1, COUNT + 1):
-        pair.send(number)
+    pair.send_all(range(1, COUNT + 1))
     assert pair.alpha.context.caches.templates.envelopes.hits >= COUNT - 4
 
 

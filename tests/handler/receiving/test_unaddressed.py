@@ -21,14 +21,12 @@ def unheard() -> Network:
 
 
 def incidents(pair: Network) -> list[tuple[str | None, str]]:
-    with pair.beta.context.store.reader() as reader:
-        return [(incident.channel, incident.reason) for incident in reader.incidents()]
+    return [(incident.channel, incident.reason) for incident in pair.incidents("beta")]
 
 
 def test_an_acknowledgement_that_has_no_address_calls_the_operator_once() -> None:
     pair = unheard()
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     assert pair.answers == []
     ((channel, reason),) = incidents(pair)
     assert channel == "handler answers to urn:test:alpha"

@@ -111,22 +111,20 @@ def test_a_restart_changes_nothing_of_that(by: Duration, stores: Callable[[str],
             pair.set_clock(0)
     assert pair.seconds_of("sent") == [0, 60, 120, 180]
     assert pair.verdicts() == ["in doubt", "agreed"]
-    assert len(pair.incidents()) == 1  # of the message, whose retries were used up
+    assert len(pair.reasons()) == 1  # of the message, whose retries were used up
     pair.close()
 
 
 def test_two_days_ahead_for_three_seconds_fail_nothing() -> None:
     pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives)
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     pair.pass_time(SECOND)
     pair.set_clock(2 * DAY)
-    for _ in range(3):
-        pair.pass_time(SECOND)
-    assert "the clock was set by +172800 s" in pair.incidents()[0]
+    pair.pass_time(*[SECOND] * 3)
+    assert "the clock was set by +172800 s" in pair.reasons()[0]
     pair.set_clock(0)
     pair.pass_time(SECOND)
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.verdicts() == ["in doubt", "agreed"]
     assert {pair.state(number) for number in (1, 2, 3)} == {OutgoingState.OUTSTANDING}
     pair.lose_request = lambda post: False
@@ -141,8 +139,7 @@ def test_no_verdict_of_expiry_while_the_clock_is_in_doubt(by: Duration) -> None:
     pair.send()
     pair.pass_time(SECOND)
     pair.set_clock(by)
-    for _ in range(120):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 120)
     assert pair.state() is OutgoingState.OUTSTANDING
     # Nor is it sent after its time, as far as that is known.
     assert len(pair.rows("sent")) == 1
@@ -223,7 +220,7 @@ def test_an_accepted_time_is_the_time() -> None:
     assert pair.state() is OutgoingState.OUTSTANDING
     pair.accept()
     assert pair.verdicts() == ["in doubt", "accepted"]
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.alpha.context.now() == pair.world().now()
     pair.pass_time(SECOND)
     assert pair.state() is OutgoingState.UNKNOWN
@@ -275,8 +272,7 @@ def test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with() -> No
     assert stored.outgoing.expires_at == pair.alpha.context.now() + 20 * SECOND
     # Along a stream timestamps rise all the same.
     assert stored.facts.timestamp > pair.alpha.context.now() + 59 * MINUTE
-    for _ in range(30):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 30)
     assert pair.state(2) is OutgoingState.UNKNOWN
 
 
@@ -317,10 +313,9 @@ def test_a_small_step_is_followed(by: Duration) -> None:
     pair.send()
     pair.set_clock(by)
     assert (pair.alpha.next_wake() or 0) <= pair.alpha.context.now()
-    for _ in range(70):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 70)
     assert pair.verdicts() == ["corrected"]
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.alpha.context.now() == pair.world().now()
     assert pair.seconds_of("sent") == [0, 60]
 
@@ -329,8 +324,7 @@ def test_the_incident_is_told_once_and_the_handler_is_not_kept_busy() -> None:
     pair = SetPair.pair("ebms2", LIFETIME, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(HOUR)
-    for _ in range(100):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 100)
     assert len(pair.rows("clock_set")) == 1
     assert len(pair.rows("incident")) == 1
     # Its time is over and nothing may be done about it now.
@@ -382,7 +376,7 @@ def test_an_incident_of_something_else_is_not_taken_for_the_clocks(about: Raise)
     pair.settle("alpha")
     restarted(pair, after=MINUTE, boot="one", by=0)
     pair.pass_time(SECOND)
-    assert pair.incidents() == ["?"]
+    assert pair.reasons() == ["?"]
     assert pair.verdicts() == []
 
 
@@ -412,7 +406,7 @@ def test_after_a_boot_of_the_machine_utc_is_believed_but_never_before_the_last_r
     # The time service comes up late: any time after the last row may be right.
     pair.set_clock(5 * HOUR)
     pair.pass_time(SECOND)
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.verdicts() == ["in doubt", "agreed"]
     assert pair.alpha.context.now() == pair.world().now()
     # From here on it is a time like any other.
@@ -440,7 +434,7 @@ def test_a_clock_a_little_behind_the_last_row_is_only_corrected() -> None:
     pair = SetPair.pair("ebms2", RETRIES)
     restarted(pair, after=SECOND, boot="two", by=-5 * SECOND)
     assert not pair.alpha.context.in_doubt
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.alpha.context.now() == pair.world().now()
 
 
@@ -459,8 +453,7 @@ def test_a_process_that_is_put_aside_between_two_looks_is_not_a_clock_that_was_s
     world = Slow("alpha")
     pair.alpha.context.world = world
     world.aside = MINUTE
-    for _ in range(5):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 5)
     assert pair.rows("clock_set") == []
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action, Source
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import commit_loop as shell_module
 from oncewire.handler.runtime.commit_loop import TURN_FEW, CommitLoop
 from oncewire.store.memory.store import MemoryStore
@@ -31,14 +30,7 @@ def turns_last_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _parcels(pair: Network) -> list[Parcel]:
-    found = []
-    for number in range(MANY):
-        pair.send(number)
-        with pair.alpha.context.store.transition() as tx:
-            parcel = tx.outgoing_parcel(f"order-{number}@alpha")
-        assert parcel is not None
-        found.append(whole_parcel(pair.alpha.context, parcel))
-    return found
+    return [pair.order(number) for number in range(MANY)]
 
 
 async def _take(pair: Network, parcels: Sequence[Parcel], *, named: bool) -> list[int]:

@@ -10,12 +10,9 @@ import pytest
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.delivering.deliver import Application, GivenMessage
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.row import Row
-from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident
 from oncewire.wire.parcel import Parcel
@@ -62,25 +59,11 @@ def handler_of(
 def orders_of(talk: str, count: int, extra: str) -> list[Parcel]:
     """Orders of alpha in one conversation, as they were on their way."""
     pair = Network.pair("ebms2", extra)
-    for number in range(1, count + 1):
-        document = Payload.of("order", "text/plain", f"{talk} {number}".encode())
-        submission = Submission(
-            "alpha-beta",
-            Service("urn:test:orders"),
-            "New",
-            (document,),
-            conversation_id=talk,
-            message_id=f"{talk}-{number}@alpha",
-        )
-        pair.alpha.submit(submission)
-        pair.settle("alpha")
-    parcels = []
-    for number in range(1, count + 1):
-        with pair.alpha.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(f"{talk}-{number}@alpha")
-        assert stored is not None
-        parcels.append(whole_parcel(pair.alpha.context, stored))
-    return parcels
+    ids = [f"{talk}-{number}@alpha" for number in range(1, count + 1)]
+    for number, message_id in enumerate(ids, 1):
+        data = f"{talk} {number}".encode()
+        pair.send(data=data, conversation_id=talk, message_id=message_id)
+    return [pair.sent(message_id) for message_id in ids]
 
 
 def incidents(store: MemoryStore, *, open_only: bool = True) -> list[Incident]:

@@ -48,8 +48,7 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
     window = WINDOW if profile == "window" else 1
     if window > 1:
         refused(pair, "has used 1 of its first 8 numbers", key)
-    for number in range(1, window):
-        pair.send(number)
+    pair.send_all(range(1, window))
     pair.alpha.restart(key)
     pair.settle("alpha")
     assert channel_of(pair, key).phase is Phase.ENDING
@@ -58,8 +57,7 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
     assert "restarted by the operator" in (row.detail or "")
     with pytest.raises(NotAllowed, match="ends already"):
         pair.alpha.restart(key)
-    for number in range(window, window + 3):
-        pair.send(number)
+    pair.send_all(range(window, window + 3))
     assert channel_of(pair, key).epoch == 2
     assert len(pair.take()) == window + 3
     assert pair.verify().clean, pair.verify().violations
@@ -68,8 +66,7 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
 @pytest.mark.requirement("SEQ-4", "SEQ-14")
 def test_no_restart_while_a_number_is_unsettled() -> None:
     pair = Network.pair("window", "")
-    for number in range(WINDOW):
-        pair.send(number)
+    pair.send_all(range(WINDOW))
     pair.lose_request = lambda post: True
     pair.send(WINDOW)
     refused(pair, "has 1 unsettled numbers")
@@ -86,8 +83,7 @@ def test_a_conversation_is_a_channel_with_the_terms_of_its_agreement() -> None:
     pair = Network.pair(
         "ebms2", '[sequence]\nordered = true\n[flow]\nmode = "window"\nwindow = 3\n'
     )
-    for number in range(3):
-        pair.send(number)
+    pair.send_all(range(3))
     key = f"{CHANNEL}#talk"
     pair.alpha.restart(key)
     pair.settle("alpha")
@@ -112,14 +108,12 @@ def test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed() -> None
     pair.send(0)
     pair.alpha.pause(CHANNEL, "stocktaking")
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        (incident,) = reader.incidents()
+    (incident,) = pair.incidents()
     assert (incident.channel, incident.message_id) == (CHANNEL, None)
     assert "stocktaking" in incident.reason
     pair.alpha.resume(channel=CHANNEL)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents() == []
 
 
 @pytest.mark.requirement("RTY-13")
