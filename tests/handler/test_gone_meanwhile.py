@@ -13,7 +13,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from oncewire.wire import codec
 from tests.handler.network import Network, agreement_text
-from tests.handler.receiving.test_accepted_under import change, parcel_of
+from tests.handler.receiving.test_accepted_under import change
 
 HELD = ["order-2@alpha", "order-3@alpha"]
 
@@ -29,7 +29,7 @@ def test_what_is_held_when_its_agreement_is_removed_is_handed_over_all_the_same(
     pair.lose_request = lambda post: True
     pair.send_all((1, 2, 3))
     for order in HELD:
-        pair.deliver("beta", parcel_of(pair, order))
+        pair.deliver("beta", pair.sent(order))
     assert pair.take() == ["order-0@alpha"]
     change(pair, "beta")
     pair.pass_time(HOUR + MINUTE)
