@@ -45,7 +45,7 @@ from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.mailbox import MailboxSettings
 from oncewire.transport.smtp.relay import MailTls
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.handler.serving import serving
+from tests.handler.running import serving
 from tests.ports import free_port
 from tests.transport.file_servers import ftp_settings, sftp_settings
 

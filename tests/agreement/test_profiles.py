@@ -26,7 +26,7 @@ from oncewire.protocol.terms import (
     SyncBundle,
     SyncRetries,
 )
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 
 NAMES = {
     "ebms2", "cpa", "ms-0.9x", "ms-0.9x-typed", "window", "rm-0.78", "fujitsu-2000",

@@ -20,7 +20,7 @@ from oncewire.message.envelope import Header, Message, MessageKind, Split
 from oncewire.message.ids import Party, Service
 from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
-from tests.handler.pair import agreement_of, agreement_text
+from tests.handler.network import agreement_of, agreement_text
 
 RECORDED = {
     "ebms2": (

@@ -37,7 +37,7 @@ from tests.agreement.readings import party_ids
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.corpus_cases import ARRIVING, DIGIPOORT
-from tests.handler.desk import filled
+from tests.handler.samples import filled
 from tests.ports import free_port
 
 CPA = "ebms-core/cpa/cpaStubEBF.rm.http.unsigned.sync.xml"

@@ -34,7 +34,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.fuzz.cases import Broken, chance_of
 from tests.fuzz.mutations import mutated
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 from tests.handler.test_http import message
 
 DEADLINE = 10.0

@@ -20,17 +20,8 @@ from oncewire.handler.context import Keys
 from oncewire.message.envelope import MessageKind
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
-from tests.handler.desk import (
-    HTTP,
-    MAIL,
-    SOAP_ACTION,
-    Desk,
-    cpa,
-    filled,
-    recorded,
-    soap_parcel,
-    toml,
-)
+from tests.handler.network import HTTP, MAIL, Network
+from tests.handler.samples import SOAP_ACTION, cpa, filled, recorded, soap_parcel, toml
 from tests.wire.samples import corpus_bytes
 from tests.wire.security.keys import alpha
 
@@ -130,7 +121,7 @@ def ours() -> Keys:
 class Arrives:
     """A file that somebody sends us, and what comes of it."""
 
-    desk: Callable[[Path], Desk]
+    desk: Callable[[Path], Network]
     # On the connection: status, kind of message, and its first error's code and location.
     status: int = 200
     kind: MessageKind | None = None
@@ -147,30 +138,30 @@ class Arrives:
     silent: bool = False
 
 
-def _core(corpus: Path) -> Desk:
-    return Desk(overheid(corpus), at="2026-01-05T10:00:01Z")
+def _core(corpus: Path) -> Network:
+    return Network.single(overheid(corpus), at="2026-01-05T10:00:01Z")
 
 
-def _psis(corpus: Path) -> Desk:
-    return Desk(nhs("A91424-9199121", "YES-0000806"), at="2019-05-04T20:55:20Z")
+def _psis(corpus: Path) -> Network:
+    return Network.single(nhs("A91424-9199121", "YES-0000806"), at="2019-05-04T20:55:20Z")
 
 
-def _psis_silent(corpus: Path) -> Desk:
+def _psis_silent(corpus: Path) -> Network:
     extra = '[duplicate]\nelimination = "always"\n[sync]\nmode = "mshSignalsOnly"\n'
     agreement = nhs("A91424-9199121", "YES-0000806", "nhs-express", extra)
-    return Desk(agreement, at="2019-05-04T20:55:20Z")
+    return Network.single(agreement, at="2019-05-04T20:55:20Z")
 
 
-def _pds(corpus: Path) -> Desk:
-    return Desk(nhs("YEA-0000806", "TESTGEN-201324"), at="2012-03-15T06:51:10Z")
+def _pds(corpus: Path) -> Network:
+    return Network.single(nhs("YEA-0000806", "TESTGEN-201324"), at="2012-03-15T06:51:10Z")
 
 
-def _gp2gp(corpus: Path) -> Desk:
+def _gp2gp(corpus: Path) -> Network:
     agreement = nhs("YGMYW-822993", "5EP-807264", "nhs-forward-reliable")
-    return Desk(agreement, at="2023-08-25T15:00:00Z")
+    return Network.single(agreement, at="2023-08-25T15:00:00Z")
 
 
-def _hermes(corpus: Path) -> Desk:
+def _hermes(corpus: Path) -> Network:
     own, partner = "toPartyId", "fromPartyId"
     agreement = toml(
         "ebms2",
@@ -178,27 +169,27 @@ def _hermes(corpus: Path) -> Desk:
         f'[{{value = "{partner}", type = "fromPartyType"}}]',
         "cpaid",
     )
-    return Desk(agreement, at="2008-07-21T07:26:53Z")
+    return Network.single(agreement, at="2008-07-21T07:26:53Z")
 
 
-def _nav(corpus: Path) -> Desk:
+def _nav(corpus: Path) -> Network:
     own = '[{value = "889640782", type = "orgnummer"}]'
     partner = '[{value = "979543883", type = "orgnummer"}]'
     agreement = norway(own, partner, "nav:qass:34961", inntekt_signer(corpus))
-    return Desk(agreement, at="2026-02-12T12:00:40Z", keys=ours())
+    return Network.single(agreement, at="2026-02-12T12:00:40Z", keys=ours())
 
 
-def _phinms(corpus: Path) -> Desk:
-    return Desk(phinms("SLHW0224", "slhw0008", "self"), at="2010-11-22T14:11:02Z")
+def _phinms(corpus: Path) -> Network:
+    return Network.single(phinms("SLHW0224", "slhw0008", "self"), at="2010-11-22T14:11:02Z")
 
 
-def _phinms_pinged(corpus: Path) -> Desk:
+def _phinms_pinged(corpus: Path) -> Network:
     agreement = phinms("slhw0008", "SLHW0224", "slhw0008.SLHW0224")
-    return Desk(agreement, at="2010-11-17T12:54:25Z")
+    return Network.single(agreement, at="2010-11-17T12:54:25Z")
 
 
-def _phinms_template(corpus: Path) -> Desk:
-    return Desk(phinms("TOPARTYID", "FROMPARTYID", "x"), at="2010-11-17T12:54:25Z")
+def _phinms_template(corpus: Path) -> Network:
+    return Network.single(phinms("TOPARTYID", "FROMPARTYID", "x"), at="2010-11-17T12:54:25Z")
 
 
 _SOAP = "ebms-core/soap/EbMSMessage"
@@ -305,7 +296,7 @@ ARRIVING: dict[str, Arrives] = {
 class Answers:
     """A file that answers a message of ours, and where that message then stands."""
 
-    desk: Callable[[Path], Desk]
+    desk: Callable[[Path], Network]
     # What it answers: the message's agreement and id.
     cpa_id: str
     message_id: str
@@ -320,32 +311,32 @@ class Answers:
     taken: tuple[int, ...] | None = None
 
 
-def _nack(corpus: Path) -> Desk:
-    return Desk(nhs("YES-0000806", "FROM_PARTY_ID"), at="2019-05-04T20:55:16Z")
+def _nack(corpus: Path) -> Network:
+    return Network.single(nhs("YES-0000806", "FROM_PARTY_ID"), at="2019-05-04T20:55:16Z")
 
 
-def _two_errors(corpus: Path) -> Desk:
-    return Desk(nhs("RHM-810292", "YEA-801248"), at="2013-10-24T15:08:07Z")
+def _two_errors(corpus: Path) -> Network:
+    return Network.single(nhs("RHM-810292", "YEA-801248"), at="2013-10-24T15:08:07Z")
 
 
-def _frikort(corpus: Path) -> Desk:
+def _frikort(corpus: Path) -> Network:
     own, partner = '[{value = "987654321", type = "HER"}]', '[{value = "79768", type = "HER"}]'
     agreement = norway(own, partner, "nav:qass:1", None, '[ack]\nsignature = "never"\n')
-    return Desk(agreement, at="2014-06-07T19:42:20Z")
+    return Network.single(agreement, at="2014-06-07T19:42:20Z")
 
 
-def _apotek(corpus: Path) -> Desk:
+def _apotek(corpus: Path) -> Network:
     """The acknowledgement's signature holds; whether it proves receipt is another test."""
     data = corpus_bytes(corpus, "nav-smtp-transport/acknowledgment_no_from.eml")
     envelope = base64.b64decode(recorded(data).body)
     own, partner = '[{value = "79768", type = "HER"}]', '[{value = "92239", type = "HER"}]'
     plain = '[ack]\nsignature = "never"\n[business]\nnon_repudiation_of_receipt = false\n'
     agreement = norway(own, partner, "nav:qass:30500", signer_of(envelope), plain)
-    return Desk(agreement, at="2023-11-21T14:45:47Z", keys=ours())
+    return Network.single(agreement, at="2023-11-21T14:45:47Z", keys=ours())
 
 
-def _phinms_sender(corpus: Path) -> Desk:
-    return Desk(phinms("slhw0008", "SLHW0224", "self"), at="2010-11-18T14:32:47Z")
+def _phinms_sender(corpus: Path) -> Network:
+    return Network.single(phinms("slhw0008", "SLHW0224", "self"), at="2010-11-18T14:32:47Z")
 
 
 _REFUSED, _DELIVERED = OutgoingState.NOT_DELIVERED, OutgoingState.DELIVERED

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
-from oncewire.handler.actions import Post, Source
-from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.actions import Post, PostAnswer, Source
 from oncewire.handler.runtime.handler import check_files
 from oncewire.handler.sending.answer import Answer
 from oncewire.handler.sending.transmit import Transmission, set_aside
@@ -24,7 +23,7 @@ from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 LARGE = 1_200_000
 """Such a document does not fit into a row and lies in the spool."""
@@ -145,10 +144,10 @@ def corpus(base: Path) -> Iterator[Damage]:
         connection.close()
 
 
-class SpoolingPair(Pair):
+class SpoolingPair(Network):
     """Large bodies that arrive are spooled, as the door of a handler does it."""
 
-    def deliver(self, name: str, parcel: Parcel) -> Answer:
+    def deliver(self, name: str, parcel: Parcel, *_: object, **__: object) -> Answer:
         engine, stored = self.engines[name], None
         if len(parcel.body) > SPOOL_ABOVE:
             spooled, length = engine.context.store.spool.put([parcel.body])
@@ -163,8 +162,11 @@ class SpoolingPair(Pair):
         self.settle(name)
         return answer
 
-    def _post(self, name: str, engine: Engine, post: Post) -> None:
+    def carry(self, name: str, post: Post | PostAnswer) -> Answer | None:
         """As the real one does: what has changed stays, who is sent away comes back."""
+        if isinstance(post, PostAnswer):
+            return super().carry(name, post)
+        engine = self.engines[name]
         lost = Transmission(post.message_id, post.attempt, sent=False, reason="503")
         try:
             check_files(engine.context.store.spool, post.parcel)
@@ -172,25 +174,26 @@ class SpoolingPair(Pair):
             engine.transmission_over(lost)
             set_aside(engine.context, post.message_id, problem)
             self.settle(name)
-            return
+            return None
         try:
-            super()._post(name, engine, post)
+            return super().carry(name, post)
         except StoreDamaged:
             engine.transmission_over(lost)
             self.settle(name)
+            return None
 
 
 class Scene:
     """The two parties on stores in a folder."""
 
     def __init__(self, folder: Path, profile: str) -> None:
-        self.folder, self.away = folder, False
+        self.folder, self.profile, self.away = folder, profile, False
         self.given: list[tuple[str, bytes]] = []
         self.copies: list[Parcel] = []
         extra = '[delivery]\ntimeout = "PT5S"\nretry_interval = "PT5S"\nretries = 50\n'
         extra += "[flow]\nwindow = 3\n" if profile == "window" else ""
-        self.pair = SpoolingPair(
-            profile, extra, lose_request=lambda attempt: self.away, hears=False, store=self.open
+        self.pair = SpoolingPair.pair(
+            profile, extra, lose_request=lambda post: self.away, hears=False, store=self.open
         )
 
     def open(self, name: str) -> SqliteStore:

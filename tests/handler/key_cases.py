@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.handler.context import Keys
 from tests.agreement.cppa.test_cppa import cpa
 from tests.handler import scenes
-from tests.handler.scenes import identity, stripped
-from tests.handler.stage import Said, Stage, paper
+from tests.handler.network import Network
+from tests.handler.scenes import Said, fingerprint, identity, paper, stripped
 
 DRAFT: Said = {"profile": "ms-0.9x"}
 WINDOW: Said = {"profile": "window"}
@@ -32,14 +32,14 @@ class Case:
 
     key: str
     value: Any
-    scene: Callable[[Stage], None] = scenes.exchange
+    scene: Callable[[Network], None] = scenes.exchange
     # What is agreed besides, on both sides, and on one of them alone.
     base: Said = field(default_factory=dict)
     alpha: Said = field(default_factory=dict)
     beta: Said = field(default_factory=dict)
     # Whose agreement has the other value.
     at: tuple[str, ...] = ("alpha", "beta")
-    stage: Callable[..., Stage] | None = None
+    stage: Callable[..., Network] | None = None
 
     @property
     def change(self) -> Said:
@@ -55,12 +55,12 @@ class Case:
         }
         stage = make(said)
         self.scene(stage)
-        return stage.fingerprint()
+        return fingerprint(stage)
 
 
-def plain(said: dict[str, list[Said]]) -> Stage:
+def plain(said: dict[str, list[Said]]) -> Network:
     """alpha and beta, and nobody between them."""
-    return Stage(
+    return scenes.stage(
         {
             "alpha": [paper("alpha", "beta", *said["alpha"])],
             "beta": [paper("beta", "alpha", *said["beta"])],
@@ -68,11 +68,11 @@ def plain(said: dict[str, list[Said]]) -> Stage:
     )
 
 
-def through_hub(said: dict[str, list[Said]]) -> Stage:
+def through_hub(said: dict[str, list[Said]]) -> Network:
     """alpha and beta, and a hub that passes on what they send."""
     uri = "http://hub/msh"
     via: Said = {"via.party_id": "urn:test:hub", "via.uri": uri, "via.http": uri}
-    return Stage(
+    return scenes.stage(
         {
             "alpha": [paper("alpha", "beta", via, *said["alpha"])],
             "beta": [paper("beta", "alpha", via, *said["beta"])],
@@ -84,12 +84,12 @@ def through_hub(said: dict[str, list[Said]]) -> Stage:
     )
 
 
-def beyond_a_gate(said: dict[str, list[Said]]) -> Stage:
+def beyond_a_gate(said: dict[str, list[Said]]) -> Network:
     """The hub knows beta only as somebody behind a gate, whose address beta has."""
     uri = "http://beta/msh"
     gate: Said = {"cpa_id": "hub-gate", "forwards": True, "partner.uri": uri, "partner.http": uri}
     hub: Said = {"via.party_id": "urn:test:hub", "via.http": "http://hub/msh"}
-    return Stage(
+    return scenes.stage(
         {
             "alpha": [paper("alpha", "beta", hub, *said["alpha"])],
             "beta": [paper("beta", "alpha", hub, *said["beta"])],
@@ -105,13 +105,13 @@ def pem(name: str) -> str:
     return identity(name).certificate_pem.decode()
 
 
-def with_keys(said: dict[str, list[Said]], signer: str = "alpha") -> Stage:
+def with_keys(said: dict[str, list[Said]], signer: str = "alpha") -> Network:
     """alpha and beta with a key each, and each with the other's certificate."""
     known = {
         "alpha": {"security.partner_certificates": [pem("beta")]},
         "beta": {"security.partner_certificates": [pem("alpha")]},
     }
-    return Stage(
+    return scenes.stage(
         {
             "alpha": [paper("alpha", "beta", known["alpha"], *said["alpha"])],
             "beta": [paper("beta", "alpha", known["beta"], *said["beta"])],
@@ -123,7 +123,7 @@ def with_keys(said: dict[str, list[Said]], signer: str = "alpha") -> Stage:
     )
 
 
-def with_issued_key(said: dict[str, list[Said]]) -> Stage:
+def with_issued_key(said: dict[str, list[Said]]) -> Network:
     """alpha signs with its next certificate, which the authority of its last one has issued."""
     said["beta"].insert(0, {"security.partner_certificates": [pem("gamma")]})
     return with_keys(said, "gamma's next")
@@ -147,7 +147,7 @@ def revocation_list() -> str:
     return made.public_bytes(Encoding.PEM).decode()
 
 
-def by_cpa(said: dict[str, list[Said]]) -> Stage:
+def by_cpa(said: dict[str, list[Said]]) -> Network:
     """alpha and beta under a CPA that both import."""
     text = cpa().replace('cpaid="a-b"', 'cpaid="alpha-beta"').replace("https:", "http:")
     files = {
@@ -158,7 +158,7 @@ def by_cpa(said: dict[str, list[Said]]) -> Stage:
     for name in ("alpha", "beta"):
         file = said[name][-1].get("cpa", "asking.xml")
         papers[name] = [f'cpa = "{file}"\nown = {{party_id = "{name}", type = "urn:ex:org"}}']
-    return Stage(papers, load=files.__getitem__)
+    return scenes.stage(papers, load=files.__getitem__)
 
 
 SIGNED: Said = {"security.sign": True, "security.require_signature": True}

@@ -14,17 +14,17 @@ from oncewire.handler.sending import submit
 from oncewire.handler.sending.submit import route_to_send
 from oncewire.message.envelope import Header
 from oncewire.message.ids import Service
-from oncewire.wire import codec
-from tests.handler.scenes import response
-from tests.handler.stage import Said, Stage, paper
+from tests.handler.network import Network, response
+from tests.handler.scenes import Said, paper
+from tests.handler.scenes import stage as stage_of
 
 ORDERS: Said = {"service": "urn:test:orders", "action": "New"}
 ROLES: Said = {"own.role": "Company", "partner.role": "Company"}
 
 
-def played(alpha: Said, beta: Said | None = None) -> Stage:
+def played(alpha: Said, beta: Said | None = None) -> Network:
     """An order goes to beta, whose application responds."""
-    stage = Stage(
+    stage = stage_of(
         {"alpha": [paper("alpha", "beta", alpha)], "beta": [paper("beta", "alpha", beta or {})]}
     )
     stage.responses = {"order-1@alpha": [response()]}
@@ -33,15 +33,14 @@ def played(alpha: Said, beta: Said | None = None) -> Stage:
     return stage
 
 
-def posted(stage: Stage, name: str) -> list[str]:
+def posted(stage: Network, name: str) -> list[str]:
     """The addresses that a handler sent to, in order."""
-    posts = [line.split(" | ") for line in stage.record]
-    return [words[3] for words in posts if words[:2] == [name, "posts"]]
+    return [words[3] for words in stage.record if words[:2] == (name, "posts")]
 
 
-def header(stage: Stage) -> Header:
+def header(stage: Network) -> Header:
     """The header of the order as beta got it."""
-    return codec.read(stage.parcels[0][1]).message.header
+    return stage.line[0].message.header
 
 
 def test_an_action_goes_to_its_own_address() -> None:
@@ -98,7 +97,7 @@ def test_a_submission_is_known_again_whatever_its_service_was_called(
 ) -> None:
     """A repeat may spell it otherwise; a store of an earlier version has it as it was called."""
     entry = {"service": "urn:test:orders", "service_type": "anyURI", "action": "New"}
-    stage = Stage({"alpha": [paper("alpha", "beta", {"actions": [entry]})]})
+    stage = stage_of({"alpha": [paper("alpha", "beta", {"actions": [entry]})]})
     alpha = stage.engines["alpha"]
     plain = "urn:test:orders"
     words = [Service(plain, "anyURI"), Service(plain), Service(f"anyURI:{plain}")]

@@ -7,25 +7,20 @@ from msgspec.structs import replace
 
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.wire.parcel import Parcel
-from tests.handler.desk import Desk
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_exchange import OTHER
 from tests.handler.test_recovery_at_work import attempts, let_pass
-from tests.handler.wiretap import Tapped, find
+from tests.handler.wiretap import find
 
 
-def draft(pair: Tapped, **more: object) -> Parcel:
+def draft(pair: Network, **more: object) -> Parcel:
     """alpha's message as it was stored; nothing has arrived yet."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.send(**more)
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent("order-1@alpha")
 
 
 def changed(parcel: Parcel, old: bytes, new: bytes) -> Parcel:
@@ -34,7 +29,7 @@ def changed(parcel: Parcel, old: bytes, new: bytes) -> Parcel:
     return Parcel(parcel.content_type, parcel.body.replace(old, new))
 
 
-def answered(pair: Tapped, parcel: Parcel) -> Message:
+def answered(pair: Network, parcel: Parcel) -> Message:
     """What beta answers to a parcel."""
     before = len(pair.to("alpha"))
     pair.deliver("beta", parcel)
@@ -43,7 +38,7 @@ def answered(pair: Tapped, parcel: Parcel) -> Message:
 
 @pytest.mark.requirement("CPA-1", "HDR-9")
 def test_a_lifetime_is_set_by_the_agreement_and_by_the_message() -> None:
-    pair = Tapped("ms-0.9x", '[delivery]\ntime_to_live = "PT100S"\n')
+    pair = Network.pair("ms-0.9x", '[delivery]\ntime_to_live = "PT100S"\n')
     pair.send(1)
     pair.send(2, time_to_live=7 * SECOND)
     lives = [
@@ -56,10 +51,9 @@ def test_a_lifetime_is_set_by_the_agreement_and_by_the_message() -> None:
 @pytest.mark.requirement("CPA-1", "CPA-8", "RM-5")
 @pytest.mark.parametrize(("agreed", "reliable"), [("true", True), ("false", False)])
 def test_where_the_header_is_silent_the_agreement_governs(agreed: str, reliable: bool) -> None:
-    pair = Tapped("ms-0.9x")
+    pair = Network.pair("ms-0.9x")
     parcel = draft(pair)
-    pair.extra = f"[delivery]\nreliable = {agreed}\n"
-    pair.crash("beta")
+    pair.agree("beta", "ms-0.9x", f"[delivery]\nreliable = {agreed}\n")
     silent = changed(
         parcel,
         b'<QualityOfServiceInfo deliverySemantics="OnceAndOnlyOnce" '
@@ -74,12 +68,12 @@ def test_where_the_header_is_silent_the_agreement_governs(agreed: str, reliable:
 @pytest.mark.requirement("CPA-2")
 def test_what_is_asked_of_the_hop_is_read_from_the_header_alone() -> None:
     """beta's agreement says that hops are asked; the second message asks for nothing."""
-    pair = Tapped("ms-0.9x", '[ack]\nhop_request = "Unsigned"\n')
+    pair = Network.pair("ms-0.9x", '[ack]\nhop_request = "Unsigned"\n')
     asking = draft(pair)
     assert b'ackRequested="Unsigned"' in asking.body
     asked = answered(pair, changed(asking, b' deliveryReceiptRequested="Unsigned"', b""))
     assert len(asked.acknowledgments) == 1
-    other = Tapped("ms-0.9x", '[ack]\nhop_request = "Unsigned"\n')
+    other = Network.pair("ms-0.9x", '[ack]\nhop_request = "Unsigned"\n')
     silent = changed(
         changed(draft(other), b' deliveryReceiptRequested="Unsigned"', b""),
         b' ackRequested="Unsigned"',
@@ -91,7 +85,7 @@ def test_what_is_asked_of_the_hop_is_read_from_the_header_alone() -> None:
 @pytest.mark.requirement("CPA-3", "CPA-4")
 def test_times_and_retries_are_the_agreements_and_no_header_has_them() -> None:
     law = "[delivery]\ntimeout = 7\nretry_interval = 11\nretries = 2\n"
-    pair = Tapped("ms-0.9x", law, lose_answer=lambda count: True)
+    pair = Network.pair("ms-0.9x", law, lose_answer=lambda count: True)
     pair.send()
     let_pass(pair, 60)
     assert attempts(pair) == [0, 7, 18]
@@ -104,14 +98,14 @@ def test_times_and_retries_are_the_agreements_and_no_header_has_them() -> None:
 @pytest.mark.parametrize("wrong", ["timeout = -1", "retries = 1.5", 'retry_interval = "soon"'])
 def test_times_and_counts_that_are_none_are_refused(wrong: str) -> None:
     with pytest.raises(AgreementProblem) as refused:
-        Tapped("ms-0.9x", f"[delivery]\n{wrong}\n")
+        Network.pair("ms-0.9x", f"[delivery]\n{wrong}\n")
     assert wrong.split()[0] in str(refused.value)
 
 
 @pytest.mark.requirement("CPA-6", "RTY-17")
 def test_persist_duration_is_a_duration_and_ends_the_resends() -> None:
     law = '[delivery]\ntimeout = 10\nretry_interval = 10\nretries = 90\npersist_duration = "PT1M"\n'
-    pair = Tapped("ms-0.9x", law, lose_answer=lambda count: True)
+    pair = Network.pair("ms-0.9x", law, lose_answer=lambda count: True)
     pair.send()
     let_pass(pair, 200)
     assert attempts(pair) == [0, 10, 20, 30, 40, 50]
@@ -128,7 +122,7 @@ def test_persist_duration_is_a_duration_and_ends_the_resends() -> None:
 def test_a_method_that_is_not_listed_is_not_supported(
     method: str, listed: str, code: str | None
 ) -> None:
-    pair = Tapped("ms-0.9x", f'[delivery]\nmethods_supported = ["{listed}"]\n')
+    pair = Network.pair("ms-0.9x", f'[delivery]\nmethods_supported = ["{listed}"]\n')
     asking = f'<RoutingHeader reliableMessagingMethod="{method}">'.encode()
     answer = answered(pair, changed(draft(pair), b"<RoutingHeader>", asking))
     errors = answer.error_list.errors if answer.error_list is not None else ()
@@ -151,10 +145,9 @@ RECEIPT = b'deliveryReceiptRequested="%s"'
     ],
 )
 def test_a_receipt_that_is_not_provided_is_refused(provided: str, asked: str, given: bool) -> None:
-    pair = Tapped("ms-0.9x")
+    pair = Network.pair("ms-0.9x")
     parcel = draft(pair)
-    pair.extra = f'[delivery]\nreceipt_provided = "{provided}"\n'
-    pair.crash("beta")
+    pair.agree("beta", "ms-0.9x", f'[delivery]\nreceipt_provided = "{provided}"\n')
     wish = changed(parcel, RECEIPT % b"Unsigned", RECEIPT % asked.encode())
     answer = answered(pair, wish)
     if given:
@@ -174,7 +167,7 @@ def test_a_receipt_that_is_not_provided_is_refused(provided: str, asked: str, gi
 def test_a_lifetime_is_judged_as_exactly_as_the_clocks_are(
     accuracy: str, late: int, taken: bool
 ) -> None:
-    pair = Tapped("ms-0.9x", f'[delivery]\ntime_accuracy = "{accuracy}"\n')
+    pair = Network.pair("ms-0.9x", f'[delivery]\ntime_accuracy = "{accuracy}"\n')
     parcel = draft(pair, time_to_live=10 * SECOND)
     pair.beta.context.world.time += (10 + late) * SECOND  # type: ignore[attr-defined]
     answer = answered(pair, parcel)
@@ -207,9 +200,10 @@ def test_the_channels_characteristics_say_what_comes_back_at_once(mode: str, sta
         "</CollaborationProtocolAgreement>"
     )
     sender, receiver = (
-        Desk(read_cpa(document, own=own), at="2026-01-01T00:00:00Z") for own in ("one", "two")
+        Network.single(read_cpa(document, own=own), at="2026-01-01T00:00:00Z")
+        for own in ("one", "two")
     )
-    post = sender.send(replace(OTHER, cpa_id="old"))
+    post = sender.submit(replace(OTHER, cpa_id="old"))
     reply = receiver.hand_in(sender.parcel(post))
     assert reply.status == status
     assert len(receiver.take()) == 1
@@ -223,7 +217,7 @@ def test_a_copy_of_a_drafts_message_is_no_second_message(profile: str, rule: str
         f'[duplicate]\nelimination = "{rule}"\n'
         '[delivery]\nheader_conflict = "a"\ntimeout = "PT60S"\n'
     )
-    pair = Pair(profile, rest, lose_answer=lambda answer: answer == 1)
+    pair = Network.pair(profile, rest, lose_answer=lambda answer: answer == 1)
     pair.send()
     assert pair.take() == ["order-1@alpha"]
     pair.pass_time(60 * SECOND)

@@ -16,9 +16,8 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.asking import Asking, response
-from tests.handler.receiving.test_reply import Clerk, response_to
-from tests.handler.serving import free_port, journal, order, post, serving
+from tests.handler.network import Network, response
+from tests.handler.running import Clerk, free_port, journal, order, post, response_to, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 TOGETHER = BOTH + 'bundle = "concatenated"\n'
@@ -61,46 +60,46 @@ BARE: tuple[MessageKind, list[str]] = (NORMAL, [])
 def test_how_the_two_share_a_connection(
     profile: str, bundling: str, sync: str, replies: list[tuple[MessageKind, list[str]]]
 ) -> None:
-    asking = Asking(profile, sync + ack(bundling))
+    asking = Network.asking(profile, sync + ack(bundling))
     awaited = asking.ask()
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    assert asking.posted == []
+    assert asking.left() == []
     reply = asking.reply(awaited)
     assert said(reply) == replies
     asking.hear(1, reply)
-    assert asking.outcome(1) is OutgoingState.DELIVERED
+    assert asking.state(1) is OutgoingState.DELIVERED
     taken = asking.alpha.take(10, 60 * SECOND)
     assert [GivenMessage.of(asking.alpha.context, one).payloads[0].data for one in taken] == [
         b"response 1"
     ]
     asking.alpha.commit()
-    assert not asking.pair.verify(healed=False).violations
+    assert not asking.verify(healed=False).violations
 
 
 @pytest.mark.requirement("SYNC-3", "ACK-16")
 @pytest.mark.parametrize("called", [True, False])
 def test_where_they_may_share_nothing_the_response_follows_on_its_own(called: bool) -> None:
-    asking = Asking("ebms2", BOTH + ack("standalone"), called=called)
+    asking = Network.asking("ebms2", BOTH + ack("standalone"), called=called)
     answer = asking.arrive(asking.order())
     assert answer.awaited is None
     assert said(asking.bytes_of(answer)) == [ALONE]
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    assert [summary(one) for one in asking.left()] == [BARE]
+    assert [summary(one) for one in asking.left_messages()] == [BARE]
 
 
 @pytest.mark.requirement("SYNC-8")
 def test_apart_from_a_connection_two_replies_are_two_parcels() -> None:
     """Its connection died with the process; a copy may come by mail or by the web."""
-    asking = Asking("ebms2", TOGETHER + ack("standalone"))
+    asking = Network.asking("ebms2", TOGETHER + ack("standalone"))
     parcel = asking.order()
     asking.arrive(parcel)
-    asking.pair.crash("beta")
+    asking.crash("beta")
     asking.beta.context.application_called = True
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    assert [summary(one) for one in asking.left()] == [ALONE]
+    assert [summary(one) for one in asking.left_messages()] == [ALONE]
     assert said(asking.bytes_of(asking.arrive(parcel))) == [ALONE, BARE]
 
 
@@ -110,38 +109,38 @@ def test_apart_from_a_connection_two_replies_are_two_parcels() -> None:
 @pytest.mark.requirement("ACK-16", "SYNC-7")
 @pytest.mark.parametrize("by", ["confirm", "submit"])
 def test_piggyback_waits_for_an_application_that_comes_for_its_messages(by: str) -> None:
-    asking = Asking("ebms2", BOTH + ack("piggyback"), called=False)
+    asking = Network.asking("ebms2", BOTH + ack("piggyback"), called=False)
     awaited = asking.ask()
-    asking.take()
+    asking.lease()
     if by == "confirm":
         asking.confirm(1, response(1))
     else:
         asking.beta.submit(response(1))
-        asking.commit()
+        asking.settle("beta")
     assert said(asking.reply(awaited)) == [INSIDE]
-    assert asking.posted == []
+    assert asking.left() == []
 
 
 @pytest.mark.requirement("SYNC-17")
 def test_an_application_that_does_not_come_in_time_is_waited_for_no_longer() -> None:
-    asking = Asking("ebms2", BOTH + ack("piggyback"), called=False)
+    asking = Network.asking("ebms2", BOTH + ack("piggyback"), called=False)
     awaited = asking.ask()
     late = codec.read(asking.bytes_of(asking.beta.overdue(awaited))).message
     assert summary(late) == ALONE
     assert late.error_list is not None
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    assert [summary(one) for one in asking.left()] == [BARE]
+    assert [summary(one) for one in asking.left_messages()] == [BARE]
 
 
 # --- on connections of their own ---------------------------------------------------------------
 
 
-def answer_by(asking: Asking, by: str) -> None:
-    asking.take()
+def answer_by(asking: Network, by: str) -> None:
+    asking.lease()
     if by == "submit":
         asking.beta.submit(response(1))
-        asking.commit()
+        asking.settle("beta")
     asking.confirm(1, *([response(1)] if by == "confirm" else []))
 
 
@@ -159,69 +158,69 @@ def answer_by(asking: Asking, by: str) -> None:
 def test_a_response_that_is_there_in_time_carries_the_acknowledgement(
     how: str, left: list[tuple[MessageKind, list[str]]], called: bool
 ) -> None:
-    asking = Asking("ebms2", how, called=called)
+    asking = Network.asking("ebms2", how, called=called)
     parcel = asking.order()
     asking.arrive(parcel)
     answer_by(asking, "confirm")
-    assert [summary(one) for one in asking.left()] == left
-    first = asking.posted[0]
+    assert [summary(one) for one in asking.left_messages()] == left
+    first = asking.left()[0]
     # A copy gets the bytes that answered first (DUP-5).
-    asking.posted.clear()
+    asking.actions.clear()
     asking.arrive(parcel)
-    assert asking.posted == [first]
-    assert not asking.pair.verify(healed=False).violations
+    assert asking.left() == [first]
+    assert not asking.verify(healed=False).violations
 
 
 @pytest.mark.requirement("ACK-16")
 def test_who_comes_for_his_messages_answers_by_what_he_sends() -> None:
-    asking = Asking("ebms2", ack("piggyback"), called=False)
+    asking = Network.asking("ebms2", ack("piggyback"), called=False)
     asking.arrive(asking.order())
     answer_by(asking, "submit")
-    assert [summary(one) for one in asking.left()] == [INSIDE]
+    assert [summary(one) for one in asking.left_messages()] == [INSIDE]
 
 
 @pytest.mark.requirement("ACK-16", "ACK-1")
 def test_without_a_response_the_acknowledgement_leaves_with_the_confirmation() -> None:
-    asking = Asking("ebms2", ack("piggyback"))
+    asking = Network.asking("ebms2", ack("piggyback"))
     asking.arrive(asking.order())
-    assert asking.posted == []
+    assert asking.left() == []
     answer_by(asking, "nothing")
-    assert [summary(one) for one in asking.left()] == [ALONE]
+    assert [summary(one) for one in asking.left_messages()] == [ALONE]
 
 
 @pytest.mark.requirement("ACK-16")
 @pytest.mark.parametrize(("how", "bound"), [(ack("piggyback"), 30), (ack("auto", "PT5S"), 5)])
 def test_the_acknowledgement_waits_no_longer_than_its_bound(how: str, bound: int) -> None:
-    asking = Asking("ebms2", how)
+    asking = Network.asking("ebms2", how)
     asking.arrive(asking.order())
     wake = asking.beta.next_wake()
     assert wake is not None
     assert wake <= asking.beta.context.now() + bound * SECOND
     asking.beta.context.world.time += bound * SECOND  # type: ignore[attr-defined]
     asking.beta.tick()
-    asking.commit()
-    assert [summary(one) for one in asking.left()] == [ALONE]
+    asking.settle("beta")
+    assert [summary(one) for one in asking.left_messages()] == [ALONE]
     answer_by(asking, "confirm")
-    assert [summary(one) for one in asking.left()] == [ALONE, BARE]
+    assert [summary(one) for one in asking.left_messages()] == [ALONE, BARE]
 
 
 @pytest.mark.requirement("ACK-1", "ACK-16")
 def test_an_acknowledgement_that_waited_survives_a_crash() -> None:
-    asking = Asking("ebms2", ack("piggyback"))
+    asking = Network.asking("ebms2", ack("piggyback"))
     asking.arrive(asking.order())
-    asking.pair.crash("beta")
+    asking.crash("beta")
     asking.beta.tick()
-    asking.commit()
-    assert [summary(one) for one in asking.left()] == [ALONE]
+    asking.settle("beta")
+    assert [summary(one) for one in asking.left_messages()] == [ALONE]
     asking.beta.tick()
-    asking.commit()
-    assert len(asking.posted) == 1
+    asking.settle("beta")
+    assert len(asking.left()) == 1
 
 
 @pytest.mark.requirement("ACK-1", "ACK-16")
 def test_an_acknowledgement_that_could_not_be_stored_leaves_later() -> None:
     """A sender that does not repeat its message would never hear of it otherwise."""
-    asking = Asking("ebms2", ack("piggyback"))
+    asking = Network.asking("ebms2", ack("piggyback"))
     asking.arrive(asking.order())
     store = asking.beta.context.store
     assert isinstance(store, MemoryStore)
@@ -229,45 +228,45 @@ def test_an_acknowledgement_that_could_not_be_stored_leaves_later() -> None:
     asking.beta.context.world.time += 30 * SECOND  # type: ignore[attr-defined]
     asking.beta.tick()
     with pytest.raises(StoreFull):
-        asking.commit()
+        asking.settle("beta")
     asking.beta.tick()
-    asking.commit()
-    assert [summary(one) for one in asking.left()] == [ALONE]
+    asking.settle("beta")
+    assert [summary(one) for one in asking.left_messages()] == [ALONE]
 
 
 @pytest.mark.requirement("DUP-4", "ACK-16")
 def test_a_copy_does_not_wait_with_the_first() -> None:
-    asking = Asking("ebms2", ack("piggyback"))
+    asking = Network.asking("ebms2", ack("piggyback"))
     parcel = asking.order()
     asking.arrive(parcel)
     asking.arrive(parcel)
-    assert [summary(one) for one in asking.left()] == [ALONE]
+    assert [summary(one) for one in asking.left_messages()] == [ALONE]
     answer_by(asking, "confirm")
-    assert [summary(one) for one in asking.left()] == [ALONE, BARE]
+    assert [summary(one) for one in asking.left_messages()] == [ALONE, BARE]
 
 
 def test_what_is_held_is_acknowledged_at_once() -> None:
     """It cannot be answered before its turn, and its sender must know that it arrived."""
-    asking = Asking("window", ack("piggyback"))
+    asking = Network.asking("window", ack("piggyback"))
     asking.arrive(asking.order(1))
     answer_by(asking, "confirm")
-    assert asking.posted
-    message = asking.left()[0]
+    assert asking.left()
+    message = asking.left_messages()[0]
     assert message.header.ref_to_message_id == "order-1@alpha"
-    asking.pair.deliver("alpha", asking.bytes_of_posted(0))
+    asking.deliver("alpha", asking.left()[0])
     asking.order(2)
-    asking.posted.clear()
+    asking.actions.clear()
     asking.arrive(asking.order(3))
-    (held,) = asking.left()
+    (held,) = asking.left_messages()
     assert (held.kind, held.header.ref_to_message_id) == (ACK, "order-3@alpha")
 
 
 def test_a_response_to_somebody_else_carries_no_acknowledgement() -> None:
-    asking = Asking("ebms2", ack("piggyback"))
+    asking = Network.asking("ebms2", ack("piggyback"))
     asking.arrive(asking.order())
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1, of=7))
-    assert [summary(one) for one in asking.left()] == [ALONE, BARE]
+    assert [summary(one) for one in asking.left_messages()] == [ALONE, BARE]
 
 
 # --- over real sockets -------------------------------------------------------------------------

@@ -7,9 +7,8 @@ import pytest
 from oncewire.message.envelope import Error, MessageKind
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.receiving.test_accepted_under import agree, change
-from tests.handler.test_exchange import state_of
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 
 WIDE = "[sequence]\nrange = [0, 99]\n[flow]\nwindow = 4\n"
@@ -87,17 +86,16 @@ LOOSE = '[sequence]\nnumbered = true\nordered = false\n[flow]\nmode = "window"\n
 
 @pytest.mark.parametrize("profile", ["ms-0.9x", "window"])
 def test_without_order_nothing_waits_for_a_lost_message(profile: str) -> None:
-    pair = Pair(profile, LOOSE)
+    pair = Network.pair(profile, LOOSE)
     pair.send(1)
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.send(2)
-    pair.lose_request = lambda attempt: False
-    for number in (3, 4, 5):
-        pair.send(number)
+    pair.lose_request = lambda post: False
+    pair.send_all((3, 4, 5))
     assert pair.take() == [f"order-{number}@alpha" for number in (1, 3, 4, 5)]
     # W is 4: the sixth waits at its sender until the second is acknowledged.
     pair.send(6)
-    assert state_of(pair, "order-6@alpha") is OutgoingState.WAITING
+    assert pair.state("order-6@alpha") is OutgoingState.WAITING
     pair.pass_time(MINUTE)
     assert pair.take() == ["order-2@alpha", "order-6@alpha"]
     with pair.beta.context.store.reader() as reader:
@@ -142,13 +140,11 @@ ORDERS = [("alpha", "beta"), ("beta", "alpha")]
 def test_a_range_that_changes_while_the_stream_is_idle(
     order: tuple[str, str], first: int, last: int
 ) -> None:
-    pair = Pair("window", ranged(99))
-    for number in range(1, 7):
-        pair.send(number)
+    pair = Network.pair("window", ranged(99))
+    pair.send_all(range(1, 7))
     for name in order:
         change(pair, name, agree(name, "window", ranged(last, first)))
-    for number in range(7, 20):
-        pair.send(number)
+    pair.send_all(range(7, 20))
     assert pair.take() == [f"order-{number}@alpha" for number in range(1, 20)]
     assert pair.notices == []
     report = pair.verify()
@@ -161,23 +157,19 @@ def test_a_range_that_changes_while_the_stream_is_idle(
 def test_a_range_that_changes_while_messages_are_under_way(
     order: tuple[str, str], first: int, last: int, lost: str
 ) -> None:
-    pair = Pair("window", ranged(99))
-    for number in range(1, 7):
-        pair.send(number)
+    pair = Network.pair("window", ranged(99))
+    pair.send_all(range(1, 7))
     setattr(pair, f"lose_{lost}", lambda _: True)
     pair.send(7)
     setattr(pair, f"lose_{lost}", lambda _: False)
     pair.send(8)
     setattr(pair, f"lose_{lost}", lambda _: True)
-    for number in range(9, 12):
-        pair.send(number)
+    pair.send_all(range(9, 12))
     for name in order:
         change(pair, name, agree(name, "window", ranged(last, first)))
-    for number in range(12, 20):
-        pair.send(number)
+    pair.send_all(range(12, 20))
     setattr(pair, f"lose_{lost}", lambda _: False)
-    for _ in range(3):
-        pair.pass_time(MINUTE)
+    pair.pass_time(*[MINUTE] * 3)
     assert pair.take() == [f"order-{number}@alpha" for number in range(1, 20)]
     assert pair.notices == []
     with pair.alpha.context.store.reader() as reader:
@@ -193,18 +185,16 @@ def test_a_range_that_changes_while_messages_are_under_way(
 def test_a_range_that_is_narrow_while_the_opener_is_under_way_and_then_wide_again(
     count: int,
 ) -> None:
-    pair = Pair("rm-0.78", ranged(99), lose_request=lambda _: True)
+    pair = Network.pair("rm-0.78", ranged(99), lose_request=lambda post: True)
     pair.send(1)
     for name in ("alpha", "beta"):
         change(pair, name, agree(name, "rm-0.78", ranged(3)))
-    pair.lose_request = lambda _: False
-    for _ in range(3):
-        pair.pass_time(MINUTE)
+    pair.lose_request = lambda post: False
+    pair.pass_time(*[MINUTE] * 3)
     assert pair.take() == ["order-1@alpha"]
     for name in ("alpha", "beta"):
         change(pair, name, agree(name, "rm-0.78", ranged(99)))
-    for number in range(2, count + 6):
-        pair.send(number)
+    pair.send_all(range(2, count + 6))
     assert pair.take() == [f"order-{number}@alpha" for number in range(2, count + 6)]
     assert pair.notices == []
     report = pair.verify()
@@ -214,9 +204,8 @@ def test_a_range_that_is_narrow_while_the_opener_is_under_way_and_then_wide_agai
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_where_only_one_side_changes_the_stream_goes_on_all_the_same(name: str) -> None:
     """The two do not agree, so single messages are refused and told of; nothing hangs."""
-    pair = Pair("window", ranged(99))
-    for number in range(1, 7):
-        pair.send(number)
+    pair = Network.pair("window", ranged(99))
+    pair.send_all(range(1, 7))
     change(pair, name, agree(name, "window", ranged(3)))
     for number in range(7, 40):
         pair.send(number)
@@ -230,22 +219,20 @@ def test_where_only_one_side_changes_the_stream_goes_on_all_the_same(name: str) 
 
 
 def test_a_window_that_shrinks_refuses_nothing_that_is_under_way() -> None:
-    pair = Pair("window", ranged(99, window=8))
+    pair = Network.pair("window", ranged(99, window=8))
     pair.send(1)
-    pair.lose_request = lambda _: True
+    pair.lose_request = lambda post: True
     pair.send(2)
     pair.lose_answer = lambda _: True
-    for number in range(3, 10):
-        pair.send(number)
+    pair.send_all(range(3, 10))
     for name in ("beta", "alpha"):
         change(pair, name, agree(name, "window", ranged(99, window=2)))
-    pair.lose_request = lambda attempt: attempt == 1
+    pair.lose_request = lambda post: post.attempt == 1
     # The last of them arrives first.
     pair.lose_answer = lambda _: False
-    for _ in range(4):
-        pair.pass_time(MINUTE)
+    pair.pass_time(*[MINUTE] * 4)
     pair.send(10)
-    pair.lose_request = lambda _: False
+    pair.lose_request = lambda post: False
     pair.pass_time(MINUTE)
     assert pair.take() == [f"order-{number}@alpha" for number in range(1, 11)]
     assert pair.notices == []

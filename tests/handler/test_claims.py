@@ -29,13 +29,13 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.desk import HTTP, Desk, toml
-from tests.handler.serving import FAST, free_port, journal, order, serving
-from tests.handler.test_exchange import OTHER, state_of
+from tests.handler.network import HTTP, Network
+from tests.handler.running import FAST, free_port, journal, order, serving
+from tests.handler.samples import toml
+from tests.handler.test_exchange import OTHER
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 from tests.handler.test_recovery_at_work import LAW
 from tests.handler.test_taken_back import ORDER, agreement, engine, submit
-from tests.handler.wiretap import Tapped
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -72,8 +72,8 @@ def test_only_the_partner_it_went_to_can_say_that_it_arrived(claim: object) -> N
     agreements = [
         toml("ebms2", '"urn:test:own"', f'"urn:test:{name}"', name) for name in ("beta", "gamma")
     ]
-    desk = Desk(*agreements, at=AT)
-    desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
+    desk = Network.single(*agreements, at=AT)
+    desk.submit(replace(OTHER, cpa_id="beta", message_id="m@own"))
     desk.hand_in(claim("gamma", "m@own"))  # type: ignore[operator]
     assert desk.state("m@own") is OutgoingState.OUTSTANDING
     desk.hand_in(claim("beta", "m@own"))  # type: ignore[operator]
@@ -82,7 +82,7 @@ def test_only_the_partner_it_went_to_can_say_that_it_arrived(claim: object) -> N
 
 @pytest.mark.requirement("DUP-2")
 def test_an_error_about_other_content_is_not_the_answer_that_is_owed() -> None:
-    pair = Tapped("ebms2", lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", lose_answer=lambda count: count == 1)
     pair.send()
     parcel = pair.to("beta")[0].parcel
     other = Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 9"))
@@ -110,40 +110,38 @@ def test_a_reference_to_what_another_partner_was_sent_is_unknown() -> None:
 
 @pytest.mark.requirement("RTY-1")
 def test_a_slow_attempt_is_not_overtaken_by_its_own_retry() -> None:
-    desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
-    post = desk.send(replace(OTHER, cpa_id="beta"))
-    for _ in range(200):
-        desk.pass_time(SECOND)
+    desk = Network.single(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
+    post = desk.submit(replace(OTHER, cpa_id="beta"))
+    desk.pass_time(*[SECOND] * 200)
     assert desk.posts == [post]
     desk.hear(post, None, sent=False)
-    for _ in range(200):
-        desk.pass_time(SECOND)
+    desk.pass_time(*[SECOND] * 200)
     assert len(desk.posts) == 2
 
 
 def test_a_reply_that_is_no_message_is_a_failed_attempt() -> None:
-    desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
-    post = desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
+    desk = Network.single(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
+    post = desk.submit(replace(OTHER, cpa_id="beta", message_id="m@own"))
     desk.hear(post, Parcel("text/html", b"<html>welcome to the airport's network</html>"))
-    (failed,) = desk.journal("send_failed")
+    (failed,) = desk.rows("send_failed")
     assert "no message" in (failed.detail or "")
     assert desk.state("m@own") is OutgoingState.OUTSTANDING
 
 
 def test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt() -> None:
-    desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
-    post = desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
+    desk = Network.single(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
+    post = desk.submit(replace(OTHER, cpa_id="beta", message_id="m@own"))
     whole = acknowledgement("beta", "m@own")
     stated = (("Content-Digest", f"sha-256=:{'A' * 43}=:"),)
     desk.hear(post, Parcel(whole.content_type, whole.body, stated))
-    (failed,) = desk.journal("send_failed")
+    (failed,) = desk.rows("send_failed")
     assert "damaged" in (failed.detail or "")
     assert desk.state("m@own") is OutgoingState.OUTSTANDING
 
 
 @pytest.mark.requirement("HDR-9", "SEQ-5")
 def test_a_message_that_expired_while_it_waited_uses_no_number() -> None:
-    pair = Tapped("window", "[flow]\nwindow = 1\n", lose_answer=lambda count: True)
+    pair = Network.pair("window", "[flow]\nwindow = 1\n", lose_answer=lambda count: True)
     pair.send(1)
     pair.send(2, time_to_live=5 * SECOND)
     pair.send(3)
@@ -156,11 +154,11 @@ def test_a_message_that_expired_while_it_waited_uses_no_number() -> None:
     numbers = [sequence.number for _, sequence in given[2:] if sequence is not None]
     assert [name for name, _ in given[2:]] == ["order-3@alpha"]
     assert numbers == [1]
-    assert state_of(pair, "order-2@alpha") is OutgoingState.NOT_DELIVERED
+    assert pair.state("order-2@alpha") is OutgoingState.NOT_DELIVERED
 
 
 def test_an_answer_that_could_not_be_sent_stays_owed() -> None:
-    pair = Tapped("ebms2")
+    pair = Network.pair("ebms2")
     pair.lose_answer = lambda count: True
     pair.send()
     with pair.beta.context.store.transition() as tx:
@@ -178,7 +176,7 @@ def test_an_answer_that_could_not_be_sent_stays_owed() -> None:
 
 
 def test_an_attempt_whose_commit_failed_was_never_begun() -> None:
-    pair = Tapped("ebms2", LAW)
+    pair = Network.pair("ebms2", LAW)
     pair.alpha.context.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
     with pytest.raises(StoreFull):
         pair.send()
@@ -255,8 +253,10 @@ FAULT = b"""<?xml version="1.0"?><S:Envelope xmlns:S="http://schemas.xmlsoap.org
 def test_a_fault_ends_a_message_only_where_it_can_be_believed(
     security: str, lost: tuple[bool, ...], state: OutgoingState
 ) -> None:
-    desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW + security), at=AT)
-    desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
+    desk = Network.single(
+        toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW + security), at=AT
+    )
+    desk.submit(replace(OTHER, cpa_id="beta", message_id="m@own"))
     for number, certain in enumerate(lost, 1):
         ended = Transmission("m@own", number, sent=not certain, certain=certain, reason="away")
         desk.engine.transmission_over(ended)
@@ -264,4 +264,4 @@ def test_a_fault_ends_a_message_only_where_it_can_be_believed(
     assert len(desk.posts) == 1 + len(lost)
     desk.hear(desk.posts[-1], Parcel("text/xml", FAULT))
     assert desk.state("m@own") is state
-    assert desk.violations() == ()
+    assert desk.verify(healed=False).violations == ()

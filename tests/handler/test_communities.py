@@ -14,7 +14,6 @@ from aiohttp import web
 from msgspec import structs
 
 from oncewire.handler.actions import Join, Submission
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.upkeep import join_at_once
 from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Message, MessageKind
 from oncewire.message.ids import Service
@@ -24,25 +23,21 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.soap import action_of
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, nhs, norway, ours, parcel_of, signer_of
-from tests.handler.desk import MAIL, Desk, recorded
-from tests.handler.pair import Pair
-from tests.handler.serving import free_port, order, serving
-from tests.handler.test_exchange import state_of
+from tests.handler.network import MAIL, Network
+from tests.handler.running import free_port, order, serving
+from tests.handler.samples import recorded
 
 GOLD = "nhs-mhs/expected_messages/"
 SPINE = "nhs-mhs/test_messages/"
 
 
-def sent_by(pair: Pair, message_id: str) -> tuple[Message, Parcel]:
+def sent_by(pair: Network, message_id: str) -> tuple[Message, Parcel]:
     """What alpha put on the wire."""
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(message_id)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(message_id)
     return codec.read(parcel).message, parcel
 
 
-def answers_of(pair: Pair) -> list[Message]:
+def answers_of(pair: Network) -> list[Message]:
     return [codec.read(recorded(body)).message for body in pair.answers]
 
 
@@ -50,7 +45,7 @@ def answers_of(pair: Pair) -> list[Message]:
 
 
 def test_nhs_forward_reliable_is_acknowledged_by_the_next_handler() -> None:
-    pair = Pair("nhs-forward-reliable")
+    pair = Network.pair("nhs-forward-reliable")
     sent = pair.send()
     message, parcel = sent_by(pair, sent.message_id)
     assert message.ack_requested == (AckRequested(Actor.NEXT_MSH),)
@@ -61,19 +56,19 @@ def test_nhs_forward_reliable_is_acknowledged_by_the_next_handler() -> None:
     assert [one.actor for one in ack.acknowledgments] == [Actor.NEXT_MSH]
     # Nothing came back on the connection: the acknowledgement is a POST of its own.
     assert "ack_sent" in pair.kinds("beta")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
 
 @pytest.mark.parametrize("losses", [1, 2])
 def test_nhs_forward_reliable_survives_lost_acknowledgements(losses: int) -> None:
-    pair = Pair("nhs-forward-reliable", lose_answer=lambda count: count <= losses)
+    pair = Network.pair("nhs-forward-reliable", lose_answer=lambda count: count <= losses)
     sent = pair.send()
     for _ in range(losses):
-        assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+        assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
         pair.pass_time()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert len(set(pair.answers)) == 1
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
@@ -81,14 +76,14 @@ def test_nhs_forward_reliable_survives_lost_acknowledgements(losses: int) -> Non
 
 @pytest.mark.requirement("SYNC-1", "SYNC-3")
 def test_nhs_async_reliable_is_acknowledged_in_the_response() -> None:
-    pair = Pair("nhs-async-reliable")
+    pair = Network.pair("nhs-async-reliable")
     sent = pair.send()
     message, _ = sent_by(pair, sent.message_id)
     assert message.ack_requested == (AckRequested(Actor.TO_PARTY_MSH),)
     assert message.header.sync_reply_as_agreed
     (ack,) = answers_of(pair)
     assert [one.actor for one in ack.acknowledgments] == [Actor.TO_PARTY_MSH]
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -96,20 +91,20 @@ def test_nhs_async_reliable_is_acknowledged_in_the_response() -> None:
 @pytest.mark.requirement("OPS-4")
 @pytest.mark.parametrize("profile", ["nhs-express", "digikoppeling-osb-be"])
 def test_best_effort_is_sent_once_and_never_acknowledged(profile: str) -> None:
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     sent = pair.send()
     message, _ = sent_by(pair, sent.message_id)
     assert message.ack_requested == ()
     assert not message.header.duplicate_elimination
     assert pair.answers == []
-    assert state_of(pair, sent.message_id) is OutgoingState.SENT
+    assert pair.state(sent.message_id) is OutgoingState.SENT
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
 
 def test_at_most_once_without_acknowledgements() -> None:
     """Combination 4 of ebMS 2.0 §6.6: copies are dropped, nothing is acknowledged."""
-    pair = Pair("nhs-express", '[duplicate]\nelimination = "always"\n')
+    pair = Network.pair("nhs-express", '[duplicate]\nelimination = "always"\n')
     sent = pair.send()
     message, parcel = sent_by(pair, sent.message_id)
     assert message.header.duplicate_elimination
@@ -122,7 +117,7 @@ def test_at_most_once_without_acknowledgements() -> None:
 
 @pytest.mark.requirement("TRN-1", "TRN-2")
 def test_digikoppeling_osb_rm_acknowledges_in_messages_of_their_own() -> None:
-    pair = Pair("digikoppeling-osb-rm")
+    pair = Network.pair("digikoppeling-osb-rm")
     sent = pair.send()
     message, parcel = sent_by(pair, sent.message_id)
     assert message.ack_requested == (AckRequested(Actor.TO_PARTY_MSH),)
@@ -133,7 +128,7 @@ def test_digikoppeling_osb_rm_acknowledges_in_messages_of_their_own() -> None:
     assert ack.kind is MessageKind.ACKNOWLEDGMENT
     assert ack.header.service == Service("urn:oasis:names:tc:ebxml-msg:service")
     assert not ack.manifest
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     # Its partners are strict about the SOAPAction, ourselves included.
     bare = structs.replace(parcel, headers=())
@@ -142,7 +137,7 @@ def test_digikoppeling_osb_rm_acknowledges_in_messages_of_their_own() -> None:
 
 
 def test_digikoppeling_refuses_what_asks_the_next_handler() -> None:
-    pair = Pair("digikoppeling-osb-rm", lose_request=lambda attempt: True)
+    pair = Network.pair("digikoppeling-osb-rm", lose_request=lambda post: True)
     sent = pair.send()
     message, _ = sent_by(pair, sent.message_id)
     asks = (*message.ack_requested, AckRequested(Actor.NEXT_MSH))
@@ -164,23 +159,23 @@ def test_every_combination_arrives_as_it_was_submitted(
     extra = (
         f'[ack]\nrequest = "{ack}"\nactor = "{actor}"\n[duplicate]\nelimination = "{elimination}"\n'
     )
-    pair = Pair("ebms2", extra)
+    pair = Network.pair("ebms2", extra)
     sent = pair.send()
     expected = OutgoingState.DELIVERED if ack == "always" else OutgoingState.SENT
-    assert state_of(pair, sent.message_id) is expected
+    assert pair.state(sent.message_id) is expected
     assert pair.take() == [sent.message_id]
     assert pair.verify().violations == ()
 
 
 @pytest.mark.requirement("ACK-15")
 def test_a_reference_alone_acknowledges() -> None:
-    pair = Pair("ms-0.9x", lose_answer=lambda count: True)
+    pair = Network.pair("ms-0.9x", lose_answer=lambda count: True)
     sent = pair.send()
     (lost,) = answers_of(pair)
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     form = pair.alpha.context.agreements.by_cpa_id("alpha-beta")[0].form
     pair.deliver("alpha", codec.write(structs.replace(lost, acknowledgments=()), form))
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 # --- against their samples ---------------------------------------------------------------------
@@ -215,7 +210,7 @@ def test_our_acknowledgement_says_what_spine_s_does(corpus: Path) -> None:
         b"<eb:MessageId>5BB171D4-53B2-4986-90CF-428BE6D157F5",
         b"<eb:MessageId>0CDBA95F-74DA-47E9-8383-7B8E9167D146",
     )
-    desk = Desk(nhs("TESTGEN-201324", "YEA-0000806"), at="2012-03-15T06:51:08Z")
+    desk = Network.single(nhs("TESTGEN-201324", "YEA-0000806"), at="2012-03-15T06:51:08Z")
     reply = desk.hand_in(structs.replace(request, body=body))
     assert reply.message is not None
     assert _facts(reply.message) == _facts(golden)
@@ -224,8 +219,8 @@ def test_our_acknowledgement_says_what_spine_s_does(corpus: Path) -> None:
 def test_our_request_says_what_spine_s_does(corpus: Path) -> None:
     golden = codec.read(parcel_of(corpus, f"{GOLD}ebxml_request_one_attachment.xml")).message
     agreement = nhs("TESTGEN-201324", "YEA-0000806")
-    desk = Desk(replace(agreement, cpa_id="S1001A1630"), at="2012-03-15T06:51:08Z")
-    post = desk.send(
+    desk = Network.single(replace(agreement, cpa_id="S1001A1630"), at="2012-03-15T06:51:08Z")
+    post = desk.submit(
         Submission(
             "S1001A1630",
             Service("urn:nhs:names:services:pdsquery"),
@@ -254,7 +249,9 @@ def test_our_refusal_has_the_shape_of_spine_s(corpus: Path) -> None:
     name = f"{SPINE}ebxml_request_no_soap_actor.msg"
     parcel = parcel_of(corpus, name)
     wrong = parcel.body.replace(b"A91424-9199121", b"FROM_PARTY_ID")
-    desk = Desk(nhs("FROM_PARTY_ID", "YES-0000806", "nhs-express"), at="2019-05-04T20:55:20Z")
+    desk = Network.single(
+        nhs("FROM_PARTY_ID", "YES-0000806", "nhs-express"), at="2019-05-04T20:55:20Z"
+    )
     reply = desk.hand_in(structs.replace(parcel, body=wrong))
     assert reply.message is not None
     assert _facts(reply.message) == _facts(golden)
@@ -267,7 +264,7 @@ def test_a_reference_to_a_part_in_another_message_is_kept(corpus: Path) -> None:
     name = f"{SPINE}ebxml_request_one_external_attachment.msg"
     desk = ARRIVING[name].desk(corpus)
     desk.hand_in(parcel_of(corpus, name))
-    (taken,) = desk.take()
+    (taken,) = desk.given()
     assert [one.href for one in taken.references] == [
         "cid:C614484E-4B10-499A-9ACD-5D645CFACF61@spine.nhs.uk",
         "mid:8F1D7DE1-02AB-48D7-A797-A947B09F347F@spine.nhs.uk",
@@ -281,9 +278,9 @@ def test_a_part_in_another_message_is_joined_where_that_is_agreed(corpus: Path) 
         (f"{SPINE}ebxml_request_one_attachment_text_plain_content_compressed_fragment.msg"),
     )
     agreement = nhs("A91424-9199121", "YES-0000806", extra='[payload]\nparts = "mid"\n')
-    desk = Desk(agreement, at="2019-05-04T20:55:20Z")
+    desk = Network.single(agreement, at="2019-05-04T20:55:20Z")
     desk.hand_in(parcel_of(corpus, name))
-    assert desk.take() == []
+    assert desk.given() == []
     # The other sample is no fragment of it: here it is made one, by its id.
     parcel = parcel_of(corpus, fragment)
     before, after = (
@@ -293,10 +290,10 @@ def test_a_part_in_another_message_is_joined_where_that_is_agreed(corpus: Path) 
     said = b"Filename=&quot;8F1D7DE1.txt&quot; Compressed=No"
     body = parcel.body.replace(before, after).replace(b"Some description", said)
     desk.hand_in(structs.replace(parcel, body=body))
-    (join,) = [one for one in desk.actions if isinstance(one, Join)]
+    (join,) = desk.seen(Join)
     join_at_once(desk.engine, join)
-    desk.commit()
-    (taken,) = desk.take()
+    desk.settle()
+    (taken,) = desk.given()
     assert taken.message_id == "C614484E-4B10-499A-9ACD-5D645CFACF61"
     assert [payload.size for payload in taken.payloads] == [51, 269]
 
@@ -312,9 +309,9 @@ def test_a_frame_made_whole_gives_its_bytes_unchanged(corpus: Path) -> None:
     whole = structs.replace(parcel, body=parcel.body.replace(b"----=_MIME-Boundary--", attachment))
     desk = ARRIVING[name].desk(corpus)
     assert desk.hand_in(whole).status == 204
-    (ack,) = desk.answers()
+    (ack,) = desk.signals()
     assert [one.actor for one in ack.acknowledgments] == [Actor.NEXT_MSH]
-    (taken,) = desk.take()
+    (taken,) = desk.given()
     assert [one.data for one in taken.payloads] == [
         "<xml>¬ ❤️ 🧸</xml>".encode(),
         b"\x89PNG\r\n\x00",
@@ -325,7 +322,7 @@ def test_a_fragment_of_a_gzip_stream_typed_as_text_stays_binary(corpus: Path) ->
     name = f"{SPINE}ebxml_request_one_attachment_text_plain_content_compressed_fragment.msg"
     desk = ARRIVING[name].desk(corpus)
     desk.hand_in(parcel_of(corpus, name))
-    (taken,) = desk.take()
+    (taken,) = desk.given()
     data = taken.payloads[1].data or b""
     assert base64.encodebytes(data)[:60] in parcel_of(corpus, name).body
     with pytest.raises(UnicodeDecodeError):
@@ -335,9 +332,9 @@ def test_a_fragment_of_a_gzip_stream_typed_as_text_stays_binary(corpus: Path) ->
 # --- Norway ------------------------------------------------------------------------------------
 
 
-def security_failure(desk: Desk) -> str | None:
+def security_failure(desk: Network) -> str | None:
     """Where the refused mail fails; its sender is told nothing, for he is not known."""
-    (refused,) = desk.journal("refused")
+    (refused,) = desk.rows("refused")
     said = json.loads(refused.detail or "")
     assert said["code"] == "SecurityFailure"
     assert desk.posted == []
@@ -356,7 +353,7 @@ def test_a_stripped_signature_is_a_security_failure(corpus: Path) -> None:
     )
     desk.hand_in(recorded(named), MAIL)
     assert security_failure(desk) == "//Header/Signature"
-    assert desk.take() == []
+    assert desk.given() == []
 
 
 def test_a_signature_by_somebody_else_is_a_security_failure(corpus: Path) -> None:
@@ -372,10 +369,10 @@ def test_a_signature_by_somebody_else_is_a_security_failure(corpus: Path) -> Non
         partner_certificates=(_der(stranger),),
     )
     agreement = replace(agreement, receiving=replace(agreement.receiving, security=security))
-    desk = Desk(agreement, at="2026-02-12T12:00:40Z")
+    desk = Network.single(agreement, at="2026-02-12T12:00:40Z")
     desk.hand_in(parcel_of(corpus, name), MAIL)
     assert security_failure(desk) is None
-    assert desk.take() == []
+    assert desk.given() == []
 
 
 def _der(pem: str) -> bytes:
@@ -393,12 +390,12 @@ def test_a_signed_acknowledgement_of_something_else_proves_nothing(corpus: Path)
     (certificate,) = plain.receiving.security.partner_certificates
     own, partner = '[{value = "79768", type = "HER"}]', '[{value = "92239", type = "HER"}]'
     agreement = norway(own, partner, case.cpa_id, certificate)
-    desk = Desk(agreement, at="2023-11-21T14:45:47Z", keys=ours())
+    desk = Network.single(agreement, at="2023-11-21T14:45:47Z", keys=ours())
     submission = Submission(case.cpa_id, Service("urn:x"), "A", message_id=case.message_id)
-    desk.hear(desk.send(submission), None)
+    desk.hear(desk.submit(submission), None)
     desk.hand_in(parcel_of(corpus, name), MAIL)
     assert desk.state(case.message_id) is OutgoingState.OUTSTANDING
-    (ignored,) = desk.journal("ignored")
+    (ignored,) = desk.rows("ignored")
     assert ignored.message_id == case.message_id
     assert "SecurityFailure" in (ignored.detail or "")
     assert desk.posted == []
@@ -409,14 +406,14 @@ def test_an_altered_acknowledgement_is_not_believed(corpus: Path) -> None:
     case = ANSWERING[name]
     desk = case.desk(corpus)
     submission = Submission(case.cpa_id, Service("urn:x"), "A", message_id="another-message")
-    desk.hear(desk.send(submission), None)
+    desk.hear(desk.submit(submission), None)
     envelope = codec.read(parcel_of(corpus, name)).envelope
     altered = envelope.replace(case.message_id.encode(), b"another-message")
     assert altered != envelope
     assert signer_of(altered)
     desk.hand_in(Parcel("text/xml", altered), MAIL)
     assert desk.state("another-message") is OutgoingState.OUTSTANDING
-    (ignored,) = desk.journal("ignored")
+    (ignored,) = desk.rows("ignored")
     assert ignored.message_id == "another-message"
     assert "SecurityFailure" in (ignored.detail or "")
 

@@ -18,11 +18,9 @@ from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.toml import read_toml
-from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
 from oncewire.message.form import Security
-from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
@@ -31,11 +29,8 @@ from oncewire.wire.security import smime
 from oncewire.wire.security.certificates import der_of
 from oncewire.wire.security.encryption import EncryptionChoice, encrypt_part
 from oncewire.wire.security.references import parse, read_references
-from tests.handler.chain import Chain, options
-from tests.handler.pair import Pair, agreement_text
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network, agreement_text, options
 from tests.handler.test_signed import pem
-from tests.simulation.given import agreements_of
 from tests.wire.security.keys import Identity, alpha, mallory
 
 RSA_1_5 = "http://www.w3.org/2001/04/xmlenc#rsa-1_5"
@@ -48,9 +43,9 @@ def people() -> dict[str, Identity]:
     return {"alpha": alpha("rsa"), "beta": mallory("rsa")}
 
 
-def closed_pair(alpha_says: str = "", beta_says: str = "") -> Pair:
+def closed_pair(alpha_says: str = "", beta_says: str = "") -> Network:
     """Both sign and encrypt, each in the order and with the methods of its own words."""
-    pair = Pair("ebms2")
+    pair = Network.pair("ebms2")
     for own, partner, says in (("alpha", "beta", alpha_says), ("beta", "alpha", beta_says)):
         certificate = pem(people()[partner].certificate).replace("\n", "\\n")
         extra = (
@@ -63,14 +58,11 @@ def closed_pair(alpha_says: str = "", beta_says: str = "") -> Pair:
     return pair
 
 
-def on_its_way(pair: Pair) -> Parcel:
+def on_its_way(pair: Network) -> Parcel:
     """What alpha would send, while the network is down."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(sent.message_id)
 
 
 def signed_digest(parcel: Parcel) -> bytes:
@@ -82,7 +74,7 @@ def signed_digest(parcel: Parcel) -> bytes:
     return found
 
 
-def refusal(pair: Pair, parcel: Parcel) -> tuple[int, str, str, str]:
+def refusal(pair: Network, parcel: Parcel) -> tuple[int, str, str, str]:
     """Status, code, location and words of what the sender of a parcel is told on the spot."""
     answer = pair.deliver("beta", parcel)
     assert answer.parcel is not None
@@ -114,7 +106,7 @@ def test_either_order_and_either_key_transport_is_read(
     theirs = f'{agreed}order = "{order}"\nkey_transport = "{transport}"'
     pair = closed_pair(theirs, f"{agreed}allow_rsa_1_5 = true")
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -202,7 +194,7 @@ def secured(agreement: Agreement, security: Security) -> Agreement:
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_hub_checks_who_signed_what_it_cannot_open(changed: bool) -> None:
     """What is closed for the seller is the seller's to compare; what is open is the hub's too."""
-    chain = Chain(options("ebms2", hops=2, hop_mode="transparent"), carrying=False)
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="transparent"), carrying=False)
     buyer, seller = alpha("rsa"), mallory("rsa")
     both = Security(sign=True, require_signature=True, encrypt=not changed)
     words = {
@@ -214,17 +206,17 @@ def test_a_hub_checks_who_signed_what_it_cannot_open(changed: bool) -> None:
         ),
     }
     for name, securities in words.items():
-        found = agreements_of(name, chain.options)
+        found = chain.agreements[name]
         pairs = zip(found, securities, strict=True)
         node = chain.start(name, Agreements(secured(*pair) for pair in pairs)).context
         person = seller if name == "seller" else buyer
         node.keys = Keys(person.certificate, person.key)
-    order = chain.send()
-    name, post = chain.posts.pop()
+    order = chain.send(0).message_id
+    name, post = chain.kept.pop()
     if changed:
         parcel = whole_parcel(chain.engines["buyer"].context, post.parcel)
         chain.deliver("hub1", Parcel(parcel.content_type, parcel.body.replace(b"order 0", b"X")))
-        assert [row.kind for row in chain.rows("hub1")][-1] == "refused"
+        assert [row.kind for row in chain.rows(at="hub1")][-1] == "refused"
         return
     chain.carrying = True
     chain.carry(name, post)
@@ -248,7 +240,7 @@ def test_an_envelope_is_what_travels_and_the_document_what_was_signed() -> None:
 def test_a_document_in_an_envelope_arrives_as_it_was_meant(order: str) -> None:
     pair = closed_pair(f'{SMIME}\norder = "{order}"', SMIME)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
@@ -256,13 +248,10 @@ def test_a_document_in_an_envelope_arrives_as_it_was_meant(order: str) -> None:
 # --- names ----------------------------------------------------------------------------------------
 
 
-def send_named(pair: Pair, name: str) -> str:
+def send_named(pair: Network, name: str) -> str:
     """alpha sends a document that is called so; returns what beta's application calls it."""
     named = Payload.of("order-1", "text/plain", b"order 1", name)
-    pair.alpha.submit(
-        Submission("alpha-beta", Service("urn:test:orders"), "New", (named,), message_id="n@alpha")
-    )
-    pair.settle("alpha")
+    pair.send(payloads=(named,), message_id="n@alpha", conversation_id=None)
     (offer,) = pair.beta.hand_over(10, 60_000_000)
     (payload,) = offer.payloads
     assert payload.data == b"order 1"
@@ -280,13 +269,9 @@ def test_an_encrypted_document_keeps_its_name(name: str, syntax: str, order: str
 def test_the_name_of_encrypted_xml_stands_on_its_part_as_other_handlers_write_it() -> None:
     """XML Encryption has no place for it; a handler that knows no filename* reads the other."""
     pair = closed_pair()
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     named = Payload.of("order-1", "text/plain", b"order 1", "Größe.xml")
-    sent = pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (named,)))
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    (payload,) = codec.read(whole_parcel(pair.alpha.context, stored)).message.payloads
+    (payload,) = codec.read(pair.order(payloads=(named,))).message.payloads
     assert payload.mime_headers == (
         (
             "Content-Disposition",
@@ -349,9 +334,9 @@ def test_an_envelope_of_an_old_handler_is_read_and_one_of_a_strange_kind_ends_no
     monkeypatch.setattr(smime, "envelop", others)
     sent = pair.send()
     known = "-des3" in how
-    assert (state_of(pair, sent.message_id) is OutgoingState.DELIVERED) == known
+    assert (pair.state(sent.message_id) is OutgoingState.DELIVERED) == known
     assert pair.take() == ([sent.message_id] if known else [])
     monkeypatch.undo()
     after = pair.send(2)
-    assert state_of(pair, after.message_id) is OutgoingState.DELIVERED
+    assert pair.state(after.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [after.message_id]

@@ -20,45 +20,35 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.runtime.test_clock import SetPair
 
 TERMS = '[delivery]\ntimeout = "PT5M"\nretry_interval = "PT5M"\nretries = 2\n'
 
 
-class Outage(Pair):
+class Outage(Network):
     """Beta's endpoint refuses connections while `down`; alpha's attempts are listed."""
 
     def __post_init__(self) -> None:
         self.attempts: list[tuple[str, int]] = []
         self.down = True
+        self.lose_request = self._lose
         super().__post_init__()
 
-    def _post(self, name: str, engine: object, post: Post) -> None:
+    def _lose(self, post: Post) -> bool | Transmission:
         self.attempts.append((post.message_id.partition("@")[0], post.attempt))
-        if not self.down:
-            super()._post(name, engine, post)  # type: ignore[arg-type]
-            return
         reason = "connection refused"
         lost = Transmission(post.message_id, post.attempt, sent=False, certain=True, reason=reason)
-        self.alpha.transmission_over(lost)
-        self.settle(name)
+        return self.down and lost
 
     def ping(self) -> None:
         """Beta asks whether alpha is there, and alpha hears it."""
         self.beta.ping("alpha-beta")
         self.settle("beta")
 
-    def state(self, number: int) -> OutgoingState | None:
-        with self.alpha.context.store.reader() as reader:
-            stored = reader.outgoing(f"order-{number}@alpha")
-        return stored and stored.outgoing.state
-
-    def rows(self, kind: Kind) -> int:
-        with self.alpha.context.store.reader() as reader:
-            rows = reader.journal_since(0, 10_000)
-        assert check_journal(rows, healed=False).violations == ()
-        return sum(row.kind == kind.value for row in rows)
+    def count(self, kind: Kind) -> int:
+        assert check_journal(self.rows(), healed=False).violations == ()
+        return len(self.rows(kind.value))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -76,9 +66,8 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_partner_that_answers_again_is_tried_at_once(
     store: Callable[[str], Store], caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair = Outage(extra=TERMS, store=store)
-    for number in (1, 2):
-        pair.send(number)
+    pair = Outage.pair(extra=TERMS, store=store)
+    pair.send_all((1, 2))
     assert said(caplog) == []
     pair.pass_time(6 * SECOND)
     assert said(caplog) == ["a partner is silent"]
@@ -90,12 +79,12 @@ def test_a_partner_that_answers_again_is_tried_at_once(
     pair.pass_time(SECOND)
     assert pair.attempts[2:] == [("order-1", 2), ("order-2", 2)]
     assert pair.state(1) is pair.state(2) is OutgoingState.DELIVERED
-    assert pair.rows(Kind.RESUMED) == 2
+    assert pair.count(Kind.RESUMED) == 2
     pair.close()
 
 
 def test_a_probe_that_gets_through_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
-    pair = Outage(extra=TERMS)
+    pair = Outage.pair(extra=TERMS)
     assert left_ways(pair.alpha.context) == []
     pair.send(1)
     pair.pass_time(30 * SECOND)
@@ -110,20 +99,20 @@ def test_a_probe_that_gets_through_is_an_answer(caplog: pytest.LogCaptureFixture
 
 
 def test_a_partner_that_answers_and_takes_nothing_keeps_no_message() -> None:
-    pair = Outage(extra=TERMS)
+    pair = Outage.pair(extra=TERMS)
     pair.send(1)
     for _ in range(60):
         pair.pass_time(30 * SECOND)
         pair.ping()
     # Three times at once, and then by its timer until the agreed retries are used up.
-    assert pair.rows(Kind.RESUMED) == HURRIES_MAX
-    assert pair.rows(Kind.EXHAUSTED) == 1
+    assert pair.count(Kind.RESUMED) == HURRIES_MAX
+    assert pair.count(Kind.EXHAUSTED) == 1
     assert len(pair.attempts) == HURRIES_MAX + 3
 
 
 @pytest.mark.requirement("RTY-8")
 def test_a_partner_that_asks_for_a_pause_gets_it() -> None:
-    pair = Outage(extra=TERMS)
+    pair = Outage.pair(extra=TERMS)
     pair.send(1)
     pair.send(2)
     pair.pass_time(MINUTE)
@@ -132,7 +121,7 @@ def test_a_partner_that_asks_for_a_pause_gets_it() -> None:
     pair.settle("alpha")
     pair.pass_time(30 * SECOND)
     assert len(pair.attempts) == 2
-    assert pair.rows(Kind.RESUMED) == 0
+    assert pair.count(Kind.RESUMED) == 0
 
 
 def test_a_partner_that_flaps_each_second_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +157,7 @@ def test_an_overloaded_partner_is_not_hurried_all_the_time() -> None:
 def test_a_clock_that_jumps_by_a_day_changes_no_silence(caplog: pytest.LogCaptureFixture) -> None:
     for by in (DAY, -DAY):
         caplog.clear()
-        pair = SetPair(extra=TERMS)
+        pair = SetPair.pair(extra=TERMS)
         contacts = pair.alpha.context.state.contacts
         contacts.failed("urn:beta", "m", pair.alpha.context.now(), "refused", certain=True)
         pair.set_clock(by)
@@ -185,7 +174,7 @@ def test_an_operator_resumes_all_that_goes_to_a_partner(
     store: Callable[[str], Store], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    pair = Outage(extra=TERMS, store=store)
+    pair = Outage.pair(extra=TERMS, store=store)
     pair.send(1)
     pair.pass_time(MINUTE)
     pair.down = False

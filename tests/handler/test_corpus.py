@@ -13,7 +13,7 @@ from oncewire.message.ids import Service
 from oncewire.message.instant import DAY
 from oncewire.message.payload import Payload
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, parcel_of
-from tests.handler.desk import HTTP, Desk
+from tests.handler.network import HTTP, Network
 from tests.wire.samples import corpus_messages
 
 
@@ -33,22 +33,22 @@ def test_it_is_answered(corpus: Path, name: str) -> None:
     assert (reply.fault.code if reply.fault is not None else None) == case.fault
     if case.error is not None:
         assert reply.error == (*case.error, Severity.ERROR.value)
-    posted = desk.answers()
+    posted = desk.signals()
     assert [message.kind for message in posted] == ([case.posted] if case.posted else [])
     if case.posted_error is not None:
         assert posted[0].error_list is not None
         error = posted[0].error_list.errors[0]
         assert (error.code, error.location) == case.posted_error
         assert error.severity is Severity.ERROR
-    taken = desk.take()
+    taken = desk.given()
     if case.taken is None:
         assert taken == []
     else:
         assert [tuple(one.size for one in message.payloads) for message in taken] == [case.taken]
     refused = bool(case.error or case.posted_error or case.fault or case.silent)
     assert bool(desk.refused) is refused
-    assert bool(desk.journal("received")) is (case.taken is not None)
-    assert desk.violations() == ()
+    assert bool(desk.rows("received")) is (case.taken is not None)
+    assert desk.verify(healed=False).violations == ()
 
 
 @pytest.mark.parametrize("name", ARRIVING)
@@ -56,7 +56,7 @@ def test_what_answers_it_goes_to_its_sender(corpus: Path, name: str) -> None:
     case = ARRIVING[name]
     desk = case.desk(corpus)
     reply = desk.hand_in(parcel_of(corpus, name), case.source)
-    messages = [*desk.answers(), *([reply.message] if reply.message is not None else [])]
+    messages = [*desk.signals(), *([reply.message] if reply.message is not None else [])]
     (agreement,) = desk.engine.context.agreements
     for message in messages:
         assert agreement.own.is_named_by(message.header.from_party)
@@ -68,8 +68,8 @@ def test_what_answers_it_goes_to_its_sender(corpus: Path, name: str) -> None:
     assert all(one.address == expected for one in desk.posted)
 
 
-def sent_before(desk: Desk, cpa_id: str, message_id: str, number: str = "") -> None:
-    desk.send(
+def sent_before(desk: Network, cpa_id: str, message_id: str, number: str = "") -> None:
+    desk.submit(
         Submission(
             cpa_id,
             Service("urn:test:service"),
@@ -105,9 +105,9 @@ def test_it_settles_the_message_it_answers(corpus: Path, name: str) -> None:
         assert case.reason in notice.reason
     else:
         assert desk.notices == []
-    taken = [tuple(one.size for one in message.payloads) for message in desk.take()]
+    taken = [tuple(one.size for one in message.payloads) for message in desk.given()]
     assert taken == ([case.taken] if case.taken is not None else [])
-    assert desk.violations() == ()
+    assert desk.verify(healed=False).violations == ()
 
 
 @pytest.mark.parametrize("name", ANSWERING)
@@ -143,7 +143,7 @@ def test_without_the_message_it_answers_it_changes_nothing(corpus: Path, name: s
     assert desk.posted == []
     assert desk.refused == 1
     # What nobody sent is not among the messages that were not delivered.
-    assert check_journal(desk.every_row(), healed=False).messages == 1
+    assert check_journal(desk.rows(), healed=False).messages == 1
 
 
 def test_both_errors_of_one_report_are_heard(corpus: Path) -> None:
@@ -152,7 +152,7 @@ def test_both_errors_of_one_report_are_heard(corpus: Path) -> None:
     desk = case.desk(corpus)
     sent_before(desk, case.cpa_id, case.message_id)
     desk.hear(desk.posts[0], parcel_of(corpus, name))
-    (rejected,) = desk.journal("rejected")
+    (rejected,) = desk.rows("rejected")
     (notice,) = desk.notices
     for number in ("501319:Unknown eb:CPAId", "501320:Unknown something else"):
         assert number in (rejected.detail or "")

@@ -86,7 +86,7 @@ def judge(scene: Scene, damage: Damage, orders: dict[str, bytes], given_up: set[
     assert not forgotten, "whoever is not given was given up by an operator"
     assert len(given_up) <= 1 or damage.table in ("terms", "agreement"), given_up
     in_order = sorted(ids, key=lambda one: int(one[6 : one.index("@")]))
-    if scene.pair.profile == "window" and damage.table not in ("terms", "agreement"):
+    if scene.profile == "window" and damage.table not in ("terms", "agreement"):
         assert ids == in_order, "order is kept"
 
 

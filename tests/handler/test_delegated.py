@@ -16,7 +16,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.transport.broker import transport
 from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Delivery, Reply
-from tests.handler.serving import journal
+from tests.handler.running import journal
 from tests.handler.test_other_transports import World, by_broker, document
 from tests.transport.brokers import broker
 from tests.transport.exchange import run

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.context import HandlerContext
-from oncewire.handler.runtime.engine import Engine
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
-from tests.handler.pair import Pair, agreement_text
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network
 
 TERMS = (
     '[delivery]\non_exhausted = "fail_message"\nretries = 1\n'
@@ -25,21 +20,14 @@ TERMS = (
 def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     """Its receiver was restored from an old copy and waits for number 1. It says of each copy
     that it threw it away; a copy that the network still holds would fit once 1 and 2 come."""
-    pair = Pair("rm-0.78", TERMS)
+    pair = Network.pair("rm-0.78", TERMS)
     pair.send(1)
     pair.send(2)
     pair.take()
-    agreement = read_toml(agreement_text("beta", "alpha", "rm-0.78", TERMS))
-    world = pair.beta.context.world
-    pair.engines["beta"] = Engine(
-        HandlerContext("beta", MemoryStore("beta"), Agreements([agreement]), world)
-    )
-    pair.beta.start()
-    pair.settle("beta")
+    pair.start("beta", store=MemoryStore("beta"))
     sent = pair.send(3)
-    for _ in range(6):
-        pair.pass_time(30 * SECOND)
-    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    pair.pass_time(*[30 * SECOND] * 6)
+    assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     with pair.alpha.context.store.reader() as reader:
         rows = [row for row in reader.journal_of(sent.message_id) if row.kind == "send_failed"]
     said = [notes.SendFailed.read(row.detail) for row in rows]

@@ -17,7 +17,7 @@ from oncewire.handler.runtime import upkeep
 from oncewire.handler.runtime.handler import Handler
 from oncewire.transport.contract import Peer
 from tests.handler.receiving.test_fresh import server_of
-from tests.handler.serving import free_port, journal, serving
+from tests.handler.running import free_port, journal, serving
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_large import MEGABYTE, TYPE, large, listening
 

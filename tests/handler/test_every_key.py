@@ -14,7 +14,7 @@ from oncewire.agreement.keys import KEYS, rows
 from oncewire.agreement.toml import ENTRY, SIDE, TOP, VIA, read_toml
 from oncewire.entry.party.agreements import able
 from tests.handler.key_cases import CASES, JUDGED, SHOWN, Case, Judged
-from tests.handler.stage import paper
+from tests.handler.scenes import paper
 
 
 def known_keys() -> list[str]:

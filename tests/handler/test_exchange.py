@@ -13,7 +13,7 @@ from oncewire.message.instant import DAY, SECOND
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 SYNC = '[sync]\nmode = "mshSignalsOnly"\n'
 RETRIES = 3
@@ -24,19 +24,12 @@ OTHER = Submission(
 PROFILES = ("ebms2", "ms-0.9x", "ms-0.9x-typed", "rm-0.78", "window", "digikoppeling-osb-rm")
 
 
-def state_of(pair: Pair, message_id: str) -> OutgoingState:
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing(message_id)
-    assert stored is not None
-    return stored.outgoing.state
-
-
 @pytest.mark.requirement("RM-1", "RM-3", "RM-11", "RM-12")
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_message_is_delivered_once_under_every_profile(profile: str) -> None:
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     # The acknowledgement came before the application had the message: it proves storage only.
     assert "confirmed" not in pair.kinds("beta")
     assert pair.take() == [sent.message_id]
@@ -46,7 +39,7 @@ def test_a_message_is_delivered_once_under_every_profile(profile: str) -> None:
 
 @pytest.mark.requirement("RM-13")
 def test_nothing_leaves_before_the_commit() -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.alpha.context.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
     with pytest.raises(StoreFull):
         pair.send()
@@ -61,32 +54,31 @@ def test_nothing_leaves_before_the_commit() -> None:
 @pytest.mark.parametrize("losses", range(RETRIES + 2))
 def test_the_acknowledgement_lost_k_times(losses: int, sync: bool) -> None:
     """Delivered once each time; every answer has the very bytes of the first."""
-    pair = Pair("ebms2", FEW + (SYNC if sync else ""), lose_answer=lambda count: count <= losses)
+    pair = Network.pair(
+        "ebms2", FEW + (SYNC if sync else ""), lose_answer=lambda count: count <= losses
+    )
     sent = pair.send()
     for _ in range(RETRIES + 2):
         pair.pass_time()
     assert pair.take() == [sent.message_id]
     assert len(set(pair.answers)) == 1
     if losses <= RETRIES:
-        assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+        assert pair.state(sent.message_id) is OutgoingState.DELIVERED
         assert len(pair.answers) == losses + 1
         assert not pair.notices
     else:
         # Transmitted, never acknowledged: unknown, and somebody was told. Never "failed".
-        assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+        assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
         assert [notice.severity.value for notice in pair.notices] == ["Warning"]
     assert pair.verify().clean
 
 
 @pytest.mark.requirement("DUP-2", "DUP-5", "DUP-8")
 def test_many_copies_of_one_message_give_one_delivery_and_equal_answers() -> None:
-    pair = Pair("ebms2", SYNC)
-    pair.lose_request = lambda attempt: True
+    pair = Network.pair("ebms2", SYNC)
+    pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(sent.message_id)
     # All of them arrive before any commit, as copies on parallel connections do.
     source = Source("http", can_answer=True)
     answers = [pair.beta.receive(parcel, source) for _ in range(20)]
@@ -99,12 +91,9 @@ def test_many_copies_of_one_message_give_one_delivery_and_equal_answers() -> Non
 
 @pytest.mark.requirement("DUP-1")
 def test_a_known_id_with_other_content_is_an_error_not_a_copy() -> None:
-    pair = Pair("ebms2", SYNC)
+    pair = Network.pair("ebms2", SYNC)
     pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent("order-1@alpha")
     forged = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 9"))
     answer = pair.deliver("beta", forged)
     assert answer.parcel is not None
@@ -116,45 +105,43 @@ def test_a_known_id_with_other_content_is_an_error_not_a_copy() -> None:
 
 @pytest.mark.requirement("RTY-13", "RTY-12", "OPS-1")
 def test_a_suspended_channel_resumes_with_a_fresh_counter() -> None:
-    pair = Pair("window", FEW, lose_request=lambda attempt: attempt <= RETRIES + 1)
+    pair = Network.pair("window", FEW, lose_request=lambda post: post.attempt <= RETRIES + 1)
     sent = pair.send()
     for _ in range(RETRIES + 2):
         pair.pass_time()
-    assert state_of(pair, sent.message_id) is OutgoingState.SUSPENDED
-    with pair.alpha.context.store.reader() as reader:
-        (incident,) = reader.incidents()
+    assert pair.state(sent.message_id) is OutgoingState.SUSPENDED
+    (incident,) = pair.incidents()
     assert incident.channel is not None
     pair.alpha.resume(channel=incident.channel)
     pair.settle("alpha")
     pair.pass_time(SECOND)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
+    assert pair.incidents() == []
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
 
 def test_an_abandoned_number_restarts_the_stream() -> None:
-    pair = Pair("window", FEW, lose_request=lambda attempt: True)
+    pair = Network.pair("window", FEW, lose_request=lambda post: True)
     first = pair.send(1)
     second = pair.send(2)
     pair.alpha.abandon(first.message_id)
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.settle("alpha")
     pair.pass_time()
     assert pair.take() == [second.message_id]
-    assert state_of(pair, first.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(first.message_id) is OutgoingState.UNKNOWN
     assert [notice.message_id for notice in pair.notices] == [first.message_id]
     assert pair.verify().clean
 
 
 @pytest.mark.requirement("RTY-17")
 def test_past_persist_duration_nothing_is_resent() -> None:
-    pair = Pair("ebms2", FEW, lose_request=lambda attempt: True)
+    pair = Network.pair("ebms2", FEW, lose_request=lambda post: True)
     sent = pair.send()
     for _ in range(RETRIES + 2):
         pair.pass_time()
-    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     pair.pass_time(2 * DAY)
     with pytest.raises(NotAllowed) as refused:
         pair.alpha.resume(message_id=sent.message_id)
@@ -162,7 +149,7 @@ def test_past_persist_duration_nothing_is_resent() -> None:
 
 
 def test_a_repeated_submission_is_the_same_message() -> None:
-    pair = Pair()
+    pair = Network.pair()
     assert not pair.send(1).repeated
     assert pair.send(1).repeated
     assert pair.take() == ["order-1@alpha"]
@@ -172,7 +159,7 @@ def test_a_repeated_submission_is_the_same_message() -> None:
 
 
 def test_unknown_agreements_and_messages_are_named() -> None:
-    pair = Pair()
+    pair = Network.pair()
     with pytest.raises(NotHere):
         pair.alpha.submit(replace(OTHER, cpa_id="nobody"))
     with pytest.raises(UnknownMessage):

@@ -30,8 +30,8 @@ from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, Outco
 from oncewire.transport.http.client import HttpClientSettings
 from oncewire.transport.http.server import HttpServerSettings
 from oncewire.transport.http.transport import HttpTransport
-from tests.handler.pair import TestWorld
-from tests.handler.serving import journal
+from tests.handler.network import TestWorld
+from tests.handler.running import journal
 from tests.handler.test_other_transports import NAMES, World, by_mail, document
 from tests.ports import free_port
 from tests.transport.exchange import LOOPBACK, run

@@ -14,7 +14,7 @@ import pytest
 from oncewire.journal.check import check_journal
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind, Transport
-from tests.handler.serving import journal
+from tests.handler.running import journal
 from tests.handler.test_fallback import both_ways
 from tests.handler.test_other_transports import NAMES, WAYS, by_ftps, by_mailbox, document
 from tests.transport.exchange import run

@@ -13,7 +13,8 @@ from oncewire.lab.simulation.options import Options
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM
-from tests.handler.wiretap import Crossing, Tapped, find, names
+from tests.handler.network import Crossing, Network
+from tests.handler.wiretap import find, names
 from tests.simulation.given import world_of
 
 FOREIGN = b'<x:Note xmlns:x="urn:somebody:else" level="7"><x:Text>keep me</x:Text></x:Note>'
@@ -21,7 +22,7 @@ FOREIGN = b'<x:Note xmlns:x="urn:somebody:else" level="7"><x:Text>keep me</x:Tex
 
 def sent(profile: str, extra: str = "", **more: object) -> Crossing:
     """One message as it arrived."""
-    pair = Tapped(profile, extra)
+    pair = Network.pair(profile, extra)
     pair.send(**more)
     return pair.to("beta")[0]
 
@@ -50,7 +51,7 @@ def test_every_leg_of_v0_078_names_both_handlers(best_effort: bool, children: li
 def test_the_semantics_stand_where_the_dialect_has_them(
     profile: str, element: str, reliable: str, not_reliable: str
 ) -> None:
-    pair = Tapped(profile)
+    pair = Network.pair(profile)
     pair.send(1)
     pair.send(2, best_effort=True)
     words = []
@@ -102,12 +103,9 @@ def _with_foreign(parcel: Parcel) -> Parcel:
 
 @pytest.mark.requirement("HDR-7")
 def test_a_foreign_element_is_taken_without_knowing_it() -> None:
-    pair = Tapped("ms-0.9x", lose_request=lambda attempt: True)
+    pair = Network.pair("ms-0.9x", lose_request=lambda post: True)
     pair.send()
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    pair.deliver("beta", _with_foreign(whole_parcel(pair.alpha.context, stored)))
+    pair.deliver("beta", _with_foreign(pair.sent("order-1@alpha")))
     assert pair.take() == ["order-1@alpha"]
     with pair.beta.context.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
@@ -25,8 +24,8 @@ from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
-from tests.handler.pair import Pair, agreement_text
-from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.network import Network, agreement_text
+from tests.handler.running import FAST, free_port, journal, order, post, serving
 from tests.store.faulty_vfs import FaultyVfs
 
 NOW = 1_900_000_000_000_000
@@ -116,13 +115,10 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
 @pytest.mark.requirement("TRN-2")
 async def test_a_response_to_v0_078_has_no_body_whatever_was_posted(tmp_path: Path) -> None:
     ports = {"alpha": free_port(), "beta": free_port()}
-    good = Pair("rm-0.78")
-    good.lose_request = lambda attempt: True
+    good = Network.pair("rm-0.78")
+    good.lose_request = lambda post: True
     sent = good.send()
-    with good.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    whole = whole_parcel(good.alpha.context, stored)
+    whole = good.sent(sent.message_id)
     kind, body = whole.content_type, whole.body
     posted = [
         ("garbage", b"\x00\xff not a message at all", 400),

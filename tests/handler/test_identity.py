@@ -21,9 +21,8 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import SigningChoice
-from tests.handler.chain import Chain, options
-from tests.handler.desk import Desk, toml
-from tests.handler.pair import Pair
+from tests.handler.network import Network, options
+from tests.handler.samples import toml
 from tests.handler.test_exchange import OTHER
 from tests.handler.test_signed import signed_pair
 from tests.wire.security.keys import alpha
@@ -50,17 +49,14 @@ def signed_by_alpha(parcel: Parcel, *ids: PartyId, to: tuple[PartyId, ...] = ())
     return codec.write(message, Form(), signer=sign)
 
 
-def of_alpha(pair: Pair) -> Parcel:
+def of_alpha(pair: Network) -> Parcel:
     """A message of alpha's that the network lost."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    return pair.sent(sent.message_id)
 
 
-def rows(pair: Pair, kind: str) -> list[Row]:
+def rows(pair: Network, kind: str) -> list[Row]:
     with pair.beta.context.store.reader() as reader:
         return [row for row in reader.journal_since(0, 10_000) if row.kind == kind]
 
@@ -120,8 +116,10 @@ PARTNER = '[{ value = "urn:test:alpha" }, { value = "123456789", type = "urn:dun
 
 def from_alpha(*ids: PartyId, name: str = "m@alpha") -> Parcel:
     """An unsigned message of alpha's to own, under an agreement that knows two ids of alpha's."""
-    desk = Desk(toml("ebms2", '"urn:test:alpha"', '"urn:test:own"', "a"), at="2026-01-01T00:00:00Z")
-    post = desk.send(replace(OTHER, cpa_id="a", message_id=name))
+    desk = Network.single(
+        toml("ebms2", '"urn:test:alpha"', '"urn:test:own"', "a"), at="2026-01-01T00:00:00Z"
+    )
+    post = desk.submit(replace(OTHER, cpa_id="a", message_id=name))
     message: Message = codec.read(desk.parcel(post)).message
     header = replace(message.header, from_party=Party(ids))
     return codec.write(replace(message, header=header), Form())
@@ -129,16 +127,16 @@ def from_alpha(*ids: PartyId, name: str = "m@alpha") -> Parcel:
 
 @pytest.mark.parametrize("ids", [(DUNS,), (DUNS, ALPHA), (ALPHA, DUNS), (ALPHA,), (STRANGER, DUNS)])
 def test_every_id_of_a_partner_means_the_same_sender(ids: tuple[PartyId, ...]) -> None:
-    desk = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
+    desk = Network.single(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
     desk.hand_in(from_alpha(*ids))
-    (taken,) = desk.take()
+    (taken,) = desk.given()
     assert (taken.sender, str(taken.header.from_party)) == ("urn:test:alpha", "urn:test:alpha")
 
 
 def test_a_known_type_with_another_value_is_another_party() -> None:
-    desk = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
+    desk = Network.single(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
     reply = desk.hand_in(from_alpha(ALPHA, PartyId("987654321", "urn:duns")))
-    assert desk.take() == []
+    assert desk.given() == []
     # Whoever else it is, he is not told who the parties are.
     assert reply.error[0] == "ValueNotRecognized"
     assert [one.code for one in desk.engine.context.state.refusals.counted] == ["Inconsistent"]
@@ -146,11 +144,11 @@ def test_a_known_type_with_another_value_is_another_party() -> None:
 
 def test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy() -> None:
     """Versions before filed a message under the id that stood first in its header."""
-    desk = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
+    desk = Network.single(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
     desk.hand_in(from_alpha(DUNS, ALPHA))
     with desk.engine.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("m@alpha")
-    older = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
+    older = Network.single(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
     node = older.engine.context
     with node.transition() as tx:
         terms = node.agreements.by_cpa_id("a")[0].receiving.terms
@@ -159,24 +157,24 @@ def test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy() -> None:
         tx.add_incoming(replace(stored, incoming=kept))
     older.hand_in(from_alpha(DUNS, ALPHA))
     assert len(older.take()) == 1
-    assert len(older.journal("duplicate")) == 1
+    assert len(older.rows("duplicate")) == 1
 
 
 def test_a_hub_knows_a_copy_by_whom_it_is_from() -> None:
     """The ids in front of the one by which the hub knows the sender are not its name."""
-    chain = Chain(options(hops=2))
+    chain = Network.chain(options(hops=2))
     chain.carrying = False
-    chain.send()
-    ((_, post),) = chain.posts
+    chain.send(0)
+    ((_, post),) = chain.kept
     parcel = whole_parcel(chain.engines["buyer"].context, post.parcel)
     message = codec.read(parcel).message
-    chain.posts.clear()
+    chain.kept.clear()
     sender = message.header.from_party.ids
     for ids in ((STRANGER, *sender), (*sender, STRANGER), sender):
         header = replace(message.header, from_party=Party(ids))
         again = codec.write(replace(message, header=header), Form(dialect=Dialect.MS_09X))
         chain.deliver("hub1", again)
-    received = [row for row in chain.rows("hub1") if row.kind == "received"]
+    received = [row for row in chain.rows(at="hub1") if row.kind == "received"]
     assert [json.loads(row.detail or "")["from_party"] for row in received] == [str(sender[0])]
-    onward = [one for name, one in chain.posts if name == "hub1" and isinstance(one, Post)]
+    onward = [one for name, one in chain.kept if name == "hub1" and isinstance(one, Post)]
     assert len(onward) == 1

@@ -17,7 +17,7 @@ from oncewire.message.instant import DAY, MINUTE
 from oncewire.protocol.notes import Kind, Raise
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 from tests.handler.receiving.test_unaddressed import unheard
 from tests.handler.test_pause import SAID, TERMS, Busy
 from tests.parts import ROOT
@@ -97,13 +97,13 @@ def test_every_cause_of_an_incident_says_who_ends_it() -> None:
     assert found == set(CAUSES)
 
 
-def incidents(pair: Pair, name: str = "alpha") -> list[tuple[str | None, str | None]]:
+def incidents(pair: Network, name: str = "alpha") -> list[tuple[str | None, str | None]]:
     with pair.engines[name].context.store.reader() as reader:
         return [(incident.message_id, incident.channel) for incident in reader.incidents()]
 
 
 def test_the_incident_of_a_pause_ends_with_it() -> None:
-    pair = Busy("ebms2", f'{TERMS}persist_duration = "P1D"\n{SAID.removeprefix(TERMS)}')
+    pair = Busy.pair("ebms2", f'{TERMS}persist_duration = "P1D"\n{SAID.removeprefix(TERMS)}')
     pair.send(1)
     pair.say_busy(1, 315_360_000)
     assert incidents(pair) == [(None, "to urn:test:beta")]
@@ -129,7 +129,7 @@ def test_answers_that_have_an_address_again_need_nobody() -> None:
 
 
 def test_a_way_that_is_not_agreed_any_more_is_nobodys_trouble() -> None:
-    pair = Pair("ebms2")
+    pair = Network.pair("ebms2")
     node = pair.alpha.context
     node.state.left |= {("urn:test:beta", "smtp"), ("urn:test:beta", "http")}
     for transport in ("smtp", "http"):
@@ -156,20 +156,21 @@ def test_troubles_of_the_store_that_end_in_another_way_are_told_apart(
     problem: StoreFull | StoreGone | StoreDamaged, channel: str
 ) -> None:
     """One that is open must not swallow the other."""
-    pair = Pair("ebms2")
+    pair = Network.pair("ebms2")
     pair.alpha.trouble(StoreDamaged("the handler failed", channel="handler failed"))
     pair.alpha.trouble(problem)
     pair.settle("alpha")
     assert incidents(pair) == [(None, "handler failed"), (None, channel)]
-    with pair.alpha.context.store.reader() as reader:
-        reason = reader.incidents()[-1].reason
+    reason = pair.incidents()[-1].reason
     assert ("oncewire resume --channel 'handler damaged'" in reason) == ("damaged" in channel)
 
 
 def test_a_message_that_was_put_back_while_the_handler_runs_goes_on_and_its_incident_ends(
     tmp_path: Path,
 ) -> None:
-    pair = Busy("ebms2", TERMS, store=lambda name: SqliteStore.open(tmp_path / name, node=name))
+    pair = Busy.pair(
+        "ebms2", TERMS, store=lambda name: SqliteStore.open(tmp_path / name, node=name)
+    )
     pair.send(1)
     disk = apsw.Connection(str(tmp_path / "alpha"))
     (row,) = disk.execute("SELECT * FROM outgoing_bytes").fetchall()

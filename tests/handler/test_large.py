@@ -25,10 +25,8 @@ from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import Delivery
 from oncewire.wire import codec
-from tests.handler.memory_wire import SYNC, Wire
-from tests.handler.pair import Pair
-from tests.handler.serving import free_port, journal, serving
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network
+from tests.handler.running import SYNC, Wire, free_port, journal, serving
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_http import message
 from tests.handler.test_signed import signed_pair
@@ -213,7 +211,7 @@ async def test_large_documents_travel_between_handlers(tmp_path: Path) -> None:
         assert taken.payloads[0].data == document
 
 
-def streamed(pair: Pair, document: bytes) -> str:
+def streamed(pair: Network, document: bytes) -> str:
     """Send a document from alpha to beta, which reads it as it comes."""
     payload = Payload.of("doc", "application/octet-stream", document)
     beta, deliver = pair.beta, pair.beta.receive
@@ -238,7 +236,7 @@ def test_what_is_signed_or_encrypted_is_checked_without_being_held(encrypt: bool
     pair = signed_pair(signed_acks=True, encrypt=encrypt)
     document = b"0123456789abcdef" * 131_072
     message_id = streamed(pair, document)
-    assert state_of(pair, message_id) is OutgoingState.DELIVERED
+    assert pair.state(message_id) is OutgoingState.DELIVERED
     assert pair.take() == [message_id]
     assert pair.verify().clean
 

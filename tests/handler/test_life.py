@@ -15,7 +15,7 @@ from oncewire.handler.runtime import retention
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import SpoolingPair
-from tests.handler.pair import TestWorld
+from tests.handler.network import TestWorld
 
 SEED = 20010129
 LARGE = 1_100_000
@@ -44,10 +44,10 @@ class Life:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.luck, self.sent, self.taken = folder, random.Random(SEED), 0, 0
-        self.pair = SpoolingPair(
+        self.pair = SpoolingPair.pair(
             "window",
             AGREED,
-            lose_request=lambda attempt: self.luck.random() < 0.1,
+            lose_request=lambda post: self.luck.random() < 0.1,
             lose_answer=lambda attempt: self.luck.random() < 0.1,
             store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name),
         )
@@ -56,11 +56,11 @@ class Life:
         for _ in range(minutes):
             for _ in range(2):
                 self._send(large=self.sent % 20 == 0)
-            for _ in range(6):
-                self.pair.pass_time(10 * SECOND)
+            self.pair.pass_time(*[10 * SECOND] * 6)
             self.taken += len(self.pair.take())
             # What the hand that carries remembers is no part of the life.
-            for kept in (self.pair.answers, self.pair.settled, self.pair.notices):
+            pair = self.pair
+            for kept in (pair.answers, pair.actions, pair.notices, pair.line, pair.record):
                 kept.clear()  # type: ignore[attr-defined]
             if self.luck.random() < 0.02:
                 self.pair.crash(self.luck.choice(("alpha", "beta")))

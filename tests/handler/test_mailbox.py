@@ -13,7 +13,7 @@ from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.mailbox import ImapBox
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.handler.serving import journal
+from tests.handler.running import journal
 from tests.handler.test_other_transports import World, document
 from tests.ports import free_port
 from tests.transport.exchange import run

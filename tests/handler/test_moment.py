@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.message.instant import HOUR, MILLISECOND, SECOND
-from tests.handler.pair import Pair, TestWorld
+from tests.handler.network import Network, TestWorld
 
 RETRIES = 6
 
@@ -24,9 +24,9 @@ class BusyWorld(TestWorld):
         return super().mono()
 
 
-def busy_pair() -> tuple[Pair, BusyWorld]:
+def busy_pair() -> tuple[Network, BusyWorld]:
     terms = f'[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = {RETRIES}\n'
-    pair = Pair("ebms2", terms, lose_answer=lambda count: count <= RETRIES)
+    pair = Network.pair("ebms2", terms, lose_answer=lambda count: count <= RETRIES)
     world = BusyWorld("alpha")
     pair.alpha.context.world = world
     return pair, world

@@ -40,7 +40,7 @@ from oncewire.transport.smtp.transport import SmtpTransport
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.smime import open_envelope
-from tests.handler.serving import journal
+from tests.handler.running import journal
 from tests.handler.test_other_transports import document
 from tests.handler.test_signed import pem
 from tests.ports import free_port

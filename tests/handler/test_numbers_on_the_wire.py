@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending import transmit
 from oncewire.message.envelope import Message, MessageKind, SequenceNumber, SequenceStatus
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.desk import Desk, toml
-from tests.handler.test_exchange import OTHER, state_of
-from tests.handler.wiretap import Tapped, find
+from tests.handler.network import Network
+from tests.handler.samples import toml
+from tests.handler.test_exchange import OTHER
+from tests.handler.wiretap import find
 
 
-def numbers(pair: Tapped) -> list[SequenceNumber | None]:
+def numbers(pair: Network) -> list[SequenceNumber | None]:
     """The numbers that arrived at beta, in order."""
     return [one.message.sequence for one in pair.to("beta")]
 
@@ -26,12 +26,9 @@ class Forge:
     """Messages of one stream with the numbers a test wants, made from one of alpha's own."""
 
     def __init__(self, profile: str, extra: str = "") -> None:
-        self.pair = Tapped(profile, extra, lose_request=lambda attempt: True)
+        self.pair = Network.pair(profile, extra, lose_request=lambda post: True)
         self.pair.send()
-        with self.pair.alpha.context.store.reader() as reader:
-            stored = reader.outgoing_parcel("order-1@alpha")
-        assert stored is not None
-        self.base = whole_parcel(self.pair.alpha.context, stored)
+        self.base = self.pair.sent("order-1@alpha")
 
     def hand_in(
         self,
@@ -71,9 +68,8 @@ def accepted(answer: Message) -> bool:
 
 @pytest.mark.requirement("SEQ-3", "SEQ-5", "HDR-3")
 def test_v0_078_counts_from_one_by_one() -> None:
-    pair = Tapped("rm-0.78")
-    for number in range(1, 5):
-        pair.send(number)
+    pair = Network.pair("rm-0.78")
+    pair.send_all(range(1, 5))
     assert numbers(pair) == [SequenceNumber(number, None) for number in (1, 2, 3, 4)]
     assert len(pair.take()) == 4
     assert pair.verify().clean
@@ -85,8 +81,8 @@ def test_two_transports_to_one_receiver_are_counted_apart() -> None:
         extra = f'[delivery]\ntransports = ["{name}"]\n'
         return toml("rm-0.78", '"urn:test:own"', '"urn:test:partner"', name, extra)
 
-    desk = Desk(under("http"), under("smtp"), at="2026-01-01T00:00:00Z")  # type: ignore[arg-type]
-    first = [desk.send(replace(OTHER, cpa_id=name)) for name in ("http", "smtp")]
+    desk = Network.single(under("http"), under("smtp"), at="2026-01-01T00:00:00Z")  # type: ignore[arg-type]
+    first = [desk.submit(replace(OTHER, cpa_id=name)) for name in ("http", "smtp")]
     given = [number_of(desk.parcel(post)) for post in first]
     assert [post.transport for post in first] == ["http", "smtp"]
     assert given == [1, 1]
@@ -99,7 +95,7 @@ def test_two_transports_to_one_receiver_are_counted_apart() -> None:
 )
 def test_after_the_last_number_comes_the_first(profile: str, first: int, last: int) -> None:
     """Both handlers have come to the end of the range, in an epoch that has long begun."""
-    pair = Tapped(profile)
+    pair = Network.pair(profile)
     pair.send(1)
     with pair.alpha.context.store.transition() as tx:
         (stored,) = [tx.outgoing("order-1@alpha")]
@@ -113,8 +109,7 @@ def test_after_the_last_number_comes_the_first(profile: str, first: int, last: i
         receiving = tx.receiving_channel(arrived.incoming.channel or "")
         assert receiving is not None
         tx.save_receiving_channel(replace(receiving, expected=last, furthest=last - 1, passed=100))
-    for number in (2, 3, 4):
-        pair.send(number)
+    pair.send_all((2, 3, 4))
     later = [one.number for one in numbers(pair)[1:] if one is not None]
     assert later == [last, first, first + 1]
     status = None if profile == "rm-0.78" else SequenceStatus.CONTINUE
@@ -171,32 +166,29 @@ def test_the_missing_message_is_sent_again_after_the_error(
     # By its own timer, and not because beta answers again.
     monkeypatch.setattr(transmit, "HURRIED_AT_ONCE", 0)
     marks = '[sequence]\nreset = "first-message"\n'
-    pair = Tapped("window", f"{marks}[flow]\nwindow = 8\n")
-    pair.extra = f"{marks}[flow]\nwindow = 2\n"
-    pair.crash("beta")
+    pair = Network.pair("window", f"{marks}[flow]\nwindow = 8\n")
+    pair.agree("beta", "window", f"{marks}[flow]\nwindow = 2\n")
     pair.send(1)
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.send(2)
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.send(3)
     pair.send(4)
     refused = pair.to("alpha")[-1].message
     assert refused.kind is MessageKind.ERROR
     assert refused.header.ref_to_message_id == "order-4@alpha"
-    for _ in range(4):
-        pair.pass_time(600 * SECOND)
+    pair.pass_time(*[600 * SECOND] * 4)
     # The missing one was sent again; the one that was too early has its honest end.
-    assert state_of(pair, "order-2@alpha") is OutgoingState.DELIVERED
-    assert state_of(pair, "order-4@alpha") is OutgoingState.NOT_DELIVERED
+    assert pair.state("order-2@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-4@alpha") is OutgoingState.NOT_DELIVERED
     assert pair.take() == [f"order-{number}@alpha" for number in (1, 2, 3)]
     assert pair.verify().clean
 
 
 @pytest.mark.requirement("SEQ-13", "SEQ-14", "SEQ-15")
 def test_the_whole_first_window_says_reset_and_the_rest_continue() -> None:
-    pair = Tapped("window", "[flow]\nwindow = 4\n")
-    for number in range(1, 8):
-        pair.send(number)
+    pair = Network.pair("window", "[flow]\nwindow = 4\n")
+    pair.send_all(range(1, 8))
     marks = []
     for crossing in pair.to("beta"):
         element = find(crossing.envelope, "SequenceNumber")

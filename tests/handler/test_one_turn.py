@@ -17,7 +17,7 @@ from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 IN_FLIGHT = 64
 
@@ -69,7 +69,7 @@ def test_at_most_ten_statements_a_message_and_one_commit_a_turn(
     tmp_path: Path, profile: str, sync: str
 ) -> None:
     window = f"[flow]\nwindow = {IN_FLIGHT}\n" if profile == "window" else ""
-    pair = Pair(
+    pair = Network.pair(
         profile,
         window + sync,
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
@@ -87,7 +87,7 @@ def test_at_most_ten_statements_a_message_and_one_commit_a_turn(
 
 
 def test_one_of_64_arrivals_that_cannot_be_kept_is_undone_alone(tmp_path: Path) -> None:
-    pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
+    pair = Network.pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
     for number in range(IN_FLIGHT):
         document = Payload.of(f"order-{number}", "text/plain", b"x")
         pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (document,)))

@@ -32,7 +32,7 @@ from oncewire.transport.http.tls import PeerTls, client_context
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.handler.serving import journal
+from tests.handler.running import journal
 from tests.ports import free_port
 from tests.transport.brokers import broker
 from tests.transport.exchange import Certificates, run

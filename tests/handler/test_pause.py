@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Post, Source, Submission
-from oncewire.handler.encryption import whole_parcel
+from oncewire.handler.actions import Post, Submission
 from oncewire.handler.route import envelope_for
 from oncewire.handler.sending.answer import signal_route
 from oncewire.handler.sending.transmit import Transmission
@@ -20,44 +19,35 @@ from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import answers, codec
-from tests.handler.desk import Desk, toml
-from tests.handler.pair import Pair
+from tests.handler.network import Network
+from tests.handler.samples import toml
 
 TERMS = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 5\n'
 SAID = TERMS + '[wire]\nextensions = ["transient_error"]\n'
 CONVERSATIONS = SAID + "[sequence]\nnumbered = true\nordered = true\n"
 
 
-class Busy(Pair):
+class Busy(Network):
     """Beta's handler is reached only when the test says so; alpha's posts are listed."""
 
     def __post_init__(self) -> None:
-        self.posted: list[str] = []
+        self.attempts: list[str] = []
         self.reachable = False
+        self.lose_request = self._lose
         super().__post_init__()
 
-    def _post(self, name: str, engine: object, post: Post) -> None:
-        self.posted.append(post.message_id.partition("@")[0])
-        if self.reachable:
-            super()._post(name, engine, post)  # type: ignore[arg-type]
-        else:
-            lost = Transmission(post.message_id, post.attempt, sent=False, reason="lost")
-            self.alpha.transmission_over(lost)
-            self.settle(name)
+    def _lose(self, post: Post) -> bool:
+        self.attempts.append(post.message_id.partition("@")[0])
+        return not self.reachable
 
     def say_busy(self, number: int, seconds: int | None) -> None:
         """Beta answers a message with a Transient Error."""
-        with self.alpha.context.store.reader() as reader:
-            parcel = reader.outgoing_parcel(f"order-{number}@alpha")
-        assert parcel is not None
-        message = codec.read(whole_parcel(self.alpha.context, parcel)).message
+        message = codec.read(self.sent(number)).message
         agreement = next(iter(self.beta.context.agreements))
         envelope = envelope_for(self.beta.context, signal_route(agreement, MessageKind.ERROR))
         error = Error("TransientError", Severity.WARNING, "", "busy", min_retry_secs=seconds)
         reply = answers.error_message_for(message, (error,), envelope)
-        source = Source("http", can_answer=True)
-        self.alpha.receive(codec.write(reply, agreement.form), source)
-        self.settle("alpha")
+        self.deliver("alpha", codec.write(reply, agreement.form))
 
     def say_503(self, number: int, seconds: int) -> None:
         """The server in front of beta answers for it."""
@@ -69,31 +59,13 @@ class Busy(Pair):
 
     def acknowledge(self, number: int) -> None:
         """A copy that was under way all the time reaches beta, and its answer alpha."""
-        with self.alpha.context.store.reader() as reader:
-            parcel = reader.outgoing_parcel(f"order-{number}@alpha")
-        assert parcel is not None
-        answer = self.deliver("beta", whole_parcel(self.alpha.context, parcel)).parcel
+        _, answer = self.connect("beta", self.sent(number))
         if answer is not None:
-            self.deliver("alpha", whole_parcel(self.beta.context, answer))
+            self.deliver("alpha", answer)
         assert self.state(number) is OutgoingState.DELIVERED
 
     def talk(self, number: int, conversation: str) -> None:
-        self.alpha.submit(
-            Submission(
-                "alpha-beta",
-                Service("urn:test:orders"),
-                "New",
-                conversation_id=conversation,
-                message_id=f"order-{number}@alpha",
-            )
-        )
-        self.settle("alpha")
-
-    def state(self, number: int) -> OutgoingState:
-        with self.alpha.context.store.reader() as reader:
-            stored = reader.outgoing(f"order-{number}@alpha")
-        assert stored is not None
-        return stored.outgoing.state
+        self.send(number, conversation_id=conversation, payloads=())
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -109,10 +81,9 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], St
 def test_nothing_unnumbered_goes_to_a_busy_receiver(
     twin: str, restarted: bool, stores: Callable[[str], Store]
 ) -> None:
-    pair = Busy("ebms2", SAID, store=stores)
-    for number in (1, 2):
-        pair.send(number)
-    pair.posted.clear()
+    pair = Busy.pair("ebms2", SAID, store=stores)
+    pair.send_all((1, 2))
+    pair.attempts.clear()
     if twin == "503":
         pair.say_503(1, 600)
     else:
@@ -124,10 +95,10 @@ def test_nothing_unnumbered_goes_to_a_busy_receiver(
         if minute == 3:
             pair.send(3)
             pair.send(4, best_effort=True)
-    assert pair.posted == []
+    assert pair.attempts == []
     pair.reachable = True
     pair.pass_time(MINUTE)
-    assert pair.posted == ["order-1", "order-2", "order-3", "order-4"]
+    assert pair.attempts == ["order-1", "order-2", "order-3", "order-4"]
     assert {pair.state(number) for number in (1, 2, 3)} == {OutgoingState.DELIVERED}
     assert pair.verify(healed=False).clean
     pair.close()
@@ -135,36 +106,35 @@ def test_nothing_unnumbered_goes_to_a_busy_receiver(
 
 @pytest.mark.requirement("RTY-8", "RTY-9")
 def test_every_channel_to_the_receiver_stands_and_goes_on_in_order() -> None:
-    pair = Busy("ebms2", CONVERSATIONS)
+    pair = Busy.pair("ebms2", CONVERSATIONS)
     pair.reachable = True
     for number, conversation in ((1, "one"), (2, "two")):
         pair.talk(number, conversation)
     pair.reachable = False
     for number, conversation in ((3, "one"), (4, "one"), (5, "two")):
         pair.talk(number, conversation)
-    pair.posted.clear()
+    pair.attempts.clear()
     pair.say_busy(3, 600)
     # A conversation that begins in the pause is a channel that nobody knew.
     pair.talk(6, "three")
-    for _ in range(9):
-        pair.pass_time(MINUTE)
-    assert pair.posted == []
+    pair.pass_time(*[MINUTE] * 9)
+    assert pair.attempts == []
     pair.reachable = True
     pair.pass_time(MINUTE)
-    assert pair.posted == [f"order-{number}" for number in (3, 4, 5, 6)]
+    assert pair.attempts == [f"order-{number}" for number in (3, 4, 5, 6)]
     assert {pair.state(number) for number in range(1, 7)} == {OutgoingState.DELIVERED}
 
 
 @pytest.mark.requirement("RTY-8")
 def test_without_a_time_it_is_the_retry_interval() -> None:
-    pair = Busy("ebms2", SAID)
+    pair = Busy.pair("ebms2", SAID)
     pair.send(1)
     pair.say_busy(1, None)
     pair.send(2)
     pair.pass_time(59 * SECOND)
-    assert pair.posted == ["order-1"]
+    assert pair.attempts == ["order-1"]
     pair.pass_time(SECOND)
-    assert pair.posted == ["order-1", "order-1", "order-2"]
+    assert pair.attempts == ["order-1", "order-1", "order-2"]
 
 
 @pytest.mark.parametrize("asked", [315_360_000, 99_999_999_999_999_999])
@@ -173,17 +143,16 @@ def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
     asked: int, profile: str, stores: Callable[[str], Store]
 ) -> None:
     more = "" if profile == "window" else SAID.removeprefix(TERMS)
-    pair = Busy(profile, f'{TERMS}persist_duration = "P1D"\n{more}', store=stores)
+    pair = Busy.pair(profile, f'{TERMS}persist_duration = "P1D"\n{more}', store=stores)
     pair.send(1)
     pair.say_busy(1, asked)
-    with pair.alpha.context.store.reader() as reader:
-        [incident] = reader.incidents()
+    [incident] = pair.incidents()
     assert f"asked for a pause of {asked} s" in incident.reason
     assert incident.channel == "to urn:test:beta"
     pair.reachable = True
     pair.send(2)
     pair.pass_time(DAY - 2 * MINUTE)
-    assert pair.posted == ["order-1"]
+    assert pair.attempts == ["order-1"]
     pair.pass_time(MINUTE)
     assert {pair.state(number) for number in (1, 2)} == {OutgoingState.DELIVERED}
     pair.close()
@@ -191,13 +160,12 @@ def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
 
 def test_the_operator_ends_a_pause() -> None:
     for of_channel in (False, True):
-        pair = Busy("ebms2", SAID)
-        for number in (1, 2):
-            pair.send(number)
+        pair = Busy.pair("ebms2", SAID)
+        pair.send_all((1, 2))
         pair.say_busy(1, 315_360_000)
         pair.send(3)
         pair.pass_time(MINUTE)
-        pair.posted.clear()
+        pair.attempts.clear()
         pair.reachable = True
         if of_channel:
             pair.alpha.resume(channel="to urn:test:beta")
@@ -205,17 +173,15 @@ def test_the_operator_ends_a_pause() -> None:
             pair.alpha.resume(message_id="order-1@alpha")
         pair.settle("alpha")
         pair.pass_time(SECOND)
-        assert sorted(pair.posted) == ["order-1", "order-2", "order-3"]
-        with pair.alpha.context.store.reader() as reader:
-            assert reader.incidents() == []
+        assert sorted(pair.attempts) == ["order-1", "order-2", "order-3"]
+        assert pair.incidents() == []
         assert pair.verify(healed=False).clean
 
 
 @pytest.mark.requirement("RTY-8", "RTY-13")
 def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_ended() -> None:
-    pair = Busy("window", TERMS)
-    for number in (1, 2):
-        pair.send(number)
+    pair = Busy.pair("window", TERMS)
+    pair.send_all((1, 2))
     pair.say_busy(1, 3_600)
     pair.pass_time(2 * MINUTE)
     with pair.alpha.context.store.reader() as reader:
@@ -226,7 +192,7 @@ def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_end
     pair.settle("alpha")
     pair.alpha.resume(channel="to urn:test:beta")
     pair.settle("alpha")
-    pair.posted.clear()
+    pair.attempts.clear()
     pair.reachable = True
     # One that stood in the way is given up, which lets its channel go on.
     with pair.alpha.context.transition() as tx:
@@ -235,18 +201,18 @@ def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_end
         tx.save_sending_channel(channel.resume())
     pair.settle("alpha")
     pair.pass_time(SECOND)
-    assert sorted(pair.posted) == ["order-1", "order-2"]
+    assert sorted(pair.attempts) == ["order-1", "order-2"]
 
 
 def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
-    pair = Busy("window", TERMS)
+    pair = Busy.pair("window", TERMS)
     pair.reachable = True
     pair.send(1)
     pair.reachable = False
     pair.send(2)
     pair.say_busy(2, 3_600)
     pair.send(3)
-    pair.posted.clear()
+    pair.attempts.clear()
     with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-2@alpha")
     assert stored is not None
@@ -254,7 +220,7 @@ def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
     pair.alpha.resume(channel=stored.outgoing.channel)
     pair.settle("alpha")
     pair.pass_time(SECOND)
-    assert pair.posted == ["order-2", "order-3"]
+    assert pair.attempts == ["order-2", "order-3"]
     assert pair.kinds("alpha").count("resumed") == 4
     assert pair.verify(healed=False).clean
 
@@ -263,7 +229,7 @@ def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
 def test_a_pause_that_was_ended_is_over_for_a_channel_on_which_nothing_waited(
     stores: Callable[[str], Store],
 ) -> None:
-    pair = Busy("window", TERMS, store=stores)
+    pair = Busy.pair("window", TERMS, store=stores)
     pair.reachable = True
     pair.send(1)
     pair.reachable = False
@@ -274,10 +240,10 @@ def test_a_pause_that_was_ended_is_over_for_a_channel_on_which_nothing_waited(
     pair.acknowledge(2)
     pair.alpha.resume(channel="to urn:test:beta")
     pair.settle("alpha")
-    pair.posted.clear()
+    pair.attempts.clear()
     pair.send(3)
     pair.pass_time(SECOND)
-    assert pair.posted == ["order-3"]
+    assert pair.attempts == ["order-3"]
     assert pair.state(3) is OutgoingState.DELIVERED
     assert pair.verify(healed=False).clean
     pair.close()
@@ -285,16 +251,16 @@ def test_a_pause_that_was_ended_is_over_for_a_channel_on_which_nothing_waited(
 
 @pytest.mark.requirement("RTY-8", "RTY-1")
 def test_a_pause_that_is_lifted_sends_nothing_to_anybody_else() -> None:
-    desk = Desk(
+    desk = Network.single(
         *(toml("ebms2", '"urn:test:own"', f'"urn:test:{name}"', name, TERMS) for name in TWO),
         at="2026-01-01T00:00:00Z",
     )
     for name in TWO:
-        desk.send(Submission(name, Service("urn:test:orders"), "New", message_id=f"m@{name}"))
+        desk.submit(Submission(name, Service("urn:test:orders"), "New", message_id=f"m@{name}"))
     busy = Transmission("m@beta", 1, sent=False, reason="503", retry_after=600)
     for ended in (busy, Transmission("m@gamma", 1, sent=True)):
         desk.engine.transmission_over(ended)
-    desk.commit()
+    desk.settle()
     desk.engine.resume(channel="to urn:test:beta")
     desk.pass_time(SECOND)
     assert [one.message_id for one in desk.posts] == ["m@beta", "m@gamma", "m@beta"]

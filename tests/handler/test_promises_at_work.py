@@ -20,17 +20,13 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM
-from tests.handler.serving import FAST, free_port, journal, order, serving
-from tests.handler.test_exchange import state_of
-from tests.handler.wiretap import Tapped
+from tests.handler.network import Network
+from tests.handler.running import FAST, free_port, journal, order, serving
 from tests.simulation.given import world_of
 
 
-def stored_parcel(pair: Tapped, message_id: str = "order-1@alpha") -> Parcel:
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel(message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+def stored_parcel(pair: Network, message_id: str = "order-1@alpha") -> Parcel:
+    return pair.sent(message_id)
 
 
 @pytest.mark.requirement("RM-10")
@@ -47,7 +43,7 @@ def test_one_id_names_a_message_on_its_whole_way() -> None:
 
 @pytest.mark.requirement("RM-17", "RM-16")
 def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
-    pair = Tapped("ms-0.9x", lose_answer=lambda count: count == 1)
+    pair = Network.pair("ms-0.9x", lose_answer=lambda count: count == 1)
     pair.send()
     taken = pair.beta.take(1, HOUR)
     pair.settle("beta")
@@ -62,15 +58,14 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
     (stored,) = taken
     pair.beta.confirm(stored.incoming.sender, stored.incoming.message_id, [response])
     pair.settle("beta")
-    with pair.alpha.context.store.reader() as reader:
-        rows = reader.journal_since(0, 1_000)
+    rows = pair.rows()
     order_of = [
         row.kind
         for row in rows
         if row.kind in ("received", "acknowledged", "ack_sent", "duplicate")
     ]
     assert order_of == ["received", "acknowledged", "ack_sent"]
-    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.DELIVERED
     # A copy of the response is tested first, and correlates nothing a second time.
     copy = next(one for one in pair.to("alpha") if one.message.header.message_id == "yes@beta")
     pair.deliver("alpha", copy.parcel)
@@ -83,7 +78,7 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
 @pytest.mark.requirement("RM-14")
 @pytest.mark.parametrize("named", ["order-2@alpha", "never-sent@alpha"])
 def test_an_acknowledgement_of_something_else_changes_nothing(named: str) -> None:
-    pair = Tapped("rm-0.78", lose_answer=lambda count: True)
+    pair = Network.pair("rm-0.78", lose_answer=lambda count: True)
     pair.send(1)
     pair.send(2)
     with pair.beta.context.store.transition() as tx:
@@ -92,14 +87,14 @@ def test_an_acknowledgement_of_something_else_changes_nothing(named: str) -> Non
     answer = whole_parcel(pair.beta.context, arrived.answer.parcel)
     other = answer.body.replace(b"order-1@alpha", named.encode())
     pair.deliver("alpha", Parcel(answer.content_type, other))
-    assert state_of(pair, "order-1@alpha") is OutgoingState.OUTSTANDING
-    assert state_of(pair, "order-2@alpha") is OutgoingState.WAITING
+    assert pair.state("order-1@alpha") is OutgoingState.OUTSTANDING
+    assert pair.state("order-2@alpha") is OutgoingState.WAITING
 
 
 @pytest.mark.requirement("STO-4", "DUP-1", "DUP-2")
 @pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x", "ebms2"])
 def test_the_id_of_every_reliable_message_outlives_the_process(profile: str) -> None:
-    pair = Tapped(profile)
+    pair = Network.pair(profile)
     pair.send()
     assert pair.take() == ["order-1@alpha"]
     copy = stored_parcel(pair)
@@ -114,7 +109,7 @@ def test_the_id_of_every_reliable_message_outlives_the_process(profile: str) -> 
 def test_a_copy_for_which_no_response_is_stored(policy: str, answers: int) -> None:
     """Retention removed the message with its answer; the id alone is remembered."""
     extra = f'[delivery]\npersist_duration = "PT1H"\n[duplicate]\nno_response = "{policy}"\n'
-    pair = Tapped("ms-0.9x", extra)
+    pair = Network.pair("ms-0.9x", extra)
     pair.send()
     copy = stored_parcel(pair)
     assert pair.take() == ["order-1@alpha"]
@@ -133,7 +128,7 @@ def test_a_copy_for_which_no_response_is_stored(policy: str, answers: int) -> No
 @pytest.mark.requirement("DUP-11", "RM-6")
 @pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x"])
 def test_a_repeated_best_effort_message_reaches_the_application_once(profile: str) -> None:
-    pair = Tapped(profile)
+    pair = Network.pair(profile)
     pair.send(best_effort=True)
     assert pair.take() == ["order-1@alpha"]
     pair.deliver("beta", pair.to("beta")[0].parcel)

@@ -13,16 +13,16 @@ from oncewire.message.envelope import MessageKind, MessageStatus
 from oncewire.message.instant import DAY
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from tests.handler.pair import Pair
-from tests.handler.serving import free_port, order, serving
-from tests.handler.test_exchange import FEW, state_of
+from tests.handler.network import Network
+from tests.handler.running import free_port, order, serving
+from tests.handler.test_exchange import FEW
 
 ASKING = ("ebms2", "ms-0.9x", "window", "phinms", "nhs-async-reliable", "digikoppeling-osb-rm")
 
 
 @pytest.mark.parametrize("profile", ASKING)
 def test_a_ping_is_answered(profile: str) -> None:
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     ping_id = pair.alpha.ping("alpha-beta")
     pair.settle("alpha")
     assert pair.ponged == [Ponged(ping_id)]
@@ -39,7 +39,7 @@ MODES = ("none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndRes
 def test_received_settles_no_request_that_its_response_answers(word: MessageStatus) -> None:
     """Its application is not given it any more once the request was answered with a time-out."""
     sync = '[sync]\nmode = "signalsAndResponse"\nretries = "none"\n'
-    pair = Pair("ebms2", sync, lose_answer=lambda count: True)
+    pair = Network.pair("ebms2", sync, lose_answer=lambda count: True)
     sent = pair.send()
     if word is MessageStatus.PROCESSED:
         assert pair.take() == [sent.message_id]
@@ -52,7 +52,7 @@ def test_received_settles_no_request_that_its_response_answers(word: MessageStat
     assert response is not None
     assert response.status is word
     pair.deliver("alpha", told)
-    settled = state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    settled = pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert settled is (word is MessageStatus.PROCESSED)
 
 
@@ -63,7 +63,7 @@ def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
     question: MessageKind, mode: str
 ) -> None:
     """Handlers of other makers write no SyncReply into a Ping, and wait where they asked."""
-    pair = Pair("ebms2", f'[sync]\nmode = "{mode}"\n', lose_answer=lambda count: True)
+    pair = Network.pair("ebms2", f'[sync]\nmode = "{mode}"\n', lose_answer=lambda count: True)
     if question is MessageKind.PING:
         pair.alpha.ping("alpha-beta")
     else:
@@ -89,7 +89,7 @@ def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
 
 
 def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.alpha.ping("alpha-beta")
     pair.alpha.context.state.pings.clear()
     pair.settle("alpha")
@@ -98,55 +98,55 @@ def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:
 
 def test_a_ping_under_no_agreement_is_refused() -> None:
     with pytest.raises(NotHere):
-        Pair().alpha.ping("nobody")
+        Network.pair().alpha.ping("nobody")
 
 
 @pytest.mark.requirement("OPS-2")
 @pytest.mark.parametrize("profile", ASKING)
 def test_a_status_that_says_received_settles_the_message(profile: str) -> None:
     """The acknowledgement was lost; the receiver's word that it has it is as good."""
-    pair = Pair(profile, lose_answer=lambda count: count == 1)
+    pair = Network.pair(profile, lose_answer=lambda count: count == 1)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
 
 def test_a_message_that_never_arrived_stays_unsettled() -> None:
-    pair = Pair(lose_request=lambda attempt: True)
+    pair = Network.pair(lose_request=lambda post: True)
     sent = pair.send()
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     with pytest.raises(UnknownMessage):
         pair.alpha.ask_status("nothing")
 
 
 def test_a_refused_message_is_not_reported_as_received() -> None:
     """The error was lost; a status that says Received would turn a refusal into a delivery."""
-    pair = Pair(extra=FEW, lose_answer=lambda count: count == 1)
+    pair = Network.pair(extra=FEW, lose_answer=lambda count: count == 1)
     world = pair.beta.context.world
     world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=1)
     assert "refused" in pair.kinds("beta")
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     assert pair.take() == []
 
 
 def test_where_no_question_exists_the_timers_still_run() -> None:
     """v0-078 has no status request: what is past persistDuration is unknown, and told."""
-    pair = Pair("rm-0.78", FEW, lose_answer=lambda count: True)
+    pair = Network.pair("rm-0.78", FEW, lose_answer=lambda count: True)
     sent = pair.send()
     for _ in range(6):
         pair.pass_time()
     pair.pass_time(2 * DAY)
-    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    assert pair.state(sent.message_id) is OutgoingState.UNKNOWN
     assert [notice.message_id for notice in pair.notices] == [sent.message_id]
     with pytest.raises(InvalidValue):
         pair.alpha.ask_status(sent.message_id)

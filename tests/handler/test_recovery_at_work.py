@@ -5,22 +5,21 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from oncewire.handler.actions import Post
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import COMMUNICATION_CODE, Error, Severity
 from oncewire.message.instant import HOUR, SECOND
 from oncewire.protocol.states import OutgoingState
-from tests.handler.desk import Desk, toml
-from tests.handler.pair import Pair
-from tests.handler.test_exchange import OTHER, state_of
-from tests.handler.wiretap import Tapped, error_about
+from tests.handler.network import Network
+from tests.handler.samples import toml
+from tests.handler.test_exchange import OTHER
+from tests.handler.wiretap import error_about
 
 LAW = '[delivery]\ntimeout = "PT30S"\nretry_interval = "PT60S"\nretries = 3\n'
 TRANSIENT = "TransientError"
 
 
-def attempts(pair: Tapped, message_id: str = "order-1@alpha") -> list[int]:
+def attempts(pair: Network, message_id: str = "order-1@alpha") -> list[int]:
     """When each attempt was made, in seconds since the first."""
     with pair.alpha.context.store.reader() as reader:
         rows = [
@@ -31,20 +30,19 @@ def attempts(pair: Tapped, message_id: str = "order-1@alpha") -> list[int]:
     return [(at - rows[0]) // SECOND for at in rows]
 
 
-def let_pass(pair: Tapped, seconds: int) -> None:
+def let_pass(pair: Network, seconds: int) -> None:
     """Time passes second by second, so that whatever is due happens when it is due."""
-    for _ in range(seconds):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * seconds)
 
 
-def answer_first(pair: Tapped, error: Error) -> None:
+def answer_first(pair: Network, error: Error) -> None:
     """beta reports an error in the message that arrived last."""
     pair.deliver("alpha", error_about(pair.to("beta")[-1], error))
 
 
-def silent(profile: str = "rm-0.78", extra: str = LAW) -> Tapped:
+def silent(profile: str = "rm-0.78", extra: str = LAW) -> Network:
     """A sender whose acknowledgements never arrive."""
-    pair = Tapped(profile, extra, lose_answer=lambda count: True)
+    pair = Network.pair(profile, extra, lose_answer=lambda count: True)
     pair.send(1)
     return pair
 
@@ -61,11 +59,11 @@ def test_a_message_is_resent_by_the_law_and_never_given_up_early(profile: str) -
 
 @pytest.mark.requirement("RTY-6")
 def test_after_a_transport_error_the_message_is_sent_again_after_an_interval() -> None:
-    pair = Tapped("rm-0.78", LAW, lose_request=lambda attempt: attempt == 1)
+    pair = Network.pair("rm-0.78", LAW, lose_request=lambda post: post.attempt == 1)
     pair.send(1)
     let_pass(pair, 120)
     assert attempts(pair) == [0, 60]
-    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("RTY-6", "ERR-1")
@@ -75,7 +73,7 @@ def test_a_communication_error_that_is_received_is_worked_like_a_local_one() -> 
     answer_first(pair, Error(COMMUNICATION_CODE, description="the line broke"))
     let_pass(pair, 90)
     assert attempts(pair)[:2] == [0, 70]
-    assert state_of(pair, "order-1@alpha") is OutgoingState.OUTSTANDING
+    assert pair.state("order-1@alpha") is OutgoingState.OUTSTANDING
 
 
 @pytest.mark.requirement("RTY-8", "RTY-9", "ERR-4")
@@ -104,7 +102,7 @@ def test_an_acknowledgement_ends_the_recovery_at_once() -> None:
     answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=1000))
     copy = pair.to("beta")[0]
     pair.deliver("beta", copy.parcel)
-    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.DELIVERED
     let_pass(pair, 1100)
     assert attempts(pair) == [0]
 
@@ -121,7 +119,7 @@ def test_another_error_switches_to_its_own_recovery() -> None:
 
 @pytest.mark.requirement("RTY-11", "RTY-12", "RTY-13", "OPS-1")
 def test_all_errors_count_against_one_total_and_then_the_operator_is_called() -> None:
-    pair = Tapped("rm-0.78", LAW, lose_request=lambda attempt: attempt % 2 == 0)
+    pair = Network.pair("rm-0.78", LAW, lose_request=lambda post: post.attempt % 2 == 0)
     pair.lose_answer = lambda count: True
     pair.send(1)
     for _ in range(4):
@@ -129,10 +127,9 @@ def test_all_errors_count_against_one_total_and_then_the_operator_is_called() ->
         answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=20))
         let_pass(pair, 100)
     assert len(attempts(pair)) == 1 + 3
-    assert state_of(pair, "order-1@alpha") is OutgoingState.SUSPENDED
+    assert pair.state("order-1@alpha") is OutgoingState.SUSPENDED
     pair.send(2)
-    with pair.alpha.context.store.reader() as reader:
-        (incident,) = reader.incidents()
+    (incident,) = pair.incidents()
     assert incident.message_id == "order-1@alpha"
     # Resolved: the counter starts again, from the uncompleted message, and the stream goes on.
     pair.lose_request = pair.lose_answer = lambda count: False
@@ -140,17 +137,16 @@ def test_all_errors_count_against_one_total_and_then_the_operator_is_called() ->
     pair.settle("alpha")
     let_pass(pair, 2)
     assert pair.take() == ["order-1@alpha", "order-2@alpha"]
-    with pair.alpha.context.store.reader() as reader:
-        assert not reader.incidents()
+    assert not pair.incidents()
 
 
 @pytest.mark.requirement("ERR-1", "ERR-2")
 def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
-    pair = Tapped("rm-0.78", LAW, lose_answer=lambda count: True)
+    pair = Network.pair("rm-0.78", LAW, lose_answer=lambda count: True)
     pair.send(1)
     pair.send(2)
     answer_first(pair, Error("NotRecognized", description="no such service"))
-    assert state_of(pair, "order-1@alpha") is OutgoingState.NOT_DELIVERED
+    assert pair.state("order-1@alpha") is OutgoingState.NOT_DELIVERED
     assert attempts(pair) == [0]
     sent = [one.message.header.message_id for one in pair.to("beta")]
     assert sent[-1] == "order-2@alpha"
@@ -160,11 +156,11 @@ def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
 def test_the_retries_of_each_transport_are_counted_apart() -> None:
     """Undelivered and unacknowledged attempts both count; another transport has its own."""
     both = LAW + 'transports = ["http", "smtp"]\n'
-    desk = Desk(
+    desk = Network.single(
         toml("ms-0.9x", '"urn:test:own"', '"urn:test:partner"', "both", both),
         at="2026-01-01T00:00:00Z",
     )
-    desk.send(replace(OTHER, cpa_id="both"))
+    desk.submit(replace(OTHER, cpa_id="both"))
     heard = 0
     for _ in range(900):
         for post in desk.posts[heard:]:
@@ -185,14 +181,11 @@ DELEGATED = '[delivery]\nmethod = "Transport"\ntransports = ["http"]\npersist_du
 def test_whether_a_transport_was_given_it_before_a_restart_nobody_knows(restarted: bool) -> None:
     """The transport answers for the delivery. It says that it got nothing, which is certain of
     this run alone."""
-    pair = Pair("ms-0.9x", DELEGATED)
-    pair.hears = False
-    posts: list[Post] = []
-    pair._post = lambda name, engine, post: posts.append(post)  # type: ignore[method-assign]
+    pair = Network.pair("ms-0.9x", DELEGATED, hears=False, carrying=False)
     sent = pair.send()
     if restarted:
         pair.crash("alpha")
-    assert len(posts) == 1 + restarted
+    assert len(pair.posts) == 1 + restarted
     gone = Transmission(sent.message_id, 1, sent=False, certain=True, reason="nobody is there")
     pair.alpha.transmission_over(gone)
     pair.settle("alpha")
@@ -204,10 +197,8 @@ def test_whether_a_transport_was_given_it_before_a_restart_nobody_knows(restarte
 
 @pytest.mark.requirement("RTY-17")
 def test_a_transport_that_answers_for_a_message_is_given_it_before_its_time_is_over() -> None:
-    pair = Pair("ms-0.9x", DELEGATED)
-    posts: list[Post] = []
-    pair._post = lambda name, engine, post: posts.append(post)  # type: ignore[method-assign]
+    pair = Network.pair("ms-0.9x", DELEGATED, carrying=False)
     pair.send()
-    (post,) = posts
+    (post,) = pair.posts
     assert post.begin_within is not None
     assert HOUR - 2 * SECOND < post.begin_within < HOUR

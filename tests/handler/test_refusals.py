@@ -17,7 +17,7 @@ from oncewire.message.ids import Party
 from oncewire.message.instant import SECOND
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.serving import free_port, journal, post, serving
+from tests.handler.running import free_port, journal, post, serving
 from tests.handler.test_http import SYNC, parcel
 
 

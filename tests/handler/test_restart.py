@@ -8,33 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.actions import Submission
-from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 BODY = 900_000
 """As large as a body can be that lives in its row."""
 
 
-def waiting(folder: Path, count: int, extra: str = "") -> Pair:
+def waiting(folder: Path, count: int, extra: str = "") -> Network:
     """So many large orders wait for an application that does not come."""
-    pair = Pair(
+    pair = Network.pair(
         "ebms2", extra, store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name)
     )
     for number in range(count):
-        pair.alpha.submit(
-            Submission(
-                "alpha-beta",
-                Service("urn:test:orders"),
-                "New",
-                (Payload.of("order", "text/plain", b"x" * BODY),),
-                conversation_id="talk",
-                message_id=f"order-{number}@alpha",
-            )
+        pair.send(
+            payloads=(Payload.of("order", "text/plain", b"x" * BODY),),
+            message_id=f"order-{number}@alpha",
         )
-        pair.settle("alpha")
     return pair
 
 
@@ -42,7 +33,7 @@ def waiting(folder: Path, count: int, extra: str = "") -> Pair:
 WAYS = {"acknowledged": "", "rides": '[ack]\nbundling = "piggyback"\nwait = "PT1H"\n'}
 
 
-def restart(pair: Pair) -> tuple[int, float]:
+def restart(pair: Network) -> tuple[int, float]:
     """The most memory that the restart of beta took, and its seconds."""
     tracemalloc.start()
     try:
@@ -69,8 +60,7 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
     pair = waiting(tmp_path, 0)
     pair.lose_answer = lambda attempt: True
     monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)
-    for number in range(5):
-        pair.send(number)
+    pair.send_all(range(5))
     with pair.beta.context.store.transition() as tx:
         for number in range(5):
             answer = tx.answer("urn:test:alpha", f"order-{number}@alpha")

@@ -11,7 +11,7 @@ from oncewire.handler.context import IN_FLIGHT_MAX
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.instant import MILLISECOND, SECOND
 from oncewire.protocol.states import OutgoingState
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
 
@@ -19,12 +19,11 @@ TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
 @pytest.mark.requirement("RTY-1")
 @pytest.mark.parametrize("profile", ["ebms2", "window"])
 def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str) -> None:
-    pair = Pair(profile, TERMS)
+    pair = Network.pair(profile, TERMS)
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
     pair.alpha.context.state.in_flight |= others
     sent = pair.send()
-    for _ in range(10):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 10)
     # Submitted and due, but never sent: no attempt was wasted.
     assert "sent" not in pair.kinds("alpha")
     pair.alpha.context.state.in_flight -= others
@@ -35,12 +34,11 @@ def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str
 
 
 def test_no_more_attempts_begin_than_there_is_room_for() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     node = pair.alpha.context
     others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
     node.state.in_flight |= others
-    for number in range(10):
-        pair.send(number)
+    pair.send_all(range(10))
     node.state.in_flight -= set(sorted(others)[:4])
     pair.alpha.tick()
     assert node.room == 0
@@ -52,8 +50,8 @@ def test_no_more_attempts_begin_than_there_is_room_for() -> None:
 def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair("ebms2", TERMS)
-    pair.lose_request = lambda attempt: True
+    pair = Network.pair("ebms2", TERMS)
+    pair.lose_request = lambda post: True
     sent = pair.send()
     alpha = pair.alpha
     alpha.context.state.in_flight.add(sent.message_id)
@@ -65,7 +63,7 @@ def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
         broken.setattr(alpha.context.store, "transition", gone)
         with pytest.raises(StoreGone):
             alpha.transmission_over(Transmission(sent.message_id, 1, sent=False))
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.pass_time(2 * SECOND)
     assert pair.take() == [sent.message_id]
 
@@ -73,11 +71,10 @@ def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
 @pytest.mark.long
 @pytest.mark.requirement("RTY-14", "RTY-16", "RM-2")
 def test_everybody_is_told_however_many_fail_at_once() -> None:
-    pair = Pair("ebms2", TERMS, lose_request=lambda attempt: True)
+    pair = Network.pair("ebms2", TERMS, lose_request=lambda post: True)
     for number in range(200):
         pair.send(number, time_to_live=4 * SECOND)
-    for number in range(200, 400):
-        pair.send(number)
+    pair.send_all(range(200, 400))
     for _ in range(2):
         pair.pass_time(1_500 * MILLISECOND)
         pair.pass_time(MILLISECOND)

@@ -20,9 +20,7 @@ from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
-from tests.handler.chain import Chain, options
-from tests.handler.pair import Pair, agreement_text
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network, agreement_text, options
 from tests.simulation.given import agreements_of
 from tests.wire.security.keys import alpha, issue, mallory
 
@@ -39,9 +37,9 @@ def signed_pair(
     sign: bool = True,
     more: str = "",
     profile: str = "ebms2",
-) -> Pair:
+) -> Network:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         certificate = pem(people[partner].certificate).replace("\n", "\\n")
@@ -89,19 +87,16 @@ def test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came(
 def test_signed_messages_are_believed(signed_acks: bool) -> None:
     pair = signed_pair(signed_acks=signed_acks)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
 
 
 def test_a_changed_payload_is_refused() -> None:
     pair = signed_pair(signed_acks=False)
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(sent.message_id)
     changed = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 2"))
     pair.deliver("beta", changed)
     assert pair.take() == []
@@ -112,7 +107,7 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
     pair = signed_pair(signed_acks=True)
     pair.lose_answer = lambda count: True
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     digest = codec.read(codec.Parcel("text/xml", pair.answers[0])).message.acknowledgments[0]
     wrong = replace(
         digest,
@@ -139,11 +134,8 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
 def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     pair = signed_pair(encrypt=True)
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    body = whole_parcel(pair.alpha.context, stored).body
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
+    body = pair.sent(sent.message_id).body
     assert b"order 1" not in body
     assert b"EncryptedData" in body
     (row,) = pair.beta.take(1, 10**9)
@@ -158,17 +150,14 @@ def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
 def test_a_plain_payload_where_encryption_is_agreed_is_refused() -> None:
     pair = signed_pair(encrypt=True)
     plain = signed_pair()
-    plain.lose_request = lambda attempt: True
+    plain.lose_request = lambda post: True
     sent = plain.send()
-    with plain.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    pair.deliver("beta", whole_parcel(plain.alpha.context, stored))
+    pair.deliver("beta", plain.sent(sent.message_id))
     assert pair.take() == []
     assert "refused" in pair.kinds("beta")
 
 
-def detail_of(pair: Pair, kind: str) -> str:
+def detail_of(pair: Network, kind: str) -> str:
     """What alpha's only row of that kind says."""
     with pair.alpha.context.store.reader() as reader:
         (row,) = [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
@@ -179,7 +168,7 @@ def detail_of(pair: Pair, kind: str) -> str:
 def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert '"signed":true' in detail_of(pair, "acknowledged")
     assert pair.take() == [sent.message_id]
     assert pair.verify().clean
@@ -191,11 +180,11 @@ def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     monkeypatch.setattr("oncewire.handler.sending.answer.receipt_references", lambda *_: ())
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     assert "does not name the digests" in detail_of(pair, "ignored")
 
 
-def signing_chain(profile: str, hubs: int) -> Chain:
+def signing_chain(profile: str, hubs: int) -> Network:
     """Signed receipts of the To Party, unsigned acknowledgements of the hubs on the way."""
     people = {"buyer": alpha("rsa"), "seller": mallory("rsa")}
     people |= {f"hub{number}": alpha("rsa") for number in range(1, hubs + 1)}
@@ -205,7 +194,7 @@ def signing_chain(profile: str, hubs: int) -> Chain:
         f"partner_certificates = {certificates}\n"
         '[ack]\nsignature = "always"\nhop_request = "Unsigned"\n'
     )
-    chain = Chain(options(profile, hops=hubs + 1, agreement=agreement))
+    chain = Network.chain(options(profile, hops=hubs + 1, agreement=agreement))
     for name, one in people.items():
         chain.engines[name].context.keys = Keys(one.certificate, one.key)
     return chain
@@ -215,9 +204,9 @@ def signing_chain(profile: str, hubs: int) -> Chain:
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
 def test_a_signed_receipt_of_the_to_party_comes_back_through_a_hub(profile: str) -> None:
     chain = signing_chain(profile, 1)
-    order = chain.send()
+    order = chain.send(0).message_id
     assert chain.state(order) is OutgoingState.DELIVERED
-    (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
+    (row,) = [row for row in chain.rows(at="buyer", of=order) if row.kind == "acknowledged"]
     assert '"signed":true' in (row.detail or "")
     assert '"hop"' not in (row.detail or "")
 
@@ -228,10 +217,10 @@ def test_a_hub_is_done_when_the_next_one_took_it_whatever_the_to_party_must_sign
     profile: str,
 ) -> None:
     chain = signing_chain(profile, 2)
-    order = chain.send()
+    order = chain.send(0).message_id
     assert chain.state(order) is OutgoingState.DELIVERED
     for hub in ("hub1", "hub2"):
-        assert "acknowledged" in {row.kind for row in chain.rows(hub, order)}, hub
+        assert "acknowledged" in {row.kind for row in chain.rows(at=hub, of=order)}, hub
 
 
 @pytest.mark.requirement("HOP-12", "ACK-18")
@@ -253,7 +242,7 @@ def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs()
             persist_duration=HOUR,
         )  # fmt: skip
 
-    chain = Chain(world("buyer", "seller", "hub1", "hub2"))
+    chain = Network.chain(world("buyer", "seller", "hub1", "hub2"))
     papers = {
         "buyer": agreements_of("buyer", world("seller", "hub1")),
         "seller": agreements_of("seller", world("buyer", "hub2")),
@@ -267,14 +256,14 @@ def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs()
         node = chain.engines[name].context
         node.agreements = Agreements(papers[name])
         node.keys = Keys(one.certificate, one.key)
-    order = chain.send()
+    order = chain.send(0).message_id
     assert chain.state(order) is OutgoingState.DELIVERED
-    (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
+    (row,) = [row for row in chain.rows(at="buyer", of=order) if row.kind == "acknowledged"]
     assert (row.ref_to or "").endswith("@seller"), "the To Party's own word"
-    assert not any(row.kind == "refused" for row in chain.rows("hub1"))
+    assert not any(row.kind == "refused" for row in chain.rows(at="hub1"))
 
 
 def test_what_covers_nothing_or_lies_elsewhere_is_read_whole() -> None:
-    node, envelope = Pair().alpha.context, b"<SOAP:Envelope/>"
+    node, envelope = Network.pair().alpha.context, b"<SOAP:Envelope/>"
     for body in ((envelope,), (SpoolSlice("0" * 64, 0, 9),), (b"", SpoolSlice("0" * 64, 0, 9))):
         assert references_sent(node, StoredParcel("text/xml", (), body)) is None

@@ -5,33 +5,32 @@ from oncewire.agreement.toml import read_toml
 from oncewire.message.instant import DAY
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair, TestWorld, agreement_text
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network, TestWorld, agreement_text
 from tests.handler.test_signed import pem, signed_pair
 from tests.wire.security.keys import alpha, issue
 
 
-def _taught() -> Pair:
+def _taught() -> Network:
     """Two handlers that have learned how the other signs: the second message shows it."""
     pair = signed_pair(signed_acks=True)
     for number in range(1, 5):
         sent = pair.send(number)
-        assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+        assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     for engine in pair.engines.values():
         assert engine.context.caches.templates.signatures.hits >= 2
     return pair
 
 
-def _agree(pair: Pair, security: str) -> None:
+def _agree(pair: Network, security: str) -> None:
     text = agreement_text("beta", "alpha", "ebms2", "[security]\nsign = true\n" + security)
     acks = '[ack]\nrequest = "always"\nsignature = "always"\n'
     pair.beta.context.agreements = Agreements([read_toml(text + acks)])
 
 
-def _is_refused(pair: Pair) -> bool:
+def _is_refused(pair: Network) -> bool:
     sent = pair.send(9)
     taken = pair.take()
-    refused = state_of(pair, sent.message_id) is not OutgoingState.DELIVERED
+    refused = pair.state(sent.message_id) is not OutgoingState.DELIVERED
     assert refused == (sent.message_id not in taken)
     return refused
 
@@ -69,7 +68,7 @@ def test_a_certificate_that_has_run_out_between_two_messages_proves_nothing() ->
 def test_what_somebody_changes_after_it_was_learned_is_refused() -> None:
     pair = _taught()
     assert len(pair.take()) == 4
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send(9, b"order 9")
     with pair.alpha.context.store.transition() as tx:
         stored = tx.outgoing_parcel(sent.message_id)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreFull, ValueNotRecognized
 from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
@@ -20,13 +18,10 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import inbound as inbound_module
 from oncewire.handler.receiving.inbound import Expected, Intake, take_in
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.world import RealWorld
 from oncewire.store.spool import SpoolFile
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import Delivery, Unlimited
 from oncewire.wire.parcel import Parcel, Received
-from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
-from tests.handler.pair import agreement_text
+from tests.handler.running import SYNC, Wire, context_of, delivery_of, order_parcel
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +31,7 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def node_of(path: Path, extra: str = SYNC) -> HandlerContext:
-    agreement = read_toml(agreement_text("beta", "alpha", "ebms2", extra))
-    return HandlerContext(
-        "beta", SqliteStore.open(path, node="beta"), Agreements([agreement]), RealWorld()
-    )
+    return context_of("beta", path, extra)
 
 
 def clean(node: HandlerContext) -> None:
@@ -57,7 +49,7 @@ async def test_between_spooling_and_its_commit_a_body_stays(tmp_path: Path) -> N
     engine = handler.engine
     engine.start()
     engine.commit()
-    taken = await take_in(node, delivery_of(order()))
+    taken = await take_in(node, delivery_of(order_parcel()))
     clean(node)
     assert len(files(tmp_path / "b.db")) == 1
     engine.receive(taken.parcel, Source("http", can_answer=True), taken.stored)
@@ -77,7 +69,7 @@ async def test_a_crash_between_spooling_and_its_commit_leaves_a_file_that_goes(
 ) -> None:
     path = tmp_path / "b.db"
     node = node_of(path)
-    parcel = order()
+    parcel = order_parcel()
     await take_in(node, delivery_of(parcel))
     # The process dies: it has not committed, and nobody lets anything go.
     node.store.close()
@@ -98,7 +90,7 @@ async def test_a_handler_lets_go_of_what_it_stored_and_of_what_it_refused(tmp_pa
     path, wire = tmp_path / "b.db", Wire()
     node = node_of(path)
     async with Handler(node, {"http": wire}) as handler:
-        good = order()
+        good = order_parcel()
         reply = await wire.deliver(delivery_of(good))
         assert reply.status == 200
         garbage = await wire.deliver(delivery_of(Parcel("text/xml", b"<garbage/>", ())))
@@ -115,7 +107,7 @@ async def test_a_copy_that_arrives_while_its_first_is_swept_keeps_its_file(tmp_p
     """Both have the same bytes, so they are one file: the sweep of the one must leave it."""
     path, wire = tmp_path / "b.db", Wire()
     node = node_of(path, SYNC + '[duplicate]\nelimination = "never"\n')
-    parcel = order(1, SYNC + '[duplicate]\nelimination = "never"\n')
+    parcel = order_parcel(1, SYNC + '[duplicate]\nelimination = "never"\n')
     async with Handler(node, {"http": wire}) as handler:
         await wire.deliver(delivery_of(parcel))
         (first,) = await handler.take()
@@ -146,7 +138,7 @@ async def test_who_leaves_while_his_body_is_spooled_leaves_nothing(
         return real(self, *given)
 
     monkeypatch.setattr(Intake, f"_{step}" if step == "finish" else step, slow)
-    arriving = asyncio.ensure_future(take_in(node, delivery_of(order())))
+    arriving = asyncio.ensure_future(take_in(node, delivery_of(order_parcel())))
     await asyncio.to_thread(begun.wait, 60)
     arriving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -160,7 +152,7 @@ async def test_who_leaves_while_his_body_is_spooled_leaves_nothing(
 
 async def long_body(count: int, size: int, heard: list[int]) -> AsyncIterator[bytes]:
     """An order, and pieces that follow it; what was taken of them is noted."""
-    yield order().body
+    yield order_parcel().body
     for number in range(count):
         heard.append(number)
         # Whatever was begun comes to its end: a sender may take his time.
@@ -169,7 +161,7 @@ async def long_body(count: int, size: int, heard: list[int]) -> AsyncIterator[by
 
 
 def long_delivery(count: int, heard: list[int], size: int = inbound_module.BATCH) -> Delivery:
-    return replace(delivery_of(order()), body=long_body(count, size, heard))
+    return replace(delivery_of(order_parcel()), body=long_body(count, size, heard))
 
 
 async def test_while_a_batch_is_taken_the_next_is_heard(
@@ -239,7 +231,7 @@ async def test_nobody_waits_for_the_disk_of_one_who(
         real(self)
 
     async def body() -> AsyncIterator[bytes]:
-        yield order().body
+        yield order_parcel().body
         if how == "leaves":
             raise ConnectionResetError
 
@@ -248,7 +240,7 @@ async def test_nobody_waits_for_the_disk_of_one_who(
         return Expected(refused if how == "is refused" else None)
 
     monkeypatch.setattr(SpoolFile, "abandon", abandon)
-    delivery = replace(delivery_of(order()), body=body())
+    delivery = replace(delivery_of(order_parcel()), body=body())
     if how == "leaves":
         with pytest.raises(ConnectionResetError):
             await take_in(node, delivery, expects)
@@ -276,7 +268,7 @@ async def test_what_is_not_written_yet_is_held(
 ) -> None:
     """However many bodies wait for a slow disk, all of them count."""
     node, counting, go_on = node_of(tmp_path / "b.db"), Counting(), threading.Event()
-    real, whole = SpoolFile._put, order().body
+    real, whole = SpoolFile._put, order_parcel().body
 
     def slow(self: SpoolFile, data: bytes) -> None:
         assert go_on.wait(60)
@@ -289,7 +281,7 @@ async def test_what_is_not_written_yet_is_held(
         go_on.set()
 
     monkeypatch.setattr(SpoolFile, "_put", slow)
-    delivery = replace(delivery_of(order()), body=body(), allowance=counting)
+    delivery = replace(delivery_of(order_parcel()), body=body(), allowance=counting)
     await take_in(node, delivery)
     assert counting.held == 0
     node.store.close()
@@ -344,7 +336,7 @@ async def test_a_header_that_is_no_text_spoils_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: int
 ) -> None:
     monkeypatch.setattr(inbound_module, "SPOOL_ABOVE", above)
-    wire, parcel = Wire(), order()
+    wire, parcel = Wire(), order_parcel()
     node = node_of(tmp_path / "b.db")
     odd = Parcel(
         f"{parcel.content_type}; x=\udcff", parcel.body, (*parcel.headers, ("X", "\udca0"))

@@ -34,10 +34,8 @@ from oncewire.store.memory.store import MemorySpool
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.wire.limits import DEFAULT_LIMITS
-from tests.handler.memory_wire import Wire
-from tests.handler.pair import Pair
-from tests.handler.serving import FAST, free_port, serving
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network
+from tests.handler.running import FAST, Wire, free_port, serving
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_signed import signed_pair
 from tests.handler.test_spooling import files, node_of
@@ -93,7 +91,7 @@ def read(payload: Payload) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def handed(pair: Pair, given: Submission) -> Submission:
+def handed(pair: Network, given: Submission) -> Submission:
     """What the engine is given of it: everything is read."""
     there = HandedIn(pair.alpha.context.store.spool, (given,))
     there.read()
@@ -135,15 +133,15 @@ async def passed(alpha: Handler, beta: Handler, content: LongContent) -> None:
 
 
 @pytest.fixture(params=["window", "rm-0.78"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    found = Pair(request.param)
+def pair(request: pytest.FixtureRequest) -> Iterator[Network]:
+    found = Network.pair(request.param)
     yield found
     found.close()
 
 
-def test_what_waits_for_its_number_waits_as_a_file(pair: Pair) -> None:
+def test_what_waits_for_its_number_waits_as_a_file(pair: Network) -> None:
     """The first message of a channel travels alone; the next ones are drafts meanwhile."""
-    pair.lose_request = lambda attempt: attempt == 1
+    pair.lose_request = lambda post: post.attempt == 1
     contents = [LongContent(2 * MEGABYTE + number) for number in range(3)]
     sent = [
         pair.alpha.submit(handed(pair, submission(content, conversation_id="talk")))
@@ -159,7 +157,7 @@ def test_what_waits_for_its_number_waits_as_a_file(pair: Pair) -> None:
         assert reader.spooled() == {content.digest() for content in contents}
     for _ in range(20):
         pair.pass_time()
-    assert [state_of(pair, one.message_id) for one in sent] == [OutgoingState.DELIVERED] * 3
+    assert [pair.state(one.message_id) for one in sent] == [OutgoingState.DELIVERED] * 3
     given = pair.beta.hand_over(10, 60_000_000)
     found = sorted(read(message.payloads[0]) for message in given)
     assert found == sorted(content.digest() for content in contents)
@@ -186,8 +184,8 @@ def test_the_bytes_are_those_of_a_message_that_was_written_whole() -> None:
             conversation_id="c",
         ),
     ):
-        pair = Pair("ebms2")
-        pair.lose_request = lambda attempt: True
+        pair = Network.pair("ebms2")
+        pair.lose_request = lambda post: True
         whole = given.payloads[0] if isinstance(given.payloads[0], DistantPayload) else None
         pair.alpha.submit(given if whole is None else handed(pair, given))
         pair.settle("alpha")
@@ -209,7 +207,7 @@ def test_a_large_document_is_signed_by_its_digest() -> None:
     content = LongContent(3 * MEGABYTE)
     sent = pair.alpha.submit(handed(pair, submission(content)))
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     (given,) = pair.beta.hand_over(10, 60_000_000)
     assert read(given.payloads[0]) == content.digest()
 
@@ -223,7 +221,7 @@ def test_what_is_too_large_to_be_encrypted_is_refused_by_name() -> None:
         pair.alpha.submit(Submission("alpha-beta", SERVICE, "New", (large,)))
     sent = pair.alpha.submit(handed(pair, submission(LongContent(2 * MEGABYTE))))
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     (given,) = pair.beta.hand_over(10, 60_000_000)
     assert read(given.payloads[0]) == LongContent(2 * MEGABYTE).digest()
 
@@ -314,7 +312,7 @@ async def test_a_file_that_changes_after_its_proof_is_not_read_to_its_end(
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
 @pytest.mark.parametrize("size", [5, 2 * MEGABYTE])
 def test_names_and_media_types_travel(profile: str, size: int) -> None:
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     named = [("Übersicht März.ods", "application/ods"), ("../../etc/passwd", "text/x-secret")]
     payloads = tuple(
         Payload.of(f"doc-{number}", kind, bytes([number]) * size, name)
@@ -330,8 +328,8 @@ def test_names_and_media_types_travel(profile: str, size: int) -> None:
 
 def test_pieces_that_have_changed_are_not_sent() -> None:
     """The file is known by its name; what stands around it by a digest of its own (S15)."""
-    pair = Pair("ebms2")
-    pair.lose_request = lambda attempt: True
+    pair = Network.pair("ebms2")
+    pair.lose_request = lambda post: True
     sent = pair.alpha.submit(handed(pair, submission(LongContent(2 * MEGABYTE))))
     pair.settle("alpha")
     with pair.alpha.context.store.reader() as reader:

@@ -13,7 +13,7 @@ from oncewire.handler.actions import LIFETIME_MAX, Submission
 from oncewire.handler.sending import submit
 from oncewire.message.ids import PAYLOADS_MAX, Service
 from oncewire.message.payload import Payload
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 GOOD: dict[str, Any] = {
     "cpa_id": "alpha-beta",
@@ -84,7 +84,7 @@ def test_text_is_no_content() -> None:
 
 def _arrives(profile: str, **values: Any) -> None:
     """It is refused where it is handed in, or the other application gets just that."""
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     try:
         submission = Submission(**{**GOOD, **values})
         pair.alpha.submit(submission)
@@ -142,14 +142,14 @@ def test_as_many_payloads_as_are_taken_are_read(profile: str) -> None:
 
 
 def test_as_many_payloads_as_are_taken_wait_for_their_number() -> None:
-    pair = Pair("window", extra="[flow]\nwindow = 1\n", lose_request=lambda attempt: True)
+    pair = Network.pair("window", extra="[flow]\nwindow = 1\n", lose_request=lambda post: True)
     pair.send(1)
     many = tuple(
         Payload.of(f"part-{number}", "text/plain", b"%d" % number) for number in range(PAYLOADS_MAX)
     )
     pair.alpha.submit(Submission(**{**GOOD, "message_id": "many@alpha", "payloads": many}))
     pair.settle("alpha")
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.pass_time()
     pair.pass_time()
     taken = pair.beta.hand_over(5, 60_000_000)
@@ -160,4 +160,4 @@ def test_no_more_bytes_are_taken_than_a_body_may_have(monkeypatch: pytest.Monkey
     monkeypatch.setattr(submit, "PAYLOAD_BYTES_MAX", 1000)
     two = tuple(Payload.of(name, "text/plain", bytes(600)) for name in "ab")
     with pytest.raises(InvalidValue, match="1,200 bytes together, more than 1,000"):
-        Pair().alpha.submit(Submission(**{**GOOD, "payloads": two}))
+        Network.pair().alpha.submit(Submission(**{**GOOD, "payloads": two}))

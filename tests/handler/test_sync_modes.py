@@ -15,10 +15,8 @@ from oncewire.protocol.notes import Acknowledged, Failed
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.asking import Asking, response
-from tests.handler.pair import Pair
-from tests.handler.receiving.test_reply import Clerk
-from tests.handler.serving import free_port, journal, order, post, serving
+from tests.handler.network import Network, response
+from tests.handler.running import Clerk, free_port, journal, order, post, serving
 
 DRAFT = "ms-0.9x"
 
@@ -41,7 +39,7 @@ async def answer_to(folder: Path, parcel: Parcel, extra: str, clerk: Clerk) -> t
 
 def wishing(wish: str, extra: str = "", **changes: object) -> Parcel:
     """A request of alpha, with another header than alpha would write."""
-    asking = Asking(DRAFT, extra)
+    asking = Network.asking(DRAFT, extra)
     asked = codec.read(
         asking.order(**({"best_effort": True} if wish == "none due" else {}))
     ).message
@@ -143,9 +141,9 @@ async def test_acknowledgements_alone_and_the_response_on_a_connection_of_its_ow
 def test_both_acknowledgements_that_are_due_are_in_the_response(profile: str) -> None:
     """The To Party is also the last handler on the way, and both were asked."""
     extra = mode("signalsAndResponse") + '[ack]\nhop_request = "Unsigned"\n'
-    asking = Asking(profile, extra)
+    asking = Network.asking(profile, extra)
     awaited = asking.ask()
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
     reply = codec.read(asking.reply(awaited)).message
     assert len(reply.acknowledgments) == (2 if profile == "ebms2" else 1)
@@ -155,10 +153,9 @@ def test_both_acknowledgements_that_are_due_are_in_the_response(profile: str) ->
 @pytest.mark.requirement("SYNC-17", "SYNC-18")
 def test_an_initiator_does_not_ask_twice_and_is_told() -> None:
     """Its connection ran out: the message is sent once, ends unknown, and somebody hears it."""
-    pair = Pair(DRAFT, mode("signalsAndResponse"), lose_answer=lambda number: True)
+    pair = Network.pair(DRAFT, mode("signalsAndResponse"), lose_answer=lambda number: True)
     pair.send()
-    for _ in range(5):
-        pair.pass_time(60 * SECOND)
+    pair.pass_time(*[60 * SECOND] * 5)
     with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing("order-1@alpha")
         kinds = [row.kind for row in reader.journal_of("order-1@alpha")]
@@ -170,14 +167,14 @@ def test_an_initiator_does_not_ask_twice_and_is_told() -> None:
 
 @pytest.mark.requirement("SYNC-17", "SYNC-18", "ERR-9")
 def test_the_time_out_that_a_receiver_reports_ends_a_request_that_is_not_repeated() -> None:
-    asking = Asking(DRAFT, mode("signalsAndResponse"))
+    asking = Network.asking(DRAFT, mode("signalsAndResponse"))
     late = asking.bytes_of(asking.beta.overdue(asking.ask()))
-    asking.commit()
+    asking.settle("beta")
     asking.hear(1, late)
-    assert asking.outcome(1) is OutgoingState.UNKNOWN
-    (row,) = asking.rows("alpha", "rejected")
+    assert asking.state(1) is OutgoingState.UNKNOWN
+    (row,) = asking.rows("rejected", at="alpha")
     assert "communication protocol time-out" in (row.detail or "")
-    (failed,) = asking.rows("alpha", "failed")
+    (failed,) = asking.rows("failed", at="alpha")
     assert Failed.read(failed.detail).outcome == "unknown"
 
 
@@ -189,14 +186,14 @@ def test_a_response_is_best_effort_only_where_the_agreement_bears_that(
     """Where nothing is repeated a response goes once. One that contradicts the agreement by
     that would be warned of, or refused, by the very party that waits for it."""
     extra = f'{mode("signalsAndResponse")}retries = "none"\n[delivery]\nheader_conflict = '
-    asking = Asking(DRAFT, f'{extra}"{conflict}"\n')
+    asking = Network.asking(DRAFT, f'{extra}"{conflict}"\n')
     awaited = asking.ask()
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
     reply = asking.reply(awaited)
     assert codec.read(reply).message.reliable is reliable
     asking.hear(1, reply)
-    assert asking.outcome(1) is OutgoingState.DELIVERED
-    assert not asking.rows("alpha", "refused", "warning_sent")
+    assert asking.state(1) is OutgoingState.DELIVERED
+    assert not asking.rows("refused", "warning_sent", at="alpha")
     taken = asking.alpha.take(10, 60 * SECOND)
     assert [one.incoming.message_id for one in taken] == ["response-1@beta"]

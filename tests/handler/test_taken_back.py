@@ -37,7 +37,7 @@ from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import START, TestWorld
+from tests.handler.network import START, TestWorld
 
 ORDER = "order-1@alpha"
 HERE = Source("http", can_answer=True)

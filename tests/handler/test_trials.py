@@ -13,13 +13,12 @@ from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
-from tests.handler.pair import Pair
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network
 
 TRIAL_ID = f"{TRIAL_MARK}1@alpha"
 
 
-def submit(pair: Pair, **changes: object) -> Trial:
+def submit(pair: Network, **changes: object) -> Trial:
     values: dict[str, object] = {
         "cpa_id": "alpha-beta",
         "service": TRIAL_SERVICE,
@@ -36,9 +35,9 @@ def submit(pair: Pair, **changes: object) -> Trial:
 
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
 def test_a_trial_is_delivered_and_reaches_no_application_and_no_count(profile: str) -> None:
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     trial = submit(pair)
-    assert state_of(pair, TRIAL_ID) is OutgoingState.DELIVERED
+    assert pair.state(TRIAL_ID) is OutgoingState.DELIVERED
     assert len(trial.heard) == 1
     assert pair.take() == []
     for engine in (pair.alpha, pair.beta):
@@ -53,11 +52,11 @@ def test_a_trial_is_delivered_and_reaches_no_application_and_no_count(profile: s
 
 
 def test_one_that_was_held_behind_another_is_taken_when_its_turn_comes() -> None:
-    pair = Pair("ebms2", "[sequence]\nordered = true\n")
+    pair = Network.pair("ebms2", "[sequence]\nordered = true\n")
     first = pair.send(1)
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     order = pair.send(2)
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     submit(pair)
     with pair.beta.context.store.reader() as reader:
         (held,) = reader.incoming(TRIAL_ID)
@@ -71,7 +70,7 @@ def test_one_that_was_held_behind_another_is_taken_when_its_turn_comes() -> None
 
 
 def test_a_copy_of_it_is_known_at_its_receiver() -> None:
-    pair = Pair()
+    pair = Network.pair()
     trial = submit(pair)
     with pair.alpha.context.transition() as tx:
         send_copy(pair.alpha.context, tx, TRIAL_ID)
@@ -96,26 +95,26 @@ def test_its_receiver_takes_none_that_is_one_by_half(
     monkeypatch.setattr(
         "oncewire.handler.actions.is_named_rightly", lambda message_id, service: True
     )
-    pair = Pair()
+    pair = Network.pair()
     submit(pair, **changes)
     message_id = str(changes.get("message_id", TRIAL_ID))
-    assert state_of(pair, message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.state(message_id) is OutgoingState.NOT_DELIVERED
     assert pair.take() == []
 
 
 def test_of_one_that_fails_no_application_is_told() -> None:
-    pair = Pair()
-    pair.lose_request = lambda attempt: True
+    pair = Network.pair()
+    pair.lose_request = lambda post: True
     submit(pair)
     for _ in range(8):
         pair.pass_time()
-    assert state_of(pair, TRIAL_ID) is OutgoingState.UNKNOWN
+    assert pair.state(TRIAL_ID) is OutgoingState.UNKNOWN
     assert pair.notices == []
     assert pair.verify().clean
 
 
 def test_every_promise_is_judged_of_a_trial_though_no_ledger_has_it() -> None:
-    pair = Pair()
+    pair = Network.pair()
     submit(pair)
     rows = []
     for engine in (pair.alpha, pair.beta):

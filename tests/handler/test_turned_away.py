@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.world import RealWorld
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import OverBudget
 from oncewire.transport.contract import Unlimited
-from tests.handler.memory_wire import Wire, delivery_of, order
-from tests.handler.pair import agreement_text
+from tests.handler.running import Wire, context_of, delivery_of, order_parcel
 
 
 class Spent(Unlimited):
@@ -28,10 +22,8 @@ class Spent(Unlimited):
 
 async def test_who_is_over_his_budget_when_his_turn_comes_is_told_so(tmp_path: Path) -> None:
     """Many may have come in before the first of them showed what they cost."""
-    wire, parcel = Wire(), order(extra="")
-    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
-    agreement = read_toml(agreement_text("beta", "alpha", "ebms2"))
-    node = HandlerContext("beta", store, Agreements([agreement]), RealWorld())
+    wire, parcel = Wire(), order_parcel(extra="")
+    node = context_of("beta", tmp_path / "beta.db")
     async with Handler(node, {"http": wire}) as handler:
         wire.gate.set()
         with pytest.raises(OverBudget):

@@ -35,11 +35,8 @@ from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
-from tests.handler.chain import Chain, options
-from tests.handler.desk import Desk
-from tests.handler.pair import Pair, agreement_text
-from tests.handler.serving import FAST, free_port, order, post, serving
-from tests.handler.test_exchange import state_of
+from tests.handler.network import Network, agreement_text, options
+from tests.handler.running import FAST, free_port, order, post, serving, stored_bytes
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import alpha, mallory
 
@@ -60,9 +57,9 @@ def signing(partner: str) -> str:
     )
 
 
-def signed(profile: str) -> Pair:
+def signed(profile: str) -> Network:
     """Two handlers that sign, under one of the dialects."""
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         node = pair.engines[own].context
         text = agreement_text(own, partner, profile, signing(partner))
@@ -71,15 +68,12 @@ def signed(profile: str) -> Pair:
     return pair
 
 
-def sent(pair: Pair) -> Parcel:
+def sent(pair: Network) -> Parcel:
     """What alpha has sent; the network lost it."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.send()
-    pair.lose_request = lambda attempt: False
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(ORDER)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
+    pair.lose_request = lambda post: False
+    return pair.sent(ORDER)
 
 
 def unsigned(parcel: Parcel) -> Parcel:
@@ -91,12 +85,12 @@ def unsigned(parcel: Parcel) -> Parcel:
     ))  # fmt: skip
 
 
-def rows(pair: Pair, message_id: str, name: str = "alpha") -> list[Row]:
+def rows(pair: Network, message_id: str, name: str = "alpha") -> list[Row]:
     with pair.engines[name].context.store.reader() as reader:
         return reader.journal_of(message_id)
 
 
-def ignored(pair: Pair) -> list[dict[str, object]]:
+def ignored(pair: Network) -> list[dict[str, object]]:
     """What alpha's journal says of signals about its order that changed nothing."""
     return [json.loads(row.detail or "") for row in rows(pair, ORDER) if row.kind == "ignored"]
 
@@ -133,9 +127,9 @@ def test_an_unproven_message_gets_no_signed_answer(profile: str, source: Source,
         pair.settle("alpha")
         pair.deliver("alpha", back)
         assert ignored(pair)
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     assert pair.take() == [ORDER]
     assert pair.verify().clean
 
@@ -148,7 +142,7 @@ def test_who_proves_himself_is_told_what_is_wrong_in_signed_words() -> None:
     text += '[[actions]]\nservice = "urn:test:bills"\naction = "New"\ndirection = "receive"\n'
     pair.beta.context.agreements = Agreements([read_toml(text)])
     pair.send()
-    assert state_of(pair, ORDER) is OutgoingState.NOT_DELIVERED
+    assert pair.state(ORDER) is OutgoingState.NOT_DELIVERED
     (rejected,) = [row for row in rows(pair, ORDER) if row.kind == "rejected"]
     assert "ValueNotRecognized" in (rejected.detail or "")
 
@@ -200,7 +194,7 @@ CASES = [
 ]
 
 
-def say(pair: Pair, claim: Parcel, *, here: bool) -> None:
+def say(pair: Network, claim: Parcel, *, here: bool) -> None:
     """On the connection of alpha's own attempt, or apart."""
     if here:
         pair.alpha.transmission_over(Transmission(ORDER, 1, sent=True), claim)
@@ -218,7 +212,7 @@ def test_a_claim_that_proves_nothing_changes_nothing(
     word = CLAIMS[claim](sent(pair))
     with caplog.at_level(logging.WARNING, "oncewire.handler"):
         say(pair, word, here=here)
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     if claim == "fault" and not here:
         # It names no message: only a connection says what it is about.
         return
@@ -230,7 +224,7 @@ def test_a_claim_that_proves_nothing_changes_nothing(
     assert any(step.text.startswith("ignored: ") for step in ladder(rows(pair, ORDER)))
     # And the matter goes on as if nobody had spoken.
     pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     assert pair.verify(healed=False).clean
 
 
@@ -239,10 +233,10 @@ def test_a_claim_takes_nothing_back(claim: str) -> None:
     pair = signed("ebms2")
     word = CLAIMS[claim](sent(pair))
     pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     for here in (True, False):
         say(pair, word, here=here)
-    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.state(ORDER) is OutgoingState.DELIVERED
     assert pair.notices == []
 
 
@@ -251,14 +245,13 @@ def test_a_claim_settles_no_unknown_outcome(claim: str) -> None:
     pair = signed("ebms2")
     word = CLAIMS[claim](sent(pair))
     pair.lose_answer = lambda count: True
-    pair.lose_request = lambda attempt: False
-    for _ in range(30):
-        pair.pass_time(10 * MINUTE)
-    assert state_of(pair, ORDER) is OutgoingState.UNKNOWN
+    pair.lose_request = lambda post: False
+    pair.pass_time(*[10 * MINUTE] * 30)
+    assert pair.state(ORDER) is OutgoingState.UNKNOWN
     told = len(pair.notices)
     for here in (True, False):
         say(pair, word, here=here)
-    assert state_of(pair, ORDER) is OutgoingState.UNKNOWN
+    assert pair.state(ORDER) is OutgoingState.UNKNOWN
     assert len(pair.notices) == told
 
 
@@ -308,7 +301,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     assert body != news.body
     pair.deliver("alpha", Parcel(news.content_type, body, ()))
     assert len(pair.alpha.take(10, SECOND)) == 1
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     (trace,) = ignored(pair)
     assert "outside the signature" in str(trace["problem"])
 
@@ -364,10 +357,10 @@ def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
         parcel, body=ack.replace(b"order-1@alpha</eb:RefTo", b"order-2@alpha</eb:RefTo")
     )
     pair.deliver("alpha", changed)
-    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     for _ in range(2):
         pair.deliver("alpha", parcel)
-        assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+        assert pair.state(ORDER) is OutgoingState.DELIVERED
 
 
 # --- a partner that is known by its connection -------------------------------------------------
@@ -376,15 +369,15 @@ DER = PEOPLE["beta"].certificate.public_bytes(Encoding.DER)
 PRINT = hashlib.sha256(DER).hexdigest()
 
 
-def connected(more: str = "") -> Desk:
+def connected(more: str = "") -> Network:
     """alpha's handler; it knows beta by a TLS certificate and by nothing else."""
     text = agreement_text("alpha", "beta", "ebms2", more).replace("http://", "https://")
     text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{PRINT}"]\n')
-    return Desk(read_toml(text), at="2026-01-01T00:00:00Z")
+    return Network.single(read_toml(text), at="2026-01-01T00:00:00Z")
 
 
-def asked(desk: Desk) -> Parcel:
-    return desk.parcel(desk.send(order(1, message_id=ORDER)))
+def asked(desk: Network) -> Parcel:
+    return desk.parcel(desk.submit(order(1, message_id=ORDER)))
 
 
 @pytest.mark.parametrize("claim", ["acknowledgement", "error", "fault"])
@@ -394,9 +387,9 @@ def test_a_reply_counts_where_the_connection_was_the_partners(claim: str) -> Non
         word = CLAIMS[claim](asked(desk))
         ended = Transmission(ORDER, 1, sent=True, address=address)
         desk.engine.transmission_over(ended, word)
-        desk.commit()
+        desk.settle()
         assert (desk.state(ORDER) is not OutgoingState.OUTSTANDING) is counts, address
-        assert bool(desk.journal("ignored")) is not counts
+        assert bool(desk.rows("ignored")) is not counts
 
 
 @pytest.mark.parametrize("shown", [DER, b"another", None])
@@ -409,7 +402,7 @@ def test_a_signal_apart_counts_with_the_agreed_certificate(shown: bytes | None) 
         assert desk.state(ORDER) is OutgoingState.DELIVERED
         return
     assert desk.state(ORDER) is OutgoingState.OUTSTANDING
-    (row,) = desk.journal("ignored")
+    (row,) = desk.rows("ignored")
     assert row.message_id == ORDER
     assert "certificate" in (row.detail or "")
 
@@ -419,10 +412,10 @@ def test_mail_shows_no_certificate() -> None:
     word = CLAIMS["acknowledgement"](asked(desk))
     desk.hand_in(word, MAIL)
     assert desk.state(ORDER) is OutgoingState.OUTSTANDING
-    assert len(desk.journal("ignored")) == 1
+    assert len(desk.rows("ignored")) == 1
 
 
-def two_connected() -> Desk:
+def two_connected() -> Network:
     """alpha's handler knows beta and gamma by their TLS certificates, and by nothing else."""
     found = []
     for name, shown in (("beta", PRINT), ("gamma", "00" * 32)):
@@ -430,7 +423,7 @@ def two_connected() -> Desk:
         text = text.replace('cpa_id = "alpha-beta"', f'cpa_id = "{name}"')
         text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{shown}"]\n')
         found.append(read_toml(text))
-    return Desk(*found, at="2026-01-01T00:00:00Z")
+    return Network.single(*found, at="2026-01-01T00:00:00Z")
 
 
 @pytest.mark.requirement("RM-14")
@@ -439,8 +432,8 @@ def two_connected() -> Desk:
 def test_a_reply_of_one_partner_says_nothing_for_another(claim: str, beside: str) -> None:
     """gamma's own connection proves that gamma is there, whoever's name stands in its reply."""
     desk = two_connected()
-    about = desk.parcel(desk.send(structs.replace(order(1, message_id=ORDER), cpa_id="beta")))
-    other = desk.send(structs.replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
+    about = desk.parcel(desk.submit(structs.replace(order(1, message_id=ORDER), cpa_id="beta")))
+    other = desk.submit(structs.replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
     word = CLAIMS[claim](about)
     if beside == "a message":
         ended = Transmission("other@alpha", 1, sent=True, address=other.address)
@@ -448,22 +441,22 @@ def test_a_reply_of_one_partner_says_nothing_for_another(claim: str, beside: str
     else:
         asked = PostAnswer("http", other.address, other.parcel)
         desk.engine.answer_left(asked, sent=True, reply=word)
-    desk.commit()
+    desk.settle()
     assert other.address == "https://gamma/msh"
     assert desk.state(ORDER) is OutgoingState.OUTSTANDING
-    assert [row.message_id for row in desk.journal("ignored")] == [ORDER]
+    assert [row.message_id for row in desk.rows("ignored")] == [ORDER]
     # On beta's own it counts.
     desk.engine.transmission_over(
         Transmission(ORDER, 1, sent=True, address="https://beta/msh"), word
     )
-    desk.commit()
+    desk.settle()
     assert desk.state(ORDER) is not OutgoingState.OUTSTANDING
 
 
 def test_a_reply_of_one_partner_brings_no_document_of_another() -> None:
     desk = two_connected()
-    about = codec.read(desk.parcel(desk.send(structs.replace(order(1), cpa_id="beta")))).message
-    other = desk.send(structs.replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
+    about = codec.read(desk.parcel(desk.submit(structs.replace(order(1), cpa_id="beta")))).message
+    other = desk.submit(structs.replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
     header = structs.replace(
         about.header,
         from_party=about.header.to_party,
@@ -473,8 +466,8 @@ def test_a_reply_of_one_partner_brings_no_document_of_another() -> None:
     forged = codec.write(structs.replace(about, header=header), Form())
     ended = Transmission("other@alpha", 1, sent=True, address=other.address)
     desk.engine.transmission_over(ended, forged)
-    desk.commit()
-    assert desk.take() == []
+    desk.settle()
+    assert desk.given() == []
     assert desk.refused == 1
 
 
@@ -504,10 +497,7 @@ async def test_an_unsigned_post_ends_nothing_over_sockets(tmp_path: Path) -> Non
     ) as sender:
         # beta is not there yet: the message is pending.
         accepted = await sender.send(order(1))
-        with sender.engine.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(accepted.message_id)
-        assert stored is not None
-        forged = unsigned(whole_parcel(sender.engine.context, stored))
+        forged = unsigned(stored_bytes(sender, accepted.message_id))
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
         ) as receiver:
@@ -535,13 +525,13 @@ def test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven(proven:
         "[security]\nsign = true\nrequire_signature = true\n"
         f"partner_certificates = {certificates}\n"
     )
-    chain = Chain(options("ebms2", hops=2, agreement=agreement))
+    chain = Network.chain(options("ebms2", hops=2, agreement=agreement))
     for name, one in people.items():
         chain.engines[name].context.keys = Keys(one.certificate, one.key)
     chain.carrying = False
-    message_id = chain.send()
-    chain.carry(*chain.posts.pop())
-    ((_, onward),) = [one for one in chain.posts if one[0] == "hub1" and isinstance(one[1], Post)]
+    message_id = chain.send(0).message_id
+    chain.carry(*chain.kept.pop())
+    ((_, onward),) = [one for one in chain.kept if one[0] == "hub1" and isinstance(one[1], Post)]
     parcel = whole_parcel(chain.engines["hub1"].context, onward.parcel)
     assert chain.state(message_id, "hub1") is OutgoingState.OUTSTANDING
     message = codec.read(parcel).message
@@ -567,12 +557,12 @@ def test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name() -> None:
         "[security]\nsign = true\nrequire_signature = true\n"
         f"partner_certificates = {certificates}\n"
     )
-    chain = Chain(options("ebms2", hops=2, agreement=agreement))
+    chain = Network.chain(options("ebms2", hops=2, agreement=agreement))
     for engine in chain.engines.values():
         engine.context.keys = KEYS["alpha"]
     chain.carrying = False
-    message_id = chain.send()
-    ((_, post),) = chain.posts
+    message_id = chain.send(0).message_id
+    ((_, post),) = chain.kept
     forged = unsigned(whole_parcel(chain.engines["buyer"].context, post.parcel))
     body = forged.body.replace(b"order 0", b"order 7")
     answer = chain.deliver("hub1", Parcel(forged.content_type, body))
@@ -581,7 +571,7 @@ def test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name() -> None:
     assert b"<ds:Signature" not in back.body
     assert chain.kinds("hub1", message_id) == ["refused"]
     chain.carrying = True
-    chain.carry(*chain.posts.pop(0))
+    chain.carry(*chain.kept.pop(0))
     assert "received" in chain.kinds("seller", message_id)
 
 
@@ -597,10 +587,7 @@ async def test_an_acknowledgement_without_the_certificate_leaves_a_trace_over_so
 
     async with serving(tmp_path, "alpha", "beta", ports, change=bind) as sender:
         accepted = await sender.send(order(1, message_id=ORDER))
-        with sender.engine.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(accepted.message_id)
-        assert stored is not None
-        word = CLAIMS["acknowledgement"](whole_parcel(sender.engine.context, stored))
+        word = CLAIMS["acknowledgement"](stored_bytes(sender, accepted.message_id))
         with caplog.at_level(logging.WARNING, "oncewire.handler"):
             status, _, body = await post(ports["alpha"], word.body, word.content_type)
         assert (status, body) == (204, b"")

@@ -15,16 +15,14 @@ from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import algorithms
-from tests.handler.desk import Desk
-from tests.handler.pair import Pair
-from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.network import Network
+from tests.handler.running import FAST, free_port, journal, order, post, serving, stored_bytes
 from tests.handler.test_signed import pem, signed_pair
 from tests.handler.test_unproven import KEYS, PEOPLE, rows, signing
 from tests.wire.security import documents, parcel_forger, reference_engine
@@ -37,18 +35,15 @@ PARTS = (
 )
 
 
-def sent(pair: Pair, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
+def sent(pair: Network, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
     """A signed message of alpha's that the network lost."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     submission = Submission(
         "alpha-beta", Service("urn:test:orders"), "New", payloads, message_id=ORDER
     )
     pair.alpha.submit(submission)
     pair.settle("alpha")
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(ORDER)
-    assert stored is not None
-    parcel = whole_parcel(pair.alpha.context, stored)
+    parcel = pair.sent(ORDER)
     # Whoever changes a body on its way can count its digest anew.
     return structs.replace(parcel, headers=())
 
@@ -116,7 +111,7 @@ def seen(taken: GivenMessage) -> tuple[object, ...]:
     )
 
 
-def view(pair: Pair, parcel: Parcel) -> tuple[object, ...]:
+def view(pair: Network, parcel: Parcel) -> tuple[object, ...]:
     pair.deliver("beta", parcel)
     (taken,) = pair.beta.hand_over(10, 30 * SECOND)
     pair.settle("beta")
@@ -242,7 +237,7 @@ def test_a_media_type_that_somebody_changed_makes_no_other_message(first: str) -
 
 def test_a_signature_that_nobody_checked_is_not_called_verified() -> None:
     """Signed for somebody who can check it; to a handler without certificates it says nothing."""
-    pair, plain = signed_pair(), Pair("ebms2")
+    pair, plain = signed_pair(), Network.pair("ebms2")
     plain.deliver("beta", sent(pair))
     (received,) = [row for row in rows(plain, ORDER, "beta") if row.kind == "received"]
     assert "signature" not in json.loads(received.detail or "")
@@ -255,10 +250,7 @@ async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) 
         tmp_path, "alpha", "beta", ports, extra=extra["alpha"], keys=KEYS["alpha"]
     ) as sender:
         accepted = await sender.send(order(1))
-        with sender.engine.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(accepted.message_id)
-        assert stored is not None
-        altered = _insert(1, EVIL)(whole_parcel(sender.engine.context, stored))
+        altered = _insert(1, EVIL)(stored_bytes(sender, accepted.message_id))
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
         ) as receiver:
@@ -273,7 +265,7 @@ async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) 
 # --- the forger's whole stock, at a handler's door ---------------------------------------------
 
 
-def door() -> Desk:
+def door() -> Network:
     """beta's handler, which asks alpha for signatures, at the time of the forger's messages."""
     certificate = pem(people.alpha().certificate).replace("\n", "\\n")
     agreement = read_toml(
@@ -285,14 +277,16 @@ def door() -> Desk:
         f'partner_certificates = ["{certificate}"]\n'
     )
     ours = people.mallory("rsa")
-    return Desk(agreement, at="2026-06-01T00:00:00Z", keys=Keys(ours.certificate, ours.key))
+    return Network.single(
+        agreement, at="2026-06-01T00:00:00Z", keys=Keys(ours.certificate, ours.key)
+    )
 
 
 def at_the_door(parcel: Parcel) -> tuple[object, ...] | None:
     """What the application sees of it; None: it is refused, and nobody signs an answer."""
     desk = door()
     reply = desk.hand_in(parcel)
-    taken = desk.take()
+    taken = desk.given()
     if not taken:
         assert reply.parcel is None or b"<ds:Signature" not in reply.parcel.body
         assert desk.posted == []

@@ -23,10 +23,8 @@ from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from tests.handler.asking import Asking, response
-from tests.handler.pair import Pair
-from tests.handler.receiving.test_reply import Clerk
-from tests.handler.serving import free_port, journal, order, serving
+from tests.handler.network import Network, response
+from tests.handler.running import Clerk, free_port, journal, order, serving
 from tests.replacing import replace
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
@@ -63,7 +61,7 @@ IGNORED = ("NotSupported", "Warning")
 
 @pytest.mark.requirement("CPA-10", "ERR-10")
 def test_without_an_acknowledgement_the_warning_is_a_message_of_its_own() -> None:
-    pair = Pair("ms-0.9x", borne("b"))
+    pair = Network.pair("ms-0.9x", borne("b"))
     pair.alpha.submit(best_effort())
     pair.settle("alpha")
     assert pair.take() == ["be-1@alpha"]
@@ -86,19 +84,19 @@ def test_without_an_acknowledgement_the_warning_is_a_message_of_its_own() -> Non
 
 @pytest.mark.requirement("CPA-10", "DUP-5")
 def test_a_copy_is_warned_with_the_same_bytes() -> None:
-    asking = Asking("ms-0.9x", borne("b"))
+    asking = Network.asking("ms-0.9x", borne("b"))
     parcel = asking.order(best_effort=True)
     asking.arrive(parcel)
     asking.arrive(parcel)
-    first, second = asking.posted
+    first, second = asking.left()
     assert first == second
-    assert asking.take() == ["order-1@alpha"]
+    assert asking.lease() == ["order-1@alpha"]
 
 
 @pytest.mark.requirement("CPA-11")
 def test_where_the_agreement_wins_the_header_is_warned_about() -> None:
     """The agreement asks for acknowledgements, the header for none: c takes the agreement."""
-    pair = Pair("ms-0.9x", borne("c"))
+    pair = Network.pair("ms-0.9x", borne("c"))
     pair.alpha.submit(best_effort())
     pair.settle("alpha")
     with pair.alpha.context.store.reader() as reader:
@@ -108,10 +106,11 @@ def test_where_the_agreement_wins_the_header_is_warned_about() -> None:
 
 @pytest.mark.requirement("CPA-10")
 def test_a_warning_that_was_stored_and_never_left_leaves_after_a_crash() -> None:
-    asking = Asking("ms-0.9x", borne("b"))
+    asking = Network.asking("ms-0.9x", borne("b"))
     asking.beta.receive(asking.order(best_effort=True), BY_MAIL)
     asking.beta.commit()
-    asking.pair.crash("beta")
+    asking.carrying = True
+    asking.crash("beta")
     with asking.alpha.context.store.reader() as reader:
         assert [row.kind for row in reader.journal_of("order-1@alpha")].count("warned") == 1
 
@@ -125,39 +124,39 @@ def test_a_warning_that_was_stored_and_never_left_leaves_after_a_crash() -> None
 def test_the_answer_on_the_connection_carries_the_warning(bundle: str, responds: bool) -> None:
     # The header asks for another reply than agreed, and gets it, with a warning.
     agreed = f'[sync]\nmode = "mshSignalsOnly"\nbundle = "{bundle}"\n'
-    asking = Asking("ms-0.9x", agreed + borne("b"))
+    asking = Network.asking("ms-0.9x", agreed + borne("b"))
     asked = codec.read(asking.order()).message
     header = replace(asked.header, sync_reply=SyncReplyMode.SIGNALS_AND_RESPONSE)
     parcel = codec.write(replace(asked, header=header), Form(dialect=asked.dialect))
     awaited = asking.arrive(parcel).awaited
     assert awaited is not None
     asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.take()
+    asking.lease()
     asking.confirm(1, *([response(1)] if responds else []))
     reply = asking.reply(awaited)
     *_, last = [one.message for one in codec.read_all(reply)]
     assert (last.kind is MessageKind.NORMAL) is responds
     assert told(last) == [INCONSISTENT]
     asking.hear(1, reply)
-    assert asking.outcome(1) is OutgoingState.DELIVERED
-    assert len(asking.rows("alpha", "warned")) == 1
-    assert len(asking.rows("beta", "warning_sent")) == 1
+    assert asking.state(1) is OutgoingState.DELIVERED
+    assert len(asking.rows("warned", at="alpha")) == 1
+    assert len(asking.rows("warning_sent", at="beta")) == 1
 
 
 @pytest.mark.requirement("CPA-10", "SYNC-12")
 @pytest.mark.parametrize("in_time", [True, False])
 def test_where_neither_comes_back_the_warning_does(in_time: bool) -> None:
-    asking = Asking("ms-0.9x", BOTH + borne("b"))
+    asking = Network.asking("ms-0.9x", BOTH + borne("b"))
     awaited = asking.arrive(asking.order(best_effort=True)).awaited
     assert awaited is not None
     asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.take()
+    asking.lease()
     if in_time:
         asking.confirm(1)
         answer = asking.reply(awaited)
     else:
         answer = asking.bytes_of(asking.beta.overdue(awaited))
-        asking.commit()
+        asking.settle("beta")
     report = codec.read(answer).message
     assert report.kind is MessageKind.ERROR
     assert told(report)[-1] == INCONSISTENT
@@ -167,22 +166,22 @@ def test_where_neither_comes_back_the_warning_does(in_time: bool) -> None:
 @pytest.mark.parametrize("by", ["confirm", "submit"])
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
 def test_the_response_says_that_a_transport_could_not_answer(profile: str, by: str) -> None:
-    asking = Asking(profile, BOTH, called=by == "confirm")
+    asking = Network.asking(profile, BOTH, called=by == "confirm")
     answer = asking.arrive(asking.order(), BY_MAIL)
     assert (answer.status, answer.awaited) == (204, None)
-    assert asking.take() == ["order-1@alpha"]
+    assert asking.lease() == ["order-1@alpha"]
     if by == "submit":
         asking.beta.submit(response(1))
-        asking.commit()
+        asking.settle("beta")
     asking.confirm(1, *([response(1)] if by == "confirm" else []))
-    ack, answered = asking.left()
+    ack, answered = asking.left_messages()
     assert (ack.kind, told(ack)) == (MessageKind.ACKNOWLEDGMENT, [IGNORED])
     assert (answered.kind, told(answered)) == (MessageKind.NORMAL, [IGNORED])
     # alpha learns it, and its order is delivered all the same.
     for place in range(2):
-        asking.pair.deliver("alpha", asking.bytes_of_posted(place))
-    assert asking.outcome(1) is OutgoingState.DELIVERED
-    assert len(asking.rows("alpha", "warned")) == 2
+        asking.deliver("alpha", asking.left()[place])
+    assert asking.state(1) is OutgoingState.DELIVERED
+    assert len(asking.rows("warned", at="alpha")) == 2
     (taken,) = asking.alpha.take(10, 60 * SECOND)
     given = GivenMessage.of(asking.alpha.context, taken)
     assert [(one.code, one.severity) for one in given.warnings] == [
@@ -193,37 +192,37 @@ def test_the_response_says_that_a_transport_could_not_answer(profile: str, by: s
 @pytest.mark.requirement("SYNC-10")
 def test_without_an_acknowledgement_the_response_alone_carries_it() -> None:
     only = '[sync]\nmode = "responseOnly"\n[ack]\nrequest = "never"\n'
-    asking = Asking("ebms2", only)
+    asking = Network.asking("ebms2", only)
     asking.arrive(asking.order(), BY_MAIL)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    assert [told(one) for one in asking.left()] == [[IGNORED]]
+    assert [told(one) for one in asking.left_messages()] == [[IGNORED]]
 
 
 def test_a_response_to_a_request_without_a_wish_warns_of_nothing() -> None:
-    asking = Asking("ebms2")
+    asking = Network.asking("ebms2")
     asking.arrive(asking.order(), BY_MAIL)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    assert [told(one) for one in asking.left()] == [[], []]
+    assert [told(one) for one in asking.left_messages()] == [[], []]
 
 
 # --- arriving ------------------------------------------------------------------------------------
 
 
-def answered_with(asking: Asking, *errors: Error) -> Message:
+def answered_with(asking: Network, *errors: Error) -> Message:
     """A response of beta that carries an ErrorList, as another product may send it."""
     asking.arrive(asking.order())
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    message = asking.left()[-1]
+    message = asking.left_messages()[-1]
     return replace(message, acknowledgments=(), error_list=ErrorList(errors))
 
 
 @pytest.mark.requirement("ERR-10", "RM-16")
 @pytest.mark.parametrize("code", ["Inconsistent", "DeliveryFailure"])
 def test_a_warning_on_a_response_is_told_and_the_response_counts(code: str) -> None:
-    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n')
+    asking = Network.asking("ebms2", '[ack]\nbundling = "piggyback"\n')
     warning = Error(code, Severity.WARNING, "//Service", "an old name")
     message = answered_with(asking, warning)
     asking.alpha.receive(codec.write(message, Form()), Source("http", can_answer=True))
@@ -231,8 +230,8 @@ def test_a_warning_on_a_response_is_told_and_the_response_counts(code: str) -> N
     assert [one for one in actions if isinstance(one, Warned)] == [
         Warned("order-1@alpha", code, "an old name")
     ]
-    assert asking.outcome(1) is OutgoingState.DELIVERED
-    (row,) = asking.rows("alpha", "warned")
+    assert asking.state(1) is OutgoingState.DELIVERED
+    (row,) = asking.rows("warned", at="alpha")
     assert (row.message_id, row.ref_to) == ("order-1@alpha", "response-1@beta")
     (taken,) = asking.alpha.take(10, 60 * SECOND)
     assert GivenMessage.of(asking.alpha.context, taken).warnings == (warning,)
@@ -240,13 +239,13 @@ def test_a_warning_on_a_response_is_told_and_the_response_counts(code: str) -> N
 
 @pytest.mark.requirement("ERR-10")
 def test_a_stranger_cannot_warn_about_our_messages() -> None:
-    asking = Asking("ebms2")
+    asking = Network.asking("ebms2")
     message = answered_with(asking, Error("Unknown", Severity.WARNING))
     header = replace(message.header, ref_to_message_id="nobody@alpha")
     parcel = codec.write(replace(message, header=header), Form())
     asking.alpha.receive(parcel, Source("http", can_answer=True))
     asking.alpha.commit()
-    assert asking.rows("alpha", "warned") == []
+    assert asking.rows("warned", at="alpha") == []
 
 
 @pytest.mark.requirement("SYNC-10", "ERR-10")

@@ -1,58 +1,15 @@
-"""A pair of handlers whose line is tapped: everything that crosses it is kept and can be read."""
+"""Reading what crossed a network."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.sending.answer import Answer
-from oncewire.message.envelope import Error, Message, RoutingHeader
+from oncewire.message.envelope import Error, RoutingHeader
 from oncewire.message.form import Form
 from oncewire.wire import answers, codec
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """One parcel on its way to a handler, and what went back on the same connection."""
-
-    to: str
-    parcel: Parcel
-    reply: Parcel | None
-
-    @property
-    def message(self) -> Message:
-        """What the parcel says."""
-        return codec.read(self.parcel).message
-
-    @property
-    def envelope(self) -> ElementTree.Element:
-        """The header document as it stands on the wire."""
-        return ElementTree.fromstring(codec.read(self.parcel).envelope)
-
-
-@dataclass
-class Tapped(Pair):
-    """alpha sends to beta; `line` holds every parcel in the order of arrival."""
-
-    line: list[Crossing] = field(default_factory=list)
-
-    def deliver(self, name: str, parcel: Parcel) -> Answer:
-        """Hand a parcel to a node and keep a copy."""
-        place = len(self.line)
-        answer = super().deliver(name, parcel)
-        reply = None
-        if answer.parcel is not None:
-            reply = whole_parcel(self.engines[name].context, answer.parcel)
-        self.line.insert(place, Crossing(name, parcel, reply))
-        return answer
-
-    def to(self, name: str) -> list[Crossing]:
-        """What arrived at one side."""
-        return [one for one in self.line if one.to == name]
+from tests.handler.network import Crossing
 
 
 def names(element: ElementTree.Element) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.journal.history import explain, ladder, trail
-from tests.handler.chain import Chain, options
-from tests.handler.pair import TestWorld
+from tests.handler.network import Network, TestWorld, options
 
 NODES = ["buyer", "hub1", "hub2", "seller"]
 
@@ -14,14 +13,14 @@ NODES = ["buyer", "hub1", "hub2", "seller"]
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
 @pytest.mark.parametrize("skewed", [False, True])
 def test_three_hops_are_told_in_order_whatever_the_clocks_say(profile: str, skewed: bool) -> None:
-    chain = Chain(options(profile, hops=3))
+    chain = Network.chain(options(profile, hops=3))
     if skewed:
         for number, name in enumerate(reversed(NODES)):
             world = chain.engines[name].context.world
             assert isinstance(world, TestWorld)
             world.time += number * 60_000_000
-    order = chain.send()
-    rows = [row for name in NODES for row in chain.rows(name, order)]
+    order = chain.send(0).message_id
+    rows = [row for name in NODES for row in chain.rows(at=name, of=order)]
     hops = trail(rows)
     assert [(hop.number, hop.node) for hop in hops] == [(1, "buyer"), (2, "hub1"), (3, "hub2")]
     for hop in hops:
@@ -33,22 +32,22 @@ def test_three_hops_are_told_in_order_whatever_the_clocks_say(profile: str, skew
 
 
 def test_one_journal_alone_tells_its_own_hop() -> None:
-    chain = Chain(options("ebms2", hops=2))
-    order = chain.send()
-    (hop,) = trail(chain.rows("buyer", order))
+    chain = Network.chain(options("ebms2", hops=2))
+    order = chain.send(0).message_id
+    (hop,) = trail(chain.rows(at="buyer", of=order))
     assert (hop.node, hop.received_at) == ("buyer", None)
-    assert trail(chain.rows("seller", order)) == []
+    assert trail(chain.rows(at="seller", of=order)) == []
     assert trail([]) == []
 
 
 def test_what_failed_and_what_waits_is_said() -> None:
-    chain = Chain(options("ebms2", hops=1), carrying=False)
-    order = chain.send()
-    (hop,) = trail(chain.rows("buyer", order))
+    chain = Network.chain(options("ebms2", hops=1), carrying=False)
+    order = chain.send(0).message_id
+    (hop,) = trail(chain.rows(at="buyer", of=order))
     assert hop.standing == "waits for its acknowledgement"
     chain.engines["buyer"].abandon(order)
     chain.settle("buyer")
-    (hop,) = trail(chain.rows("buyer", order))
+    (hop,) = trail(chain.rows(at="buyer", of=order))
     assert hop.standing.startswith("unknown: ")
 
 
@@ -57,12 +56,12 @@ def test_what_failed_and_what_waits_is_said() -> None:
 def test_a_hub_that_promises_nothing_tells_each_time_that_it_passed_a_message_on(
     profile: str,
 ) -> None:
-    chain = Chain(options(profile, hops=2, hop_mode="transparent"))
-    order = chain.send()
-    copy = next(parcel for _, receiver, parcel in chain.carried if receiver == "hub1")
+    chain = Network.chain(options(profile, hops=2, hop_mode="transparent"))
+    order = chain.send(0).message_id
+    copy = chain.to("hub1")[0].parcel
     for _ in range(6):
         chain.deliver("hub1", copy)
-    rows = chain.rows("hub1", order)
+    rows = chain.rows(at="hub1", of=order)
     assert [row.kind for row in rows] == ["passed_on"] * 7
     (hop,) = trail(rows)
     assert (hop.attempts, hop.sent_at) == (7, rows[0].at)

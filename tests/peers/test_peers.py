@@ -26,7 +26,7 @@ from oncewire.transport.http.client import HttpClientSettings
 from oncewire.transport.http.server import HttpLimits, HttpServerSettings
 from oncewire.transport.http.transport import HttpTransport
 from tests.handler.processes.proxy import Luck, Proxy, Wires
-from tests.handler.serving import journal
+from tests.handler.running import journal
 from tests.peers.communities import Digikoppeling, Phinms, Spine, SpineForwarding
 from tests.peers.peer import Peer
 from tests.peers.prototypes import Prototype2000, WindowProposal

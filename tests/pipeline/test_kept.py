@@ -9,7 +9,7 @@ from typing import Any
 
 from oncewire.message.instant import MINUTE
 from tests.entry.terminal import run_json
-from tests.handler.pair import START
+from tests.handler.network import START
 from tests.store.kept_store import NAMES, Partners
 
 KEPT = Path(__file__).with_name("kept") / "lake.tar.gz"

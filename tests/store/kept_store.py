@@ -14,15 +14,10 @@ from pathlib import Path
 import apsw
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.handler.actions import Submission
-from oncewire.handler.context import HandlerContext
-from oncewire.handler.runtime.engine import Engine
-from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR
 from oncewire.message.payload import Payload
-from oncewire.store.contract import Store
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import START, Pair, TestWorld, agreement_of, agreement_text
+from tests.handler.network import START, Network, TestWorld, agreement_of, agreement_text
 
 SPLIT = "[payload]\nmax_size = 1000\n"
 ONCE = '[delivery]\nretries = 1\ntimeout = "PT1M"\nretry_interval = "PT1M"\n'
@@ -40,34 +35,32 @@ NAMES = ("alpha", "beta")
 DOCUMENT = bytes(range(256)) * 10
 
 
-class Partners(Pair):
-    """As a Pair, with an agreement for each of `WAYS`; `folder` has their stores."""
+class Partners(Network):
+    """alpha and beta with an agreement for each of `WAYS`; `folder` has their stores."""
 
     def __init__(self, folder: Path, *, time: int = START, ids: int = 0) -> None:
-        self._time, self._ids = time, ids
-        super().__init__(store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name))
+        def clock(name: str) -> TestWorld:
+            world = TestWorld(name, time)
+            world.ids = ids
+            return world
 
-    def _start(self, own: str, store: Store, world: TestWorld) -> None:
-        world.time, world.ids = max(world.time, self._time), max(world.ids, self._ids)
-        partner = "beta" if own == "alpha" else "alpha"
-        agreements = [
-            agreement_of(agreement_text(own, partner, profile, extra).replace("alpha-beta", name))
-            for name, (profile, extra) in WAYS.items()
-        ]
-        self.engines[own] = Engine(HandlerContext(own, store, Agreements(agreements), world))
-        self.engines[own].start()
-        self.settle(own)
+        agreements = {
+            own: Agreements(
+                agreement_of(agreement_text(own, other, profile, extra).replace("alpha-beta", way))
+                for way, (profile, extra) in WAYS.items()
+            )
+            for own, other in (NAMES, NAMES[::-1])
+        }
+        super().__init__(
+            agreements,
+            clock=clock,
+            store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name),
+        )
 
     def order(self, way: str, name: str, data: bytes = b"an order", talk: str = "talk") -> None:
         """alpha's application hands in a document under one of the agreements."""
         payload = Payload.of("order", "text/plain", data)
-        service = Service("urn:test:orders")
-        self.alpha.submit(
-            Submission(
-                way, service, "New", (payload,), conversation_id=talk, message_id=f"{name}@alpha"
-            )
-        )
-        self.settle("alpha")
+        self.send(payloads=(payload,), cpa_id=way, conversation_id=talk, message_id=f"{name}@alpha")
 
 
 def live(folder: Path) -> Partners:
@@ -82,7 +75,7 @@ def live(folder: Path) -> Partners:
         pair.order(way, f"{way}-3")
     pair.beta.take(1, HOUR)
     pair.settle("beta")
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.order("ordered", "ordered-lost", talk="stopped")
     pair.order("ordered", "ordered-behind", talk="stopped")
     for _ in range(3):

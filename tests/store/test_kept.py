@@ -16,7 +16,7 @@ from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import MINUTE
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
-from tests.handler.pair import START
+from tests.handler.network import START
 from tests.store.kept_store import DOCUMENT, NAMES, WAYS, Partners, live
 
 KEPT = Path(__file__).with_name("kept")

@@ -6,12 +6,12 @@ import pytest
 
 from oncewire.handler.encryption import whole_parcel
 from oncewire.wire.codec import FAR, NAMES_MAX, named_in
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 
 @pytest.mark.parametrize("profile", ["ebms2", "window", "rm-0.78"])
 def test_every_dialect_is_glanced_at(profile: str) -> None:
-    pair = Pair(profile, lose_request=lambda attempt: True)
+    pair = Network.pair(profile, lose_request=lambda post: True)
     pair.send(1)
     with pair.alpha.context.store.transition() as tx:
         parcel = tx.outgoing_parcel("order-1@alpha")

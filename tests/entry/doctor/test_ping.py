@@ -17,7 +17,7 @@ from oncewire.entry.party.agreements import Kept
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import SECOND
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 from tests.ports import free_port
 
 
@@ -98,19 +98,12 @@ def test_a_ping_asks_for_a_synchronous_reply_only_where_it_was_agreed(
 
 @pytest.mark.requirement("SYNC-13")
 def test_neither_does_a_message_nor_a_question_of_our_handler() -> None:
-    pair = Pair("ebms2")
-    seen: list[bytes] = []
-    carry = pair.deliver
-
-    def seeing(name: str, parcel: object, *more: object) -> object:
-        seen.append(parcel.body)  # type: ignore[attr-defined]
-        return carry(name, parcel, *more)  # type: ignore[arg-type]
-
-    pair.deliver = seeing  # type: ignore[method-assign, assignment]
+    pair = Network.pair("ebms2")
     sent = pair.send()
     pair.alpha.ping("alpha-beta")
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
+    seen = [crossing.parcel.body for crossing in pair.line]
     for word in (b"Ping", b"StatusRequest", b"order 1"):
         assert any(word in body for body in seen), word
     assert not any(b"SyncReply" in body for body in seen)

@@ -21,7 +21,7 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.served import both_served
 from tests.entry.terminal import run, run_json
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_signed import pem, signed_pair
 from tests.parts import missing
 from tests.ports import free_port
@@ -41,7 +41,7 @@ def tools_are_here() -> None:
             missing(f"no {tool}: `make setup` installs it on Debian as root")
 
 
-def held_by_sender(pair: Pair, message_id: str) -> Held:
+def held_by_sender(pair: Network, message_id: str) -> Held:
     node = pair.alpha.context
     with node.store.reader() as reader:
         parcel, receipt = reader.outgoing_parcel(message_id), reader.receipt(message_id)
@@ -52,7 +52,7 @@ def held_by_sender(pair: Pair, message_id: str) -> Held:
     return Held(message_id, "alpha", True, whole_parcel(node, parcel), answer, at, "story", agreed)
 
 
-def held_by_receiver(pair: Pair, message_id: str) -> Held:
+def held_by_receiver(pair: Network, message_id: str) -> Held:
     node = pair.beta.context
     with node.store.reader() as reader:
         (arrived,) = reader.incoming(message_id)

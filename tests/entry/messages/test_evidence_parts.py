@@ -17,7 +17,7 @@ from tests.entry.messages.test_evidence import (
     unpacked,
 )
 from tests.handler.documents.test_life import DATA, EBMS2, submit
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_signed import signed_pair
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -25,20 +25,20 @@ DOCUMENT = DATA[:2500]
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair() -> Network:
     tools_are_here()
     made = signed_pair(signed_acks=True, more=EBMS2)
     submit(made, DOCUMENT)
     return made
 
 
-def made_by_sender(pair: Pair) -> Evidence:
+def made_by_sender(pair: Network) -> Evidence:
     with pair.alpha.context.store.reader() as reader:
         parts, total = parts_of(reader, "doc@alpha")
     return evidence_of_parts("doc@alpha", [held_by_sender(pair, part) for part in parts], total)
 
 
-def test_each_part_is_signed_for_and_they_join(pair: Pair, tmp_path: Path) -> None:
+def test_each_part_is_signed_for_and_they_join(pair: Network, tmp_path: Path) -> None:
     made = made_by_sender(pair)
     assert made.signed_for
     assert "sent in 3 parts" in made.proves
@@ -59,7 +59,7 @@ def test_each_part_is_signed_for_and_they_join(pair: Pair, tmp_path: Path) -> No
     assert "part 3 has another number" in done.stderr
 
 
-def test_its_receiver_finds_the_parts_too(pair: Pair) -> None:
+def test_its_receiver_finds_the_parts_too(pair: Network) -> None:
     with pair.beta.context.store.reader() as reader:
         parts, total = parts_of(reader, "doc@alpha")
         assert parts_of(reader, "2-of-3.doc@alpha") == ((), 0)
@@ -68,7 +68,7 @@ def test_its_receiver_finds_the_parts_too(pair: Pair) -> None:
     assert made.signed_for
 
 
-def test_a_part_that_is_missing_is_named(pair: Pair) -> None:
+def test_a_part_that_is_missing_is_named(pair: Network) -> None:
     parts = [held_by_sender(pair, f"{number}-of-3.doc@alpha") for number in (1, 2)]
     made = evidence_of_parts("doc@alpha", parts, 3)
     assert not made.signed_for

@@ -33,7 +33,7 @@ from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.store.records import Incident
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from tests.entry.watching.watched import Receiver, Told, watched
-from tests.handler.pair import START
+from tests.handler.network import START
 from tests.ports import free_port
 from tests.transport.exchange import run
 from tests.waiting import until

@@ -18,7 +18,7 @@ from oncewire.entry.watching.snapshot import snapshot
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.store.sqlite import store as sqlite
 from tests.entry.watching.watched import Told, agreement, value, watched
-from tests.handler.pair import START
+from tests.handler.network import START
 from tests.transport.exchange import run
 
 GIGABYTE = 1024**3

@@ -29,7 +29,7 @@ from oncewire.message.instant import DAY, SECOND, Duration, Instant
 from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
-from tests.handler.pair import START, TestWorld, agreement_of, agreement_text
+from tests.handler.network import START, TestWorld, agreement_of, agreement_text
 from tests.waiting import until
 
 TERMS = '[delivery]\ntimeout = "PT5M"\nretry_interval = "PT5M"\nretries = 9\n'

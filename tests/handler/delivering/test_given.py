@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering import deliver
 from oncewire.handler.delivering import view as accepted_module
@@ -16,7 +15,6 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import body_slice, whole_parcel
 from oncewire.handler.receiving import arrive
 from oncewire.message.envelope import Message
-from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
@@ -25,7 +23,7 @@ from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_signed import signed_pair
 
 LEASE = 30 * SECOND
@@ -38,15 +36,14 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(arrive, "view_of", lambda *_: None)
 
 
-def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:
+def take(pair: Network, limit: int = 100) -> list[GivenMessage]:
     taken = pair.beta.hand_over(limit, LEASE)
     pair.settle("beta")
     return taken
 
 
-def incidents(pair: Pair) -> list[str]:
-    with pair.beta.context.store.reader() as reader:
-        return [one.reason for one in reader.incidents()]
+def incidents(pair: Network) -> list[str]:
+    return [one.reason for one in pair.incidents("beta")]
 
 
 def with_a_part_nobody_signed(parcel: Parcel) -> Parcel:
@@ -59,12 +56,9 @@ def with_a_part_nobody_signed(parcel: Parcel) -> Parcel:
 
 def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
     pair = signed_pair()
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send()
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(sent.message_id)
-    assert stored is not None
-    pair.deliver("beta", with_a_part_nobody_signed(whole_parcel(pair.alpha.context, stored)))
+    pair.deliver("beta", with_a_part_nobody_signed(pair.sent(sent.message_id)))
     (taken,) = take(pair)
     assert [payload.data for payload in taken.payloads] == [b"order 1"]
     pair.beta.confirm(taken.sender, taken.message_id)
@@ -74,7 +68,7 @@ def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
 
 def test_the_journal_has_the_digest_of_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the promise can be seen broken: a digest copied from the arrival would always fit."""
-    pair = Pair()
+    pair = Network.pair()
     pair.send()
 
     def altered(node: HandlerContext, stored: StoredIncoming) -> Message:
@@ -119,9 +113,8 @@ def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
             return MemoryStore(name)
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    pair = Pair(store=store)
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair = Network.pair(store=store)
+    pair.send_all((1, 2, 3))
     rotten(monkeypatch, 1, 2)
     # One at a time: the two that wait must not use up the places of the third.
     assert [one.message_id for one in take(pair, 1)] == ["order-3@alpha"]
@@ -141,9 +134,8 @@ def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
 
 
 def test_what_follows_on_its_channel_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair("window")
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair = Network.pair("window")
+    pair.send_all((1, 2, 3))
     rotten(monkeypatch, 2)
     assert [one.message_id for one in take(pair)] == ["order-1@alpha"]
     monkeypatch.undo()
@@ -178,10 +170,7 @@ def test_a_signed_document_keeps_the_name_that_its_sender_gave_it() -> None:
     pair = signed_pair()
     named = Payload.of("doc", "text/plain", b"it", "katalog 2026.txt")
     named = replace(named, mime_headers=(*named.mime_headers, ("X-Other", "of nobody")))
-    pair.alpha.submit(
-        Submission("alpha-beta", Service("urn:test:orders"), "New", (named,), message_id="m@alpha")
-    )
-    pair.settle("alpha")
+    pair.send(payloads=(named,), message_id="m@alpha", conversation_id=None)
     (given,) = take(pair)
     assert given.payloads[0].file_name == "katalog 2026.txt"
     assert [name for name, _ in given.payloads[0].mime_headers] == ["Content-Disposition"]

@@ -26,17 +26,15 @@ from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.memory_wire import Wire, delivery_of, order
-from tests.handler.pair import Pair
+from tests.handler.network import Network
+from tests.handler.running import Wire, delivery_of, free_port, order, order_parcel, serving
 from tests.handler.runtime.test_hand_over import Fussy, handler_of, incidents, rows, until
-from tests.handler.serving import free_port, serving
-from tests.handler.serving import order as order_of
 
 ALPHA, ORDER, SECOND_ORDER = "urn:test:alpha", "order-1@alpha", "order-2@alpha"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     """beta's application was given an order, and does not take it; another follows in order."""
 
     def store(name: str) -> Store:
@@ -44,7 +42,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
             return MemoryStore(name)
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    pair = Pair("window", "", store=store)
+    pair = Network.pair("window", "", store=store)
     pair.send(1)
     pair.beta.take(1, 30 * SECOND)
     pair.settle("beta")
@@ -54,29 +52,28 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
     return pair
 
 
-def rows_of(pair: Pair, message_id: str = ORDER, name: str = "beta") -> list[Row]:
+def rows_of(pair: Network, message_id: str = ORDER, name: str = "beta") -> list[Row]:
     with pair.engines[name].context.store.reader() as reader:
         return reader.journal_of(message_id)
 
 
-def state_of(pair: Pair) -> IncomingState:
+def state_of(pair: Network) -> IncomingState:
     with pair.beta.context.store.reader() as reader:
         (stored,) = reader.incoming(ORDER)
     return stored.incoming.state
 
 
-def give_up(pair: Pair) -> None:
+def give_up(pair: Network) -> None:
     pair.beta.abandon(ORDER, by="pat")
     pair.settle("beta")
 
 
-def open_incidents(pair: Pair) -> list[str]:
-    with pair.beta.context.store.reader() as reader:
-        return [incident.reason for incident in reader.incidents()]
+def open_incidents(pair: Network) -> list[str]:
+    return [incident.reason for incident in pair.incidents("beta")]
 
 
 @pytest.mark.requirement("RM-2")
-def test_who_gave_it_up_is_in_its_row_and_its_incident_is_closed(pair: Pair) -> None:
+def test_who_gave_it_up_is_in_its_row_and_its_incident_is_closed(pair: Network) -> None:
     give_up(pair)
     (row,) = [one for one in rows_of(pair) if one.kind == "abandoned"]
     assert notes.Abandoned.read(row.detail).by == "pat"
@@ -85,7 +82,7 @@ def test_who_gave_it_up_is_in_its_row_and_its_incident_is_closed(pair: Pair) -> 
     assert open_incidents(pair) == []
 
 
-def test_verify_counts_it_as_lost_and_says_who_gave_it_up(pair: Pair) -> None:
+def test_verify_counts_it_as_lost_and_says_who_gave_it_up(pair: Network) -> None:
     give_up(pair)
     pair.take()
     for report in (pair.verify(), pair.verify(healed=False)):
@@ -100,7 +97,7 @@ def test_verify_counts_it_as_lost_and_says_who_gave_it_up(pair: Pair) -> None:
     assert [(found.kind, found.message_id) for found in alone.violations] == [("lost", ORDER)]
 
 
-def test_why_says_who_gave_it_up(pair: Pair) -> None:
+def test_why_says_who_gave_it_up(pair: Network) -> None:
     give_up(pair)
     told = explain(rows_of(pair))
     assert told.startswith("Lost: ")
@@ -112,7 +109,7 @@ def test_why_says_who_gave_it_up(pair: Pair) -> None:
     assert (outcome.given_up_by, outcome.confirmed, outcome.confirmed_by) == ("pat", 0, None)
 
 
-def test_what_follows_in_order_goes_on(pair: Pair) -> None:
+def test_what_follows_in_order_goes_on(pair: Network) -> None:
     give_up(pair)
     assert pair.take() == [SECOND_ORDER]
     pair.pass_time(60 * SECOND)
@@ -120,7 +117,7 @@ def test_what_follows_in_order_goes_on(pair: Pair) -> None:
     assert [found.kind for found in pair.verify().violations] == ["lost"]
 
 
-def test_a_copy_is_answered_as_before_and_never_handed_over(pair: Pair) -> None:
+def test_a_copy_is_answered_as_before_and_never_handed_over(pair: Network) -> None:
     before = pair.answers[0]
     give_up(pair)
     with pair.alpha.context.store.reader() as reader:
@@ -135,7 +132,7 @@ def test_a_copy_is_answered_as_before_and_never_handed_over(pair: Pair) -> None:
     assert [row.kind for row in rows_of(pair)].count("handed_over") == 1
 
 
-def test_the_application_cannot_confirm_what_was_given_up(pair: Pair) -> None:
+def test_the_application_cannot_confirm_what_was_given_up(pair: Network) -> None:
     give_up(pair)
     for _ in range(2):
         with pytest.raises(NotAllowed, match="was given up"):
@@ -146,7 +143,7 @@ def test_the_application_cannot_confirm_what_was_given_up(pair: Pair) -> None:
 
 
 @pytest.mark.requirement("STO-7")
-def test_retention_removes_it_like_any_other_that_ended(pair: Pair) -> None:
+def test_retention_removes_it_like_any_other_that_ended(pair: Network) -> None:
     give_up(pair)
     pair.take()
     pair.pass_time(400 * DAY)
@@ -159,13 +156,13 @@ def test_retention_removes_it_like_any_other_that_ended(pair: Pair) -> None:
         pair.beta.confirm(ALPHA, ORDER)
 
 
-def test_what_the_application_was_never_offered_is_not_given_up(pair: Pair) -> None:
+def test_what_the_application_was_never_offered_is_not_given_up(pair: Network) -> None:
     with pytest.raises(NotAllowed, match="has not been offered"):
         pair.beta.abandon(SECOND_ORDER, by="pat")
     assert "abandoned" not in [one.kind for one in rows_of(pair, SECOND_ORDER)]
 
 
-def test_the_operator_is_told_to_mend_the_application(pair: Pair) -> None:
+def test_the_operator_is_told_to_mend_the_application(pair: Network) -> None:
     (reason,) = open_incidents(pair)
     assert "mend the application" in reason
     with pytest.raises(NotAllowed) as raised:
@@ -175,7 +172,7 @@ def test_the_operator_is_told_to_mend_the_application(pair: Pair) -> None:
 
 
 @pytest.mark.requirement("OPS-1")
-def test_a_confirmation_by_hand_is_told_apart(pair: Pair) -> None:
+def test_a_confirmation_by_hand_is_told_apart(pair: Network) -> None:
     assert pair.beta.confirm(ALPHA, ORDER, by="pat")
     pair.settle("beta")
     (row,) = [one for one in rows_of(pair) if one.kind == "confirmed"]
@@ -192,7 +189,7 @@ def test_a_confirmation_by_hand_is_told_apart(pair: Pair) -> None:
 
 
 def test_who_gave_up_a_sent_message_is_in_its_row_too() -> None:
-    pair = Pair("ebms2", lose_request=lambda attempt: True)
+    pair = Network.pair("ebms2", lose_request=lambda post: True)
     pair.send(1)
     pair.alpha.abandon(ORDER, by="pat")
     pair.settle("alpha")
@@ -236,9 +233,9 @@ async def test_its_offer_ends_at_once_and_the_next_one_of_its_channel_goes_on(
         serving(tmp_path, "alpha", "beta", ports, profile="window", extra="") as alpha,
     ):
         application.refused = "first@alpha"
-        await alpha.send(order_of(1, message_id="first@alpha"))
+        await alpha.send(order(1, message_id="first@alpha"))
         await until(lambda: application.offered == ["first@alpha"])
-        await alpha.send(order_of(2, message_id="second@alpha"))
+        await alpha.send(order(2, message_id="second@alpha"))
         await alpha.wait("second@alpha", 30)
         await beta.loop.operate(lambda engine: engine.abandon("first@alpha", by="pat"))
         await until(lambda: application.offered == ["first@alpha", "second@alpha"])
@@ -253,7 +250,7 @@ async def test_what_was_given_up_is_never_offered_again(monkeypatch: pytest.Monk
     store, application, wire = MemoryStore("beta"), Fussy(), Wire()
     handler = handler_of(store, application, wire)
     async with handler:
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await until(lambda: incidents(store))
         await handler.loop.operate(lambda engine: engine.abandon(ORDER, by="pat"))
         assert handler._hand_over is not None
@@ -282,7 +279,7 @@ async def test_a_call_that_succeeds_after_it_was_given_up_confirms_nothing() -> 
     application.deliver = deliver  # type: ignore[method-assign,assignment]
     handler: Handler
     async with handler_of(store, application, wire) as handler:
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await called.wait()
         await handler.loop.operate(lambda engine: engine.abandon(ORDER, by="pat"))
         go_on.set()

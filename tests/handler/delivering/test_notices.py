@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice, Submission
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.world import RealWorld
 from oncewire.lab.simulation.options import Options
 from oncewire.message.envelope import Error
 from oncewire.message.ids import Service
@@ -28,8 +24,8 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.memory_wire import Wire
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network
+from tests.handler.running import Wire, context_of
 from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
 from tests.simulation.given import world_of
 from tests.waiting import until
@@ -44,7 +40,7 @@ ORDER = "order-1@alpha"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]:
     """alpha's order is lost, and nobody comes for the notice."""
 
     def store(name: str) -> Store:
@@ -52,7 +48,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
             return MemoryStore(name)
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    pair = Pair("ebms2", FAILS, store=store, lose_request=lambda attempt: True, hears=False)
+    pair = Network.pair("ebms2", FAILS, store=store, lose_request=lambda post: True, hears=False)
     pair.send(1)
     pair.pass_time(2 * SECOND)
     yield pair
@@ -70,7 +66,7 @@ def state_of(engine: Engine, message_id: str = ORDER) -> OutgoingState:
 
 
 @pytest.mark.requirement("RTY-14", "RM-2")
-def test_a_notice_that_nobody_took_is_told_again_after_a_crash(pair: Pair) -> None:
+def test_a_notice_that_nobody_took_is_told_again_after_a_crash(pair: Network) -> None:
     (notice,) = pair.alpha.notices(10)
     assert (notice.message_id, notice.severity.value) == (ORDER, "Warning")
     assert "failed" in pair.kinds("alpha")
@@ -91,9 +87,9 @@ def test_a_notice_that_nobody_took_is_told_again_after_a_crash(pair: Pair) -> No
     assert pair.verify().clean, pair.verify().violations
 
 
-def test_a_failure_that_is_none_any_more_is_not_told(pair: Pair) -> None:
+def test_a_failure_that_is_none_any_more_is_not_told(pair: Network) -> None:
     (notice,) = pair.alpha.notices(10)
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.alpha.resume(message_id=ORDER)
     pair.settle("alpha")
     pair.pass_time(MILLISECOND)
@@ -104,12 +100,11 @@ def test_a_failure_that_is_none_any_more_is_not_told(pair: Pair) -> None:
     assert "notified" not in pair.kinds("alpha")
 
 
-def test_a_second_failure_has_a_notice_of_its_own(pair: Pair) -> None:
+def test_a_second_failure_has_a_notice_of_its_own(pair: Network) -> None:
     (first,) = pair.alpha.notices(10)
     pair.alpha.resume(message_id=ORDER)
     pair.settle("alpha")
-    for _ in range(2):
-        pair.pass_time(2 * SECOND)
+    pair.pass_time(*[2 * SECOND] * 2)
     (second,) = pair.alpha.notices(10)
     assert second.notice_id != first.notice_id
     assert not pair.alpha.confirm_notice(first.notice_id), "an old word does not settle a new one"
@@ -121,7 +116,7 @@ def test_a_second_failure_has_a_notice_of_its_own(pair: Pair) -> None:
 
 @pytest.mark.requirement("OPS-4")
 def test_best_effort_that_fails_is_told_to_nobody() -> None:
-    pair = Pair("ebms2")
+    pair = Network.pair("ebms2")
     pair.alpha.context.at_rest = True
     pair.send(1, best_effort=True, time_to_live=SECOND)
     pair.pass_time(2 * SECOND)
@@ -159,11 +154,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def handler_of(store: Store, application: Bureau) -> Handler:
-    agreement = read_toml(agreement_text("alpha", "beta", "ebms2", FAILS))
     wire = Wire()
     wire.gate.set()
-    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
-    return Handler(node, {"http": wire}, application=application)
+    return Handler(context_of("alpha", store, FAILS), {"http": wire}, application=application)
 
 
 def kinds(store: Store) -> list[str]:

@@ -8,7 +8,7 @@ from oncewire.journal.predicates.context import Violation
 from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import IncomingState
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 
 class SmallRoom:
@@ -27,7 +27,7 @@ class SmallRoom:
         return True
 
 
-def taken(pair: Pair, room: SmallRoom, *, confirm: bool = True) -> list[str]:
+def taken(pair: Network, room: SmallRoom, *, confirm: bool = True) -> list[str]:
     given = pair.beta.hand_over(10, 60 * SECOND, room)
     pair.settle("beta")
     if confirm:
@@ -37,18 +37,17 @@ def taken(pair: Pair, room: SmallRoom, *, confirm: bool = True) -> list[str]:
     return [message.message_id for message in given]
 
 
-def states(pair: Pair, number: int) -> IncomingState:
+def states(pair: Network, number: int) -> IncomingState:
     with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id(f"order-{number}@alpha")
     return stored.incoming.state
 
 
-def incidents(pair: Pair) -> list[str]:
-    with pair.beta.context.store.reader() as reader:
-        return [incident.reason for incident in reader.incidents()]
+def incidents(pair: Network) -> list[str]:
+    return [incident.reason for incident in pair.incidents("beta")]
 
 
-def without_incident(pair: Pair) -> tuple[Violation, ...]:
+def without_incident(pair: Network) -> tuple[Violation, ...]:
     """What the journals would show if nobody had been told."""
     rows = []
     for engine in pair.engines.values():
@@ -58,7 +57,7 @@ def without_incident(pair: Pair) -> tuple[Violation, ...]:
 
 
 def test_what_does_not_fit_is_not_leased_and_comes_with_the_next() -> None:
-    pair = Pair()
+    pair = Network.pair()
     for number in range(1, 5):
         pair.send(number, bytes(400))
     assert taken(pair, SmallRoom(1000)) == ["order-1@alpha", "order-2@alpha"]
@@ -69,9 +68,8 @@ def test_what_does_not_fit_is_not_leased_and_comes_with_the_next() -> None:
 
 
 def test_what_is_known_only_when_it_is_read_counts_as_well() -> None:
-    pair = Pair()
-    for number in range(1, 4):
-        pair.send(number)
+    pair = Network.pair()
+    pair.send_all(range(1, 4))
     room = SmallRoom(1000, messages=2)
     assert taken(pair, room) == ["order-1@alpha", "order-2@alpha"]
     assert room.refused == ["order-3@alpha"]
@@ -79,7 +77,7 @@ def test_what_is_known_only_when_it_is_read_counts_as_well() -> None:
 
 
 def test_of_what_does_not_fit_no_byte_is_read() -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.send(1, bytes(400))
     pair.send(2, bytes(700))
     room = SmallRoom(1000)
@@ -88,7 +86,7 @@ def test_of_what_does_not_fit_no_byte_is_read() -> None:
 
 
 def test_what_never_fits_waits_with_an_incident_and_delays_nobody_else() -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.send(1, bytes(2000))
     for number in range(2, 5):
         pair.send(number, bytes(400))
@@ -104,7 +102,7 @@ def test_what_never_fits_waits_with_an_incident_and_delays_nobody_else() -> None
 
 
 def test_what_never_fits_holds_up_its_ordered_channel_alone() -> None:
-    pair = Pair("window")
+    pair = Network.pair("window")
     pair.send(1, bytes(2000))
     pair.send(2, bytes(400))
     assert taken(pair, SmallRoom(1000)) == []

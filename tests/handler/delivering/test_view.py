@@ -12,12 +12,10 @@ from msgspec.structs import replace
 
 from oncewire.errors import StoreProblem
 from oncewire.handler import encryption as spooled_module
-from oncewire.handler.actions import Submission
 from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
-from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import (
     AckRequest,
     DeliverySemantics,
@@ -38,7 +36,7 @@ from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.parcel import Parcel, PartPlace
 from tests.handler.damage import Scene, document
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_signed import signed_pair
 
 FULL = View(
@@ -132,7 +130,7 @@ def rewritten(view: bytes, old: bytes, new: bytes) -> bytes:
     return view_module.hashlib.sha256(text).digest() + text
 
 
-def stored_in(pair: Pair, number: int) -> StoredIncoming:
+def stored_in(pair: Network, number: int) -> StoredIncoming:
     with pair.beta.context.store.transition() as tx:
         stored = tx.incoming("urn:test:alpha", f"order-{number}@alpha")
     assert stored is not None
@@ -141,7 +139,7 @@ def stored_in(pair: Pair, number: int) -> StoredIncoming:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_view_says_nothing(damage: str) -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.send()
     stored = stored_in(pair, 1)
     assert stored.view is not None
@@ -153,7 +151,7 @@ def test_a_damaged_view_says_nothing(damage: str) -> None:
 
 
 def test_the_view_of_another_message_is_not_given_for_this_one() -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.send(1)
     pair.send(2)
     first, second = stored_in(pair, 1), stored_in(pair, 2)
@@ -188,7 +186,7 @@ def test_what_is_withheld_for_its_view_goes_on_when_it_is_put_back(tmp_path: Pat
 # --- nothing is parsed ---
 
 
-def take(pair: Pair) -> list[GivenMessage]:
+def take(pair: Network) -> list[GivenMessage]:
     return pair.beta.hand_over(10, 30 * SECOND)
 
 
@@ -204,10 +202,9 @@ def no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("profile", ["ebms2", "window", "phinms", "ms-0.9x", "rm-0.78"])
 def test_hand_over_parses_nothing(profile: str, request: pytest.FixtureRequest) -> None:
     """Two parts: the drafts put those into a container of their own."""
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     parts = (Payload.of("one", "text/plain", b"first"), Payload.of("two", "a/b", b"second"))
-    pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", parts))
-    pair.settle("alpha")
+    pair.send(payloads=parts, conversation_id=None, message_id=None)
     request.getfixturevalue("no_parsing")
     (taken,) = take(pair)
     assert [one.data for one in taken.payloads] == [b"first", b"second"]
@@ -227,18 +224,15 @@ def test_what_is_encrypted_is_read_again() -> None:
     assert [one.payloads[0].data for one in take(pair)] == [b"order 1"]
 
 
-def lost(pair: Pair) -> Parcel:
+def lost(pair: Network) -> Parcel:
     """A message that the network lost."""
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.send(1)
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    return replace(whole_parcel(pair.alpha.context, stored), headers=(("SOAPAction", '"ebXML"'),))
+    return replace(pair.sent("order-1@alpha"), headers=(("SOAPAction", '"ebXML"'),))
 
 
 def test_a_part_is_decoded_as_it_travelled(request: pytest.FixtureRequest) -> None:
-    pair = Pair()
+    pair = Network.pair()
     parcel = lost(pair)
     head, sep, rest = parcel.body.rpartition(b"\r\n\r\norder 1")
     assert sep

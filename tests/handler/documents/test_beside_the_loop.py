@@ -27,8 +27,8 @@ from oncewire.handler.sending.submit import handed_in
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.wire.mime.compression import compressed
-from tests.handler.memory_wire import Wire
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
+from tests.handler.running import Wire
 from tests.handler.test_spooling import node_of
 
 EXTRA = (

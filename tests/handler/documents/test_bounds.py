@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -11,9 +11,6 @@ from msgspec import structs
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
-from oncewire.handler.actions import Post
-from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.answer import NOTHING, Answer
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import Message, Split
 from oncewire.message.instant import HOUR, SECOND
@@ -26,26 +23,25 @@ from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.compression import ENCODINGS, compressed
 from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_life import DATA, EBMS2, SPLIT, clean, sent, submit, taken
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 from tests.handler.test_signed import signed_pair
 
 Change = Callable[[Message], Message]
 TEXT = b"".join(b"line %d of a long order\n" % number for number in range(4_000))
 
 
-@dataclass
-class Changing(Pair):
+def changing(profile: str, extra: str, changes: dict[str, Change]) -> Network:
     """A pair between which somebody writes parts anew; none is signed."""
+    pair = Network.pair(profile, extra)
+    (deal,) = pair.alpha.context.agreements
 
-    changes: dict[str, Change] = field(default_factory=dict)
-
-    def deliver(self, name: str, parcel: Parcel) -> Answer:
+    def changed(parcel: Parcel) -> Parcel:
         message = codec.read(parcel).message
-        change = self.changes.get(message.header.message_id)
-        if change is None or name != "beta":
-            return super().deliver(name, parcel)
-        (deal,) = self.alpha.context.agreements
-        return super().deliver(name, codec.write(change(message), deal.form))
+        change = changes.get(message.header.message_id)
+        return parcel if change is None else codec.write(change(message), deal.form)
+
+    pair.change = changed
+    return pair
 
 
 def part(number: int, total: int = 10) -> str:
@@ -68,16 +64,14 @@ def with_data(data: bytes) -> Change:
     return change
 
 
-def refusals(pair: Pair) -> str:
-    with pair.beta.context.store.reader() as reader:
-        rows = reader.journal_since(0, 1_000)
+def refusals(pair: Network) -> str:
+    rows = pair.rows(at="beta")
     return "\n".join(row.detail or "" for row in rows if row.kind == "refused")
 
 
-def ends_with_one_notice(pair: Pair) -> None:
+def ends_with_one_notice(pair: Network) -> None:
     """The document is given to nobody, its sender is told once, and nothing is left of it."""
-    for _ in range(27):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 27)
     assert taken(pair) == []
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     with pair.beta.context.store.reader() as reader:
@@ -99,7 +93,7 @@ def ends_with_one_notice(pair: Pair) -> None:
 def test_a_part_that_contradicts_the_others_is_refused(
     profile: str, change: Change, words: str
 ) -> None:
-    pair = Changing(profile, SPLIT, changes={part(5): change})
+    pair = changing(profile, SPLIT, {part(5): change})
     submit(pair, DATA)
     assert words in refusals(pair)
     ends_with_one_notice(pair)
@@ -107,22 +101,23 @@ def test_a_part_that_contradicts_the_others_is_refused(
 
 
 def test_a_second_document_under_a_known_split_id_is_refused() -> None:
-    pair = Changing("ms-0.9x", SPLIT)
+    changes: dict[str, Change] = {}
+    pair = changing("ms-0.9x", SPLIT, changes)
     submit(pair, DATA)
     assert len(taken(pair)) == 1
-    pair.changes = {f"{n}-of-10.other@alpha": with_split(n, 10) for n in range(1, 11)}
+    changes |= {f"{n}-of-10.other@alpha": with_split(n, 10) for n in range(1, 11)}
     submit(pair, DATA, message_id="other@alpha")
     assert "came in two messages" in refusals(pair)
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     assert [notice.message_id for notice in pair.notices] == ["other@alpha"]
     assert taken(pair) == []
 
 
 def test_a_split_id_that_names_a_message_is_refused() -> None:
-    pair = Changing("ms-0.9x", SPLIT)
+    changes: dict[str, Change] = {}
+    pair = changing("ms-0.9x", SPLIT, changes)
     pair.send(1)
-    pair.changes = {part(n): with_split(n, 10, "order-1@alpha") for n in range(1, 11)}
+    changes |= {part(n): with_split(n, 10, "order-1@alpha") for n in range(1, 11)}
     submit(pair, DATA)
     assert "is the id of another message" in refusals(pair)
 
@@ -130,14 +125,14 @@ def test_a_split_id_that_names_a_message_is_refused() -> None:
 @pytest.mark.requirement("BIG-6")
 @pytest.mark.parametrize(("profile", "extra"), [("ms-0.9x", SPLIT), ("ebms2", EBMS2)])
 def test_parts_that_are_not_what_was_split_are_refused(profile: str, extra: str) -> None:
-    pair = Changing(profile, extra, changes={part(5): with_data(b"x" * 1000)})
+    pair = changing(profile, extra, {part(5): with_data(b"x" * 1000)})
     submit(pair, DATA)
     assert "are not what was split" in refusals(pair)
     ends_with_one_notice(pair)
 
 
 def test_a_part_that_is_too_short_is_refused_with_the_document() -> None:
-    pair = Changing("ms-0.9x", SPLIT, changes={part(5): with_data(b"x" * 999)})
+    pair = changing("ms-0.9x", SPLIT, {part(5): with_data(b"x" * 999)})
     submit(pair, DATA)
     assert "its parts leave gaps" in refusals(pair)
     ends_with_one_notice(pair)
@@ -150,20 +145,10 @@ def test_a_document_that_is_complete_while_it_is_held_is_answered_when_it_is_who
 ) -> None:
     """All its parts wait for an earlier message; what becomes of them is told of the last one."""
     changes = {part(2, 5): with_data(b"x" * 1000)} if altered else {}
-    pair = Changing("window", SPLIT, changes=changes)
+    pair = changing("window", SPLIT, changes)
     pair.send(1)
     away = [True]
-    carry = pair._post
-
-    def post(name: str, engine: Engine, action: Post) -> None:
-        if action.message_id == "order-2@alpha" and away[0]:
-            lost = Transmission(action.message_id, action.attempt, sent=False, reason="lost")
-            engine.transmission_over(lost)
-            pair.settle(name)
-            return
-        carry(name, engine, action)
-
-    pair._post = post  # type: ignore[method-assign]
+    pair.lose_request = lambda post: post.message_id == "order-2@alpha" and away[0]
     pair.send(2)
     submit(pair, DATA[:5_000])
     states = {name: kept.outgoing.state for name, kept in sent(pair).items()}
@@ -173,8 +158,7 @@ def test_a_document_that_is_complete_while_it_is_held_is_answered_when_it_is_who
     pair.pass_time(90 * SECOND)
     assert sent(pair)[part(5, 5)].outgoing.state is OutgoingState.OUTSTANDING
     away[0] = False
-    for _ in range(3):
-        pair.pass_time(90 * SECOND)
+    pair.pass_time(*[90 * SECOND] * 3)
     given = [each.message_id for each in taken(pair)]
     if altered:
         assert given == ["order-1@alpha", "order-2@alpha"]
@@ -194,7 +178,7 @@ def test_compression_comes_first_and_is_undone(profile: str, encoding: str) -> N
     extra = f'[payload]\nmax_size = 4000\ncompress = "{encoding}"\n'
     if profile == "ebms2":
         extra += '[wire]\nextensions = ["split", "compression"]\n'
-    pair = Pair(profile, extra)
+    pair = Network.pair(profile, extra)
     submit(pair, TEXT, DATA)
     (given,) = taken(pair)
     assert [payload.data for payload in given.payloads] == [TEXT, DATA]
@@ -206,7 +190,7 @@ def test_compression_comes_first_and_is_undone(profile: str, encoding: str) -> N
 
 @pytest.mark.requirement("BIG-2")
 def test_what_fits_once_it_is_compressed_is_not_split() -> None:
-    pair = Pair("window", f'[payload]\nmax_size = {len(TEXT) - 1}\ncompress = "gzip"\n')
+    pair = Network.pair("window", f'[payload]\nmax_size = {len(TEXT) - 1}\ncompress = "gzip"\n')
     submit(pair, TEXT)
     assert set(sent(pair)) == {"doc@alpha", "1-of-1.doc@alpha"}
     assert [given.payloads[0].data for given in taken(pair)] == [TEXT]
@@ -215,7 +199,7 @@ def test_what_fits_once_it_is_compressed_is_not_split() -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_bomb_is_refused_and_leaves_nothing(encoding: str) -> None:
     extra = f'[payload]\nmax_size = 400\ncompress = "{encoding}"\n'
-    pair = Pair("ms-0.9x", extra)
+    pair = Network.pair("ms-0.9x", extra)
     pair.alpha.context.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
     submit(pair, bytes(8_000_000))
     assert "compression_ratio" in refusals(pair)
@@ -234,7 +218,7 @@ def test_a_bomb_is_refused_and_leaves_nothing(encoding: str) -> None:
 def test_what_is_more_than_is_taken_of_anybody_is_refused_by_the_name_of_its_limit(
     limit: str, bound: int, location: str
 ) -> None:
-    pair = Pair("ms-0.9x", SPLIT)
+    pair = Network.pair("ms-0.9x", SPLIT)
     pair.beta.context.limits = replace(DEFAULT_LIMITS, **{limit: bound})
     submit(pair, DATA)
     assert f'"location":"{location}"' in refusals(pair)
@@ -248,7 +232,7 @@ def test_what_is_more_than_is_agreed_is_refused_by_the_name_of_its_key(
     key: str, bound: int
 ) -> None:
     """A sender that does not keep to it is met by its receiver."""
-    pair = Pair("ms-0.9x", f"{SPLIT}{key} = {bound}\n")
+    pair = Network.pair("ms-0.9x", f"{SPLIT}{key} = {bound}\n")
     if key != "quota":
         with pytest.raises(InvalidValue, match=f"payload.{key}"):
             submit(pair, DATA)
@@ -263,13 +247,13 @@ def test_what_is_more_than_is_agreed_is_refused_by_the_name_of_its_key(
 def test_an_agreed_ratio_is_kept_by_both_sides() -> None:
     extra = '[payload]\nmax_size = 4000\ncompress = "gzip"\n'
     swelling = bytes(60_000_000)
-    honest = Pair("ms-0.9x", extra.replace("4000", "1000000") + "max_ratio = 10\n")
+    honest = Network.pair("ms-0.9x", extra.replace("4000", "1000000") + "max_ratio = 10\n")
     submit(honest, swelling)
     # It would be taken for a bomb, so it travels as it is.
     assert len(sent(honest)) == 61
     (given,) = taken(honest)
     assert given.payloads[0].size == len(swelling)
-    lax = Pair("ms-0.9x", extra + "max_ratio = 10\n")
+    lax = Network.pair("ms-0.9x", extra + "max_ratio = 10\n")
     lax.alpha.context.agreements = Agreements(
         [read_toml(agreement_text("alpha", "beta", "ms-0.9x", extra))]
     )
@@ -279,30 +263,26 @@ def test_an_agreed_ratio_is_kept_by_both_sides() -> None:
 
 
 def test_documents_of_one_partner_that_wait_for_parts_are_bounded() -> None:
-    pair = Pair("ms-0.9x", SPLIT)
+    pair = Network.pair("ms-0.9x", SPLIT)
     pair.beta.context.limits = replace(DEFAULT_LIMITS, gathered_documents=2)
-    carry = pair.deliver
-
-    def lose(name: str, parcel: Parcel) -> Answer:
-        message_id = codec.read(parcel).message.header.message_id
-        return NOTHING if message_id.startswith("10-of-10.") else carry(name, parcel)
-
-    pair.deliver = lose  # type: ignore[method-assign]
+    pair.lose_request = lambda post: (
+        post.message_id.startswith("10-of-10.")
+        and Transmission(post.message_id, post.attempt, sent=True)
+    )
     for number in range(3):
         submit(pair, DATA, message_id=f"doc-{number}@alpha")
     assert refusals(pair).count('"location":"gathered_documents"') >= 1
     assert "doc-2@alpha" not in {name for _, name in gathered(pair)}
     assert len(gathered(pair)) == 2
-    pair.deliver = carry  # type: ignore[method-assign]
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.lose_request = lambda post: False
+    pair.pass_time(*[HOUR] * 3)
     submit(pair, DATA, message_id="doc-3@alpha")
     names = [given.message_id for given in taken(pair)]
     assert names == ["doc-0@alpha", "doc-1@alpha", "doc-3@alpha"]
     assert [notice.message_id for notice in pair.notices] == ["doc-2@alpha"]
 
 
-def gathered(pair: Pair) -> set[tuple[str, str]]:
+def gathered(pair: Network) -> set[tuple[str, str]]:
     with pair.beta.context.transition() as tx:
         return {document.key for document in tx.open_documents()}
 
@@ -310,7 +290,7 @@ def gathered(pair: Pair) -> set[tuple[str, str]]:
 def test_a_part_is_taken_without_a_look_at_other_documents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair("ms-0.9x", SPLIT)
+    pair = Network.pair("ms-0.9x", SPLIT)
 
     def walk(steps: WorkTransaction) -> list[SplitDocument]:
         raise AssertionError(steps)

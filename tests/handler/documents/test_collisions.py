@@ -10,35 +10,26 @@ from msgspec import structs
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.journal.check import check_journal
-from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Message, Split
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Split
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState
 from oncewire.wire import codec
-from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_bounds import refusals
 from tests.handler.documents.test_life import EBMS2, SPLIT, taken
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 
 DOC = "doc@alpha"
 
 
-class Posting(Pair):
+class Posting(Network):
     """A pair of which a stranger to all rules plays the sender."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._kept: list[Message] = []
-        deliver, self.lose_answer = self.deliver, lambda number: False
-
-        def keep(name: str, parcel: Parcel) -> object:
-            self._kept.append(codec.read(parcel).message)
-            return deliver(name, parcel)
-
-        self.deliver = keep  # type: ignore[assignment,method-assign]
         self.send(0, b"whole")
-        self.deliver = deliver  # type: ignore[method-assign]
+        self.plain = self.line[0].message
         taken(self)
         self._stamp = 0
 
@@ -46,7 +37,7 @@ class Posting(Pair):
         self, message_id: str, split: tuple[str, int, int] | None = None, **header: object
     ) -> str:
         """Have beta take a message; the errors that it answers with, in words."""
-        (plain, *_), self._stamp = self._kept, self._stamp + 1
+        plain, self._stamp = self.plain, self._stamp + 1
         made = structs.replace(
             plain.header,
             message_id=message_id,
@@ -72,13 +63,13 @@ class Posting(Pair):
         return None if document is None else document.state
 
 
-def names(pair: Pair) -> list[str]:
+def names(pair: Network) -> list[str]:
     return [given.message_id for given in taken(pair)]
 
 
 @pytest.fixture
 def pair() -> Posting:
-    return Posting("ms-0.9x", SPLIT)
+    return Posting.pair("ms-0.9x", SPLIT)
 
 
 @pytest.mark.requirement("BIG-6")
@@ -165,7 +156,7 @@ def test_a_part_with_another_header_than_its_document_is_refused(
 
 def test_a_part_under_another_agreement_than_its_document_is_refused(pair: Posting) -> None:
     (deal,) = pair.beta.context.agreements
-    second = read_toml(agreement_text("beta", "alpha", pair.profile, pair.extra))
+    second = read_toml(agreement_text("beta", "alpha", "ms-0.9x", SPLIT))
     other = replace(second, cpa_id="other deal")
     pair.beta.context.agreements = Agreements([deal, other])
     pair.post("p1@alpha", (DOC, 1, 2))
@@ -193,7 +184,7 @@ def test_parts_of_two_senders_are_two_documents(pair: Posting) -> None:
 def test_a_copy_of_a_part_is_a_copy_also_where_repeats_pass() -> None:
     loose = '[duplicate]\nelimination = "never"\n[best_effort]\nfilter = false\n'
     never = loose + '[ack]\nrequest = "never"\n[delivery]\nreliable = false\n'
-    pair = Posting("ebms2", EBMS2 + never)
+    pair = Posting.pair("ebms2", EBMS2 + never)
     for _ in range(2):
         pair.post("p1@alpha", (DOC, 1, 2), duplicate_elimination=False)
     with pair.beta.context.transition() as tx:

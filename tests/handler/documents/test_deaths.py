@@ -15,7 +15,7 @@ import pytest
 from oncewire.journal.check import check_journal
 from oncewire.protocol.states import OutgoingState
 from tests.handler.documents.test_served import PARTS, rows_of
-from tests.handler.serving import free_port, serving
+from tests.handler.running import free_port, serving
 from tests.handler.test_streams import LongContent, submission
 from tests.parts import ROOT
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import gzip
 import itertools
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
 from oncewire.errors import InvalidValue
-from oncewire.handler.actions import Post, Submission
-from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.sending.answer import Answer
-from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import check_journal
-from oncewire.message.envelope import Message
 from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.message.payload import Attachment, Payload, Reference, naming
@@ -24,10 +19,9 @@ from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_bounds import TEXT, refusals
 from tests.handler.documents.test_life import DATA, clean, sent, submit, taken
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.handler.test_signed import signed_pair
 
 MID = "[payload]\nmax_size = 1000\n"
@@ -35,27 +29,15 @@ PROFILE = "nhs-fragments"
 ACTION = "COPC_IN000001UK01"
 
 
-@dataclass
-class Seeing(Pair):
-    """A pair that keeps what beta is sent, as it was written."""
-
-    parcels: list[Parcel] = field(default_factory=list)
-
-    def deliver(self, name: str, parcel: Parcel) -> Answer:
-        if name == "beta":
-            self.parcels.append(parcel)
-        return super().deliver(name, parcel)
-
-
 def test_it_leaves_as_fragments_and_a_message_that_names_them() -> None:
-    pair = Seeing(PROFILE, MID)
+    pair = Network.pair(PROFILE, MID)
     submit(pair, DATA[:1_500], b"small")
     (given,) = taken(pair)
     assert given.message_id == "doc@alpha"
     assert given.header.action == "New"
     assert [payload.data for payload in given.payloads] == [DATA[:1_500], b"small"]
     assert [one.href for one in given.references] == ["cid:payload-0", "cid:payload-1"]
-    *fragments, index = pair.parcels
+    *fragments, index = pair.between("alpha", "beta")
     assert len(fragments) == 3
     assert all(b"Content-Transfer-Encoding: base64" in each.body for each in fragments)
     read = [codec.read(parcel).message for parcel in fragments]
@@ -81,21 +63,26 @@ def test_it_leaves_as_fragments_and_a_message_that_names_them() -> None:
 
 @pytest.mark.requirement("BIG-1", "BIG-2", "BIG-6")
 def test_compression_is_gzip_and_undone() -> None:
-    pair = Seeing(PROFILE, "[payload]\nmax_size = 4000\n")
+    pair = Network.pair(PROFILE, "[payload]\nmax_size = 4000\n")
     submit(pair, TEXT, DATA)
     (given,) = taken(pair)
     assert [payload.data for payload in given.payloads] == [TEXT, DATA]
-    assert b"Compressed=Yes" in pair.parcels[-1].body
-    assert len(pair.parcels) < len(TEXT) // 4_000
+    assert b"Compressed=Yes" in pair.between("alpha", "beta")[-1].body
+    assert len(pair.to("beta")) < len(TEXT) // 4_000
     clean(pair)
 
 
 def test_names_and_media_types_travel() -> None:
-    pair = Pair(PROFILE, MID)
+    pair = Network.pair(PROFILE, MID)
     scan = Payload.of("scan", "image/tiff", DATA, file_name='a "scan".tif')
     service = Service("urn:nhs:names:services:gp2gp")
-    pair.alpha.submit(Submission("alpha-beta", service, "RCMR_IN030000UK06", (scan,)))
-    pair.settle("alpha")
+    pair.send(
+        service=service,
+        action="RCMR_IN030000UK06",
+        payloads=(scan,),
+        conversation_id=None,
+        message_id=None,
+    )
     (given,) = taken(pair)
     (payload,) = given.payloads
     assert (payload.media_type, payload.file_name) == (scan.media_type, scan.file_name)
@@ -105,10 +92,10 @@ def test_names_and_media_types_travel() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_lost_fragments_and_answers_are_sent_again_alone(seed: int) -> None:
     luck = random.Random(seed)
-    pair = Pair(
+    pair = Network.pair(
         PROFILE,
         MID + '[delivery]\npersist_duration = "PT1H"\nretries = 9\n',
-        lose_request=lambda attempt: attempt < 2 and luck.random() < 0.4,
+        lose_request=lambda post: post.attempt < 2 and luck.random() < 0.4,
         lose_answer=lambda number: number < 20 and number % (seed + 3) == 0,
     )
     submit(pair, DATA)
@@ -125,20 +112,10 @@ def test_lost_fragments_and_answers_are_sent_again_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("lost", ["7-of-14.doc@alpha", "doc@alpha"])
 def test_what_never_arrives_is_one_notice_and_leaves_nothing(lost: str) -> None:
-    pair = Pair(PROFILE, MID)
-    carry = pair._post
-
-    def lose(name: str, engine: Engine, post: Post) -> None:
-        if post.message_id != lost:
-            carry(name, engine, post)
-            return
-        engine.transmission_over(Transmission(lost, post.attempt, sent=False, reason="lost"))
-        pair.settle(name)
-
-    pair._post = lose  # type: ignore[method-assign]
+    pair = Network.pair(PROFILE, MID)
+    pair.lose_request = lambda post: post.message_id == lost
     submit(pair, DATA)
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     assert taken(pair) == []
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     assert "no message named a fragment" in refusals(pair)
@@ -148,7 +125,7 @@ def test_what_never_arrives_is_one_notice_and_leaves_nothing(lost: str) -> None:
 
 
 def test_an_operator_gives_it_up_before_it_is_named() -> None:
-    pair = Pair(PROFILE, MID, lose_request=lambda attempt: True)
+    pair = Network.pair(PROFILE, MID, lose_request=lambda post: True)
     submit(pair, DATA)
     pair.alpha.abandon("doc@alpha")
     pair.settle("alpha")
@@ -157,7 +134,7 @@ def test_an_operator_gives_it_up_before_it_is_named() -> None:
 
 
 def test_a_submission_that_is_repeated_is_the_same_document() -> None:
-    pair = Pair(PROFILE, MID)
+    pair = Network.pair(PROFILE, MID)
     submit(pair, DATA)
     submit(pair, DATA)
     assert len(taken(pair)) == 1
@@ -174,13 +151,13 @@ def test_a_submission_that_is_repeated_is_the_same_document() -> None:
     ],
 )
 def test_what_cannot_travel_in_fragments_is_refused_by_name(more: str, words: str) -> None:
-    pair = Pair(PROFILE, MID.replace("1000", "10") + more)
+    pair = Network.pair(PROFILE, MID.replace("1000", "10") + more)
     with pytest.raises(InvalidValue, match=words):
         submit(pair, DATA)
 
 
 def test_another_compression_is_refused_by_name() -> None:
-    pair = Pair(PROFILE, MID + 'compress = "deflate"\n')
+    pair = Network.pair(PROFILE, MID + 'compress = "deflate"\n')
     with pytest.raises(InvalidValue, match="compressed by gzip or not at all"):
         submit(pair, DATA)
 
@@ -198,22 +175,13 @@ def test_signed_fragments_become_a_document_too() -> None:
 HL7 = Payload.of("hl7", "application/xml", b"<COPC_IN000001UK01/>")
 
 
-class Spine(Pair):
+class Spine(Network):
     """A pair of which somebody else plays the sender, in whatever order."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kept: list[Message] = []
-        carry = self.deliver
-
-        def keep(name: str, parcel: Parcel) -> Answer:
-            kept.append(codec.read(parcel).message)
-            return carry(name, parcel)
-
-        self.deliver = keep  # type: ignore[method-assign]
         self.send(0, b"whole")
-        self.deliver = carry  # type: ignore[method-assign]
-        self.plain = kept[0]
+        self.plain = self.line[0].message
         assert len(taken(self)) == 1
 
     def fragment(self, name: str, data: bytes, action: str = ACTION) -> str:
@@ -252,7 +220,7 @@ class Spine(Pair):
 
 @pytest.fixture
 def spine() -> Spine:
-    return Spine(PROFILE)
+    return Spine.pair(PROFILE)
 
 
 @pytest.mark.requirement("BIG-6")

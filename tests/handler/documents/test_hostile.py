@@ -13,21 +13,21 @@ from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE, SequenceNumber,
 from oncewire.message.form import Extension
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
-from tests.handler import pair as pair_module
+from tests.handler import network as pair_module
 from tests.handler.documents.test_bounds import refusals
 from tests.handler.documents.test_fragments import HL7, PROFILE, Spine
 from tests.handler.documents.test_life import DATA, EBMS2, sent, submit, taken
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 
 
 @pytest.fixture
 def spine() -> Spine:
-    return Spine(PROFILE)
+    return Spine.pair(PROFILE)
 
 
 @pytest.mark.requirement("BIG-6")
 def test_a_document_that_is_called_like_a_reference_is_refused_and_not_lost() -> None:
-    pair = Pair("ebms2", EBMS2)
+    pair = Network.pair("ebms2", EBMS2)
     submit(pair, DATA, message_id="mid:doc@alpha")
     assert taken(pair) == []
     assert sent(pair)["mid:doc@alpha"].outgoing.state is OutgoingState.NOT_DELIVERED
@@ -62,7 +62,7 @@ def test_a_fragment_of_another_conversation_is_not_joined(spine: Spine, index_fi
 
 
 def test_a_part_does_not_name_fragments_too() -> None:
-    spine = Spine(PROFILE, '[wire]\nextensions = ["split"]\n')
+    spine = Spine.pair(PROFILE, '[wire]\nextensions = ["split"]\n')
     (deal,) = spine.alpha.context.agreements
     assert Extension.SPLIT in deal.form.extensions
     spine.fragment("F1", b"data")
@@ -115,7 +115,7 @@ def test_what_was_begun_is_joined_though_its_agreement_is_replaced(
 
 
 def test_in_a_numbered_stream_fragments_are_the_applications() -> None:
-    spine = Spine(
+    spine = Spine.pair(
         "ebms2", '[payload]\nparts = "mid"\n[sequence]\nnumbered = true\nordered = true\n'
     )
     plain = spine.plain
@@ -130,7 +130,7 @@ def test_in_a_numbered_stream_fragments_are_the_applications() -> None:
 def test_a_question_is_not_answered_before_the_document_is_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair("ebms2", EBMS2, lose_answer=lambda number: True)
+    pair = Network.pair("ebms2", EBMS2, lose_answer=lambda number: True)
     monkeypatch.setattr(pair_module, "join_at_once", lambda engine, wanted: None)
     submit(pair, DATA[:2_500])
     last = "3-of-3.doc@alpha"

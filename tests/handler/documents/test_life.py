@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, StoreFull
-from oncewire.handler.actions import Action, Join, Post, Submission
+from oncewire.handler.actions import Join, Post, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
@@ -24,7 +23,7 @@ from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import SpoolSlice, StoredOutgoing
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 SPLIT = "[payload]\nmax_size = 1000\n"
 EBMS2 = SPLIT + '[wire]\nextensions = ["split", "compression"]\n'
@@ -32,20 +31,15 @@ DATA = random.Random(7).randbytes(9_500)
 WAYS = [("window", SPLIT), ("ms-0.9x", SPLIT), ("rm-0.78", SPLIT), ("ebms2", EBMS2)]
 
 
-def submit(pair: Pair, *documents: bytes, message_id: str = "doc@alpha") -> None:
+def submit(pair: Network, *documents: bytes, message_id: str = "doc@alpha") -> None:
     payloads = tuple(
         Payload.of(f"payload-{number}", "text/plain", data) for number, data in enumerate(documents)
     )
     service = Service("urn:test:orders")
-    pair.alpha.submit(
-        Submission(
-            "alpha-beta", service, "New", payloads, conversation_id="talk", message_id=message_id
-        )
-    )
-    pair.settle("alpha")
+    pair.send(service=service, payloads=payloads, message_id=message_id)
 
 
-def taken(pair: Pair) -> list[GivenMessage]:
+def taken(pair: Network) -> list[GivenMessage]:
     """What the application at beta is given, and confirms."""
     given = pair.beta.hand_over(100, 30 * SECOND)
     pair.settle("beta")
@@ -55,12 +49,12 @@ def taken(pair: Pair) -> list[GivenMessage]:
     return given
 
 
-def sent(pair: Pair) -> dict[str, StoredOutgoing]:
+def sent(pair: Network) -> dict[str, StoredOutgoing]:
     with pair.alpha.context.store.reader() as reader:
         return {kept.outgoing.message_id: kept for kept in reader.outgoing_list(limit=1_000)}
 
 
-def clean(pair: Pair) -> None:
+def clean(pair: Network) -> None:
     report = pair.verify()
     assert report.clean, report
 
@@ -83,32 +77,32 @@ def test_parts_whose_numbers_wrap_around_keep_their_order(lost: int) -> None:
     """Number 6 is followed by 1: the part that completes the document may be either of them."""
     lose = iter([*[False] * (lost - 1), True])
     range_of_six = "[sequence]\nrange = [1, 6]\n[flow]\nwindow = 3\n"
-    pair = Pair("window", SPLIT + range_of_six, lose_request=lambda _: next(lose, False))
+    pair = Network.pair("window", SPLIT + range_of_six, lose_request=lambda post: next(lose, False))
     submit(pair, DATA[:6_500])
     pair.pass_time()
     assert len(taken(pair)) == 1
     clean(pair)
 
 
-class FullOnce(Pair):
+class FullOnce(Network):
     """The disk of beta is full when the first document is to be stored as whole."""
 
     full = True
 
-    def _carry(self, name: str, action: Action) -> None:
-        if not isinstance(action, Join) or not self.full:
-            super()._carry(name, action)
+    def join(self, name: str, action: Join) -> None:
+        if not self.full:
+            super().join(name, action)
             return
         self.full, store = False, self.engines[name].context.store
         assert isinstance(store, MemoryStore)
         store.fail_next_commit(StoreFull("full"))
         with pytest.raises(StoreFull):
-            super()._carry(name, action)
+            super().join(name, action)
 
 
 @pytest.mark.requirement("SW-10", "BIG-6")
 def test_what_follows_a_document_waits_also_where_the_disk_was_full() -> None:
-    pair = FullOnce("window", SPLIT)
+    pair = FullOnce.pair("window", SPLIT)
     submit(pair, DATA[:1_500])
     pair.send(2)
     assert taken(pair) == []
@@ -120,7 +114,7 @@ def test_what_follows_a_document_waits_also_where_the_disk_was_full() -> None:
 @pytest.mark.requirement("BIG-3", "BIG-4", "BIG-5", "BIG-6")
 @pytest.mark.parametrize(("profile", "extra"), WAYS)
 def test_it_is_handed_over_whole_and_once(profile: str, extra: str) -> None:
-    pair = Pair(profile, extra)
+    pair = Network.pair(profile, extra)
     submit(pair, DATA)
     (given,) = taken(pair)
     assert given.message_id == "doc@alpha"
@@ -144,14 +138,14 @@ def test_large_parts_are_made_a_few_at_a_time(
 ) -> None:
     """Each is read and digested in its turn, and everybody else waits for that."""
     monkeypatch.setattr(documents, "UNDER_WAY_BYTES", 3_500)
-    pair = Pair(profile, extra, lose_request=lambda _: True)
+    pair = Network.pair(profile, extra, lose_request=lambda post: True)
     submit(pair, DATA)
     parts = [kept for kept in sent(pair).values() if kept.facts.split_number is not None]
     assert len(parts) == 3
 
 
 def test_it_is_counted_once() -> None:
-    pair = Pair("window", SPLIT)
+    pair = Network.pair("window", SPLIT)
     submit(pair, DATA)
     pair.send(1)
     assert len(taken(pair)) == 2
@@ -169,7 +163,7 @@ def test_it_is_counted_once() -> None:
 
 @pytest.mark.parametrize(("profile", "extra"), WAYS)
 def test_several_payloads_stay_several(profile: str, extra: str) -> None:
-    pair = Pair(profile, extra)
+    pair = Network.pair(profile, extra)
     documents = (DATA, b"small", b"", DATA[:1000], DATA[:1001])
     submit(pair, *documents)
     (given,) = taken(pair)
@@ -179,7 +173,7 @@ def test_several_payloads_stay_several(profile: str, extra: str) -> None:
 
 
 def test_no_part_is_a_copy_of_the_document() -> None:
-    pair = Pair("window", SPLIT)
+    pair = Network.pair("window", SPLIT)
     submit(pair, DATA)
     store = pair.alpha.context.store
     with store.reader() as reader:
@@ -200,15 +194,14 @@ def test_no_part_is_a_copy_of_the_document() -> None:
 @pytest.mark.parametrize(("profile", "extra"), WAYS)
 def test_lost_parts_and_answers_are_sent_again_alone(profile: str, extra: str, seed: int) -> None:
     luck = random.Random(seed)
-    pair = Pair(
+    pair = Network.pair(
         profile,
         extra,
-        lose_request=lambda attempt: attempt < 2 and luck.random() < 0.4,
+        lose_request=lambda post: post.attempt < 2 and luck.random() < 0.4,
         lose_answer=lambda number: number < 20 and number % (seed + 3) == 0,
     )
     submit(pair, DATA)
-    for _ in range(25):
-        pair.pass_time(90 * SECOND)
+    pair.pass_time(*[90 * SECOND] * 25)
     assert sent(pair)["doc@alpha"].outgoing.state is OutgoingState.DELIVERED
     assert [given.payloads[0].data for given in taken(pair)] == [DATA]
     assert pair.notices == []
@@ -226,7 +219,7 @@ def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: 
         count += 1
         return count > 4
 
-    pair = Pair(profile, extra, lose_request=lose)
+    pair = Network.pair(profile, extra, lose_request=lose)
     submit(pair, DATA)
     before = {
         name for name, kept in sent(pair).items() if kept.outgoing.state is OutgoingState.DELIVERED
@@ -235,12 +228,10 @@ def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: 
         if crashes in (name, "both"):
             pair.crash(name)
     posted = []
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.alpha.context.world.time += 90 * SECOND  # type: ignore[attr-defined]
-    for _ in range(6):
-        pair.pass_time(90 * SECOND)
-    with pair.alpha.context.store.reader() as reader:
-        rows = reader.journal_since(0, 10_000)
+    pair.pass_time(*[90 * SECOND] * 6)
+    rows = pair.rows()
     restarted = max(row.seq for row in rows if row.kind == "started")
     posted = [row.message_id for row in rows if row.kind == "sent" and row.seq > restarted]
     if crashes != "beta":
@@ -250,24 +241,15 @@ def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: 
 
 
 def test_a_part_that_never_arrives_ends_the_document_with_one_notice() -> None:
-    pair = Pair("window", SPLIT, lose_request=lambda attempt: False)
     third = "3-of-10.doc@alpha"
-    post = pair._post
-
-    def lose_third(name: str, engine: object, action: object) -> None:
-        pair.lose_request = lambda attempt: action.message_id == third  # type: ignore[attr-defined]
-        post(name, engine, action)  # type: ignore[arg-type]
-
-    pair._post = lose_third  # type: ignore[assignment,method-assign]
+    pair = Network.pair("window", SPLIT, lose_request=lambda post: post.message_id == third)
     submit(pair, DATA)
-    for _ in range(13):
-        pair.pass_time(2 * HOUR)
+    pair.pass_time(*[2 * HOUR] * 13)
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     assert pair.notices[0].outcome in (Outcome.UNKNOWN, Outcome.NOT_DELIVERED)
     assert "part 3 of 10" in pair.notices[0].reason
     assert taken(pair) == []
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     with pair.beta.context.store.reader() as reader:
         assert reader.spooled() == set()
         document = reader.document("urn:test:alpha", "doc@alpha")
@@ -278,19 +260,19 @@ def test_a_part_that_never_arrives_ends_the_document_with_one_notice() -> None:
 
 @pytest.mark.requirement("BIG-1")
 def test_what_cannot_be_split_is_refused_by_name() -> None:
-    pair = Pair("ebms2", SPLIT)
+    pair = Network.pair("ebms2", SPLIT)
     with pytest.raises(InvalidValue, match=r"no more than 1,000 are agreed") as caught:
         submit(pair, DATA)
     assert "wire.extensions" in caught.value.remedy
     service = Service("urn:test:orders")
     order = Submission("alpha-beta", service, "New", (Payload.of("o", "text/plain", DATA),))
-    pair = Pair("window", SPLIT)
+    pair = Network.pair("window", SPLIT)
     with pytest.raises(InvalidValue, match="missed by nobody"):
         pair.alpha.submit(replace(order, best_effort=True))
 
 
 def test_a_submission_that_is_repeated_is_the_same_document() -> None:
-    pair = Pair("window", SPLIT)
+    pair = Network.pair("window", SPLIT)
     submit(pair, DATA)
     submit(pair, DATA)
     assert len(taken(pair)) == 1
@@ -299,7 +281,7 @@ def test_a_submission_that_is_repeated_is_the_same_document() -> None:
 
 
 def test_what_follows_on_an_ordered_channel_comes_after_it() -> None:
-    pair = Pair("window", SPLIT)
+    pair = Network.pair("window", SPLIT)
     for number in range(3):
         submit(pair, DATA, message_id=f"doc-{number}@alpha")
         pair.send(number)
@@ -310,19 +292,16 @@ def test_what_follows_on_an_ordered_channel_comes_after_it() -> None:
 
 
 def test_what_follows_on_another_channel_need_not_wait_for_it() -> None:
-    pair = Pair("window", SPLIT + "[sequence]\nordered = false\n")
-    waiting: list[str] = []
-    post = pair._post
-    held: list[tuple[str, object, object]] = []
-    pair._post = lambda *args: held.append(args)  # type: ignore[assignment,method-assign]
+    pair = Network.pair("window", SPLIT + "[sequence]\nordered = false\n")
+    pair.carrying = False
     submit(pair, DATA * 5)
     pair.send(1)
     went: list[str] = []
-    while held:
-        args = held.pop(0)
-        went.append(args[2].message_id)  # type: ignore[attr-defined]
-        post(*args)  # type: ignore[arg-type]
-    assert waiting == []
+    while pair.kept:
+        name, action = pair.kept.pop(0)
+        if isinstance(action, Post):
+            went.append(action.message_id)
+        pair.carry(name, action)
     assert went.index("order-1@alpha") < 15
     assert len(went) == 49
     assert {given.message_id for given in taken(pair)} == {"doc@alpha", "order-1@alpha"}
@@ -336,19 +315,12 @@ def test_an_operator_gives_a_document_up_with_its_parts(
     certain: bool, outcome: OutgoingState
 ) -> None:
     """Where a part certainly never got there nobody can have put the document together."""
-    pair = Pair("ms-0.9x", SPLIT)
-    lost: list[str] = []
-
-    def lose(name: str, engine: Engine, post: Post) -> None:
-        lost.append(post.message_id)
-        engine.transmission_over(
-            Transmission(post.message_id, post.attempt, sent=False, certain=certain)
-        )
-        pair.settle(name)
-
-    pair._post = lose  # type: ignore[method-assign]
+    pair = Network.pair("ms-0.9x", SPLIT)
+    pair.lose_request = lambda post: Transmission(
+        post.message_id, post.attempt, sent=False, certain=certain
+    )
     submit(pair, DATA[:5_000])
-    assert len(lost) == 5
+    assert len(pair.posts) == 5
     pair.alpha.abandon("doc@alpha")
     pair.settle("alpha")
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
@@ -357,7 +329,7 @@ def test_an_operator_gives_a_document_up_with_its_parts(
 
 def test_an_operator_has_a_document_go_on_by_its_own_id() -> None:
     away = [True]
-    pair = Pair("ms-0.9x", SPLIT, lose_request=lambda attempt: away[0])
+    pair = Network.pair("ms-0.9x", SPLIT, lose_request=lambda post: away[0])
     submit(pair, DATA)
     away.clear()
     away.append(False)
@@ -370,7 +342,7 @@ def test_an_operator_has_a_document_go_on_by_its_own_id() -> None:
 
 
 def test_a_document_that_failed_is_not_resumed() -> None:
-    pair = Pair("ms-0.9x", SPLIT, lose_request=lambda attempt: True)
+    pair = Network.pair("ms-0.9x", SPLIT, lose_request=lambda post: True)
     submit(pair, DATA)
     pair.alpha.abandon("doc@alpha")
     pair.settle("alpha")
@@ -380,48 +352,42 @@ def test_a_document_that_failed_is_not_resumed() -> None:
 
 def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_closed() -> None:
     once = '[delivery]\nretries = 0\non_exhausted = "fail_message"\n'
-    pair = Pair("ms-0.9x", SPLIT + once, lose_request=lambda attempt: True)
+    pair = Network.pair("ms-0.9x", SPLIT + once, lose_request=lambda post: True)
     submit(pair, DATA)
     pair.pass_time(HOUR)
-    with pair.alpha.context.store.reader() as reader:
-        (part_id, *_) = [each.message_id for each in reader.incidents()]
+    (part_id, *_) = [each.message_id for each in pair.incidents()]
     assert part_id not in (None, "doc@alpha")
     before = pair.kinds("alpha")
     with pytest.raises(NotAllowed, match="document doc@alpha ended as"):
         pair.alpha.resume(message_id=part_id)
     pair.alpha.abandon(part_id)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert part_id not in [each.message_id for each in reader.incidents()]
+    assert part_id not in [each.message_id for each in pair.incidents()]
     assert Counter(pair.kinds("alpha")) - Counter(before) == {"resolved": 1}
 
 
 @pytest.mark.requirement("BIG-6")
 def test_a_part_that_is_given_up_gives_up_its_document_and_the_other_parts() -> None:
     flow = '[flow]\nmode = "window"\nwindow = 8\n[sequence]\nnumbered = false\nordered = false\n'
-    pair = Pair("rm-0.78", SPLIT + flow, lose_request=lambda attempt: True)
+    pair = Network.pair("rm-0.78", SPLIT + flow, lose_request=lambda post: True)
     submit(pair, DATA[:5_000])
-    for _ in range(30):
-        pair.pass_time(MINUTE)
-    with pair.alpha.context.store.reader() as reader:
-        (part_id,) = [each.message_id for each in reader.incidents()]
+    pair.pass_time(*[MINUTE] * 30)
+    (part_id,) = [each.message_id for each in pair.incidents()]
     assert part_id is not None
     pair.alpha.abandon(part_id)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents() == []
     assert {kept.outgoing.state for kept in sent(pair).values()} <= FINAL_OUTGOING
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
 
 
 @pytest.mark.requirement("BIG-6")
 def test_what_is_whole_stays_whole_whatever_comes_after_it() -> None:
-    pair = Pair("window", SPLIT)
+    pair = Network.pair("window", SPLIT)
     submit(pair, DATA)
     assert len(taken(pair)) == 1
     pair.crash("beta")
-    for _ in range(3):
-        pair.pass_time(HOUR)
+    pair.pass_time(*[HOUR] * 3)
     assert taken(pair) == []
     assert pair.kinds("beta").count("joined") == 1
     with pair.beta.context.store.reader() as reader:
@@ -435,19 +401,19 @@ def test_what_is_whole_stays_whole_whatever_comes_after_it() -> None:
 def test_its_receiver_says_what_became_of_a_document_that_is_whole(
     profile: str, extra: str
 ) -> None:
-    pair = Pair(profile, extra)
-    pair.lose_request = lambda attempt: True  # type: ignore[method-assign]
+    pair = Network.pair(profile, extra)
+    pair.lose_request = lambda post: True
     submit(pair, DATA[:2_500])
     with pytest.raises(InvalidValue, match="until it is whole") as refused:
         pair.alpha.ask_status("doc@alpha")
     assert "oncewire ask 1-of-3.doc@alpha" in refused.value.remedy
-    pair.lose_request = lambda attempt: False  # type: ignore[method-assign]
+    pair.lose_request = lambda post: False
     pair.pass_time()
     assert sent(pair)["doc@alpha"].outgoing.state is OutgoingState.DELIVERED
     for status in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
         pair.alpha.ask_status("doc@alpha")
         pair.settle("alpha")
-        told = pair.told.pop().response
+        told = pair.told[-1].response
         assert (told.ref_to_message_id, told.status) == ("doc@alpha", status)
         assert told.timestamp is not None
         taken(pair)

@@ -14,7 +14,7 @@ from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.reader import SqliteReaders
-from tests.handler.serving import FAST, free_port, serving
+from tests.handler.running import FAST, free_port, serving
 from tests.handler.test_streams import MEGABYTE, LongContent, read, submission
 
 PARTS = FAST + '[wire]\nextensions = ["split", "compression"]\n[payload]\nmax_size = '

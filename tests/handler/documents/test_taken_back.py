@@ -7,14 +7,9 @@ import random
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, TransientError
-from oncewire.handler.actions import Notice, Post, Source, Submission
-from oncewire.handler.context import HandlerContext
-from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.actions import Post
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.journal.check import check_journal
 from oncewire.message.envelope import (
     Dialect,
     Error,
@@ -30,9 +25,8 @@ from oncewire.message.instant import MINUTE
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
-from tests.handler.pair import START, TestWorld, agreement_text
+from tests.handler.network import START, Network
 
 SPLIT = '[payload]\nmax_size = 1000\n[wire]\nextensions = ["split"]\n'
 MID = "[payload]\nmax_size = 1000\n"
@@ -40,35 +34,30 @@ DOCUMENT = "doc@alpha"
 VIA = '[via]\nparty_id = "urn:test:hub"\nuri = "http://hub/msh"\nhttp = "http://hub/msh"\n'
 
 
-class Sender:
+class Sender(Network):
     """alpha, whose partner is behind a hub; both say what a test lets them say."""
 
-    def __init__(self, profile: str, extra: str, length: int = 2_500) -> None:
-        self.deal = read_toml(agreement_text("alpha", "beta", profile, VIA + extra))
-        self.world = TestWorld("alpha")
-        node = HandlerContext("alpha", MemoryStore("alpha"), Agreements([self.deal]), self.world)
-        self.engine, self.said = Engine(node), itertools.count(1)
-        self.posts: list[str] = []
-        self.notices: list[str] = []
-        self.engine.start()
-        payload = Payload.of("scan", "text/plain", random.Random(7).randbytes(length))
-        self.engine.submit(
-            Submission(
-                "alpha-beta", Service("urn:test:orders"), "New", (payload,), message_id=DOCUMENT
-            )
+    @classmethod
+    def of(cls, profile: str, extra: str, length: int = 2_500) -> Sender:
+        sender = cls.pair(
+            profile,
+            VIA + extra,
+            hears=False,
+            lose_request=lambda post: Transmission(post.message_id, post.attempt, sent=True),
         )
-        self.settle()
-        self.parts = tuple(self.posts)
+        sender.said = itertools.count(1)
+        payload = Payload.of("scan", "text/plain", random.Random(7).randbytes(length))
+        sender.send(payloads=(payload,), message_id=DOCUMENT)
+        sender.parts = tuple(sender.attempts)
+        return sender
 
-    def settle(self) -> None:
-        while actions := self.engine.commit():
-            for action in actions:
-                if isinstance(action, Post):
-                    self.posts.append(action.message_id)
-                    over = Transmission(action.message_id, action.attempt, sent=True)
-                    self.engine.transmission_over(over)
-                elif isinstance(action, Notice):
-                    self.notices.append(action.message_id)
+    @property
+    def attempts(self) -> list[str]:
+        return [post.message_id for post in self.seen(Post, "alpha")]
+
+    @property
+    def told(self) -> list[str]:
+        return [notice.message_id for notice in self.notices]
 
     def has(self, who: str, *message_ids: str) -> None:
         """Somebody says that he has those."""
@@ -98,120 +87,105 @@ class Sender:
         )
 
     def _hear(self, message: Message) -> None:
-        parcel = codec.write(message, self.deal.form)
-        self.engine.receive(parcel, Source("http", can_answer=True))
-        self.settle()
-
-    def pass_time(self, minutes: int = 1) -> None:
-        self.world.time += minutes * MINUTE
-        self.engine.tick()
-        self.settle()
-
-    @property
-    def state(self) -> OutgoingState:
-        with self.engine.context.transition() as tx:
-            stored = tx.outgoing(DOCUMENT)
-        assert stored is not None
-        return stored.outgoing.state
+        (deal,) = self.agreements["alpha"]
+        self.deliver("alpha", codec.write(message, deal.form))
 
     def clean(self) -> bool:
-        with self.engine.context.store.reader() as reader:
-            return check_journal(reader.journal_since(0, 10_000), healed=False).clean
+        return self.verify(healed=False).clean
 
 
 @pytest.mark.requirement("HOP-9", "BIG-6")
 def test_other_parts_do_not_deliver_what_lacks_one() -> None:
-    sender = Sender("ebms2", SPLIT)
+    sender = Sender.of("ebms2", SPLIT)
     sender.has("hub", *sender.parts)
-    assert sender.state is OutgoingState.DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.DELIVERED
     sender.fails("hub", sender.parts[1])
-    assert sender.state is OutgoingState.NOT_DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
     sender.has("beta", sender.parts[2], sender.parts[0])
-    assert sender.state is OutgoingState.NOT_DELIVERED
-    assert sender.notices == [DOCUMENT]
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
+    assert sender.told == [DOCUMENT]
     # Its receiver has the missing one too: then it has the document.
     sender.has("beta", sender.parts[1])
-    assert sender.state is OutgoingState.DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.DELIVERED
     assert sender.clean()
 
 
 @pytest.mark.requirement("HOP-9", "BIG-6")
 def test_a_document_is_no_better_proved_than_its_parts() -> None:
-    sender = Sender("ebms2", SPLIT)
+    sender = Sender.of("ebms2", SPLIT)
     sender.has("hub", *sender.parts[:2])
     sender.has("beta", sender.parts[2])
     sender.fails("hub", sender.parts[0])
-    assert sender.state is OutgoingState.NOT_DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
     assert sender.clean()
 
 
 @pytest.mark.requirement("HOP-9")
 @pytest.mark.parametrize("index_first", [False, True])
 def test_an_index_alone_delivers_no_document(index_first: bool) -> None:
-    sender = Sender("nhs-fragments", MID)
+    sender = Sender.of("nhs-fragments", MID)
     sender.has("hub", *sender.parts)
-    assert sender.posts[-1] == DOCUMENT
+    assert sender.attempts[-1] == DOCUMENT
     if index_first:
         sender.has("beta", DOCUMENT)
-        assert sender.state is OutgoingState.DELIVERED
+        assert sender.state(DOCUMENT) is OutgoingState.DELIVERED
     sender.fails("hub", sender.parts[1])
-    assert sender.state is OutgoingState.NOT_DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
     if not index_first:
         sender.has("beta", DOCUMENT)
-        assert sender.state is OutgoingState.NOT_DELIVERED
-    assert sender.notices == [DOCUMENT]
+        assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
+    assert sender.told == [DOCUMENT]
     # Nor is it named again to anybody.
     for message_id in (DOCUMENT, sender.parts[1]):
         with pytest.raises(NotAllowed, match="send the document anew"):
-            sender.engine.resume(message_id=message_id)
+            sender.alpha.resume(message_id=message_id)
     sender.has("beta", sender.parts[1])
-    assert sender.state is OutgoingState.DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.DELIVERED
     assert sender.clean()
 
 
 @pytest.mark.requirement("HOP-9")
 def test_a_hub_that_takes_the_index_back_too_has_said_nothing() -> None:
-    sender = Sender("nhs-fragments", MID)
+    sender = Sender.of("nhs-fragments", MID)
     sender.has("hub", *sender.parts)
     sender.fails("hub", sender.parts[1])
     sender.has("hub", DOCUMENT)
     sender.fails("hub", DOCUMENT)
     sender.has("beta", sender.parts[1])
-    assert sender.state is OutgoingState.NOT_DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
     assert sender.clean()
 
 
 def test_a_fragment_is_taken_back_while_its_index_waits_for_the_operator() -> None:
-    sender = Sender(
+    sender = Sender.of(
         "nhs-fragments",
         MID + '[delivery]\non_exhausted = "suspend_channel"\npersist_duration = "PT10H"\n'
         'retries = 1\nretry_interval = "PT1M"\n',
     )
     sender.has("hub", *sender.parts)
-    sender.pass_time()
-    sender.pass_time()
-    assert sender.state is OutgoingState.SUSPENDED
+    sender.pass_time(MINUTE)
+    sender.pass_time(MINUTE)
+    assert sender.state(DOCUMENT) is OutgoingState.SUSPENDED
     sender.fails("hub", sender.parts[1])
-    assert sender.state is OutgoingState.NOT_DELIVERED
-    assert sender.notices == [DOCUMENT]
-    with sender.engine.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
+    assert sender.told == [DOCUMENT]
+    assert sender.incidents() == []
 
 
 def test_fragments_do_not_deliver_what_names_them_while_it_waits() -> None:
-    sender = Sender("nhs-fragments", MID + '[wire]\nextensions = ["transient_error"]\n')
+    sender = Sender.of("nhs-fragments", MID + '[wire]\nextensions = ["transient_error"]\n')
     sender.has("hub", *sender.parts[:-1])
     later = Error(TransientError.code, min_retry_secs=120)
     sender.fails("beta", sender.parts[-1], later)
     sender.has("hub", sender.parts[-1])
-    assert DOCUMENT not in sender.posts
+    assert DOCUMENT not in sender.attempts
     sender.has("beta", *sender.parts)
-    assert sender.state is OutgoingState.OUTSTANDING
+    assert sender.state(DOCUMENT) is OutgoingState.OUTSTANDING
     for _ in range(3):
-        sender.pass_time()
-    assert sender.posts[-1] == DOCUMENT
+        sender.pass_time(MINUTE)
+    assert sender.attempts[-1] == DOCUMENT
     sender.has("beta", DOCUMENT)
-    assert sender.state is OutgoingState.DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.DELIVERED
     assert sender.clean()
 
 
@@ -229,16 +203,16 @@ def test_a_part_that_is_dropped_can_be_added_again(number: int) -> None:
 @pytest.mark.requirement("HOP-9", "STO-8")
 def test_a_slow_document_is_kept_for_what_is_heard_of_its_last_part() -> None:
     more = '[delivery]\npersist_duration = "PT2H"\nretries = 3\nkeep = "PT0S"\n'
-    sender = Sender("ebms2", SPLIT + more, length=40_000)
+    sender = Sender.of("ebms2", SPLIT + more, length=40_000)
     heard: dict[str, None] = {}
     while len(heard) < 40:
-        fresh = [name for name in dict.fromkeys(sender.posts) if name not in heard]
-        sender.pass_time(50)
+        fresh = [name for name in dict.fromkeys(sender.attempts) if name not in heard]
+        sender.pass_time(50 * MINUTE)
         sender.has("hub", *fresh)
         heard.update(dict.fromkeys(fresh))
-    assert sender.state is OutgoingState.DELIVERED
+    assert sender.state(DOCUMENT) is OutgoingState.DELIVERED
     # Everything is swept that nobody needs any more.
-    sender.pass_time(60)
+    sender.pass_time(60 * MINUTE)
     sender.fails("hub", [*heard][-1])
-    assert sender.state is OutgoingState.NOT_DELIVERED
-    assert sender.notices == [DOCUMENT]
+    assert sender.state(DOCUMENT) is OutgoingState.NOT_DELIVERED
+    assert sender.told == [DOCUMENT]

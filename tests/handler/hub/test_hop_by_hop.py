@@ -13,7 +13,7 @@ from oncewire.lab.simulation.options import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
-from tests.handler.chain import Chain, options
+from tests.handler.network import Network, options
 from tests.simulation.given import agreements_of
 
 ASKED = '[ack]\nhop_request = "Unsigned"\n'
@@ -26,28 +26,28 @@ def typed(**more: object) -> Options:
     return Options(profile=profile, flow=flow, persist_duration=HOUR, agreement=ASKED, **more)  # type: ignore[arg-type]
 
 
-def given_up(world: Options) -> tuple[Chain, str]:
+def given_up(world: Options) -> tuple[Network, str]:
     """The second hub has the order; the seller does not. Now the hub is about to give it up."""
-    chain = Chain(world, carrying=False)
-    order = chain.send()
-    while chain.posts:
-        name, post = chain.posts.pop(0)
+    chain = Network.chain(world, carrying=False)
+    order = chain.send(0).message_id
+    while chain.kept:
+        name, post = chain.kept.pop(0)
         if "seller" not in post.address:
             chain.carry(name, post)
     chain.carrying = True
     return chain, order
 
 
-def notice_about(chain: Chain, order: str) -> str:
+def notice_about(chain: Network, order: str) -> str:
     chain.engines["hub2"].abandon(order)
     chain.settle("hub2")
-    (told,) = [row for row in chain.rows("hub2", order) if row.kind == "notified"]
+    (told,) = [row for row in chain.rows(at="hub2", of=order) if row.kind == "notified"]
     assert told.ref_to is not None
     return told.ref_to
 
 
-def ignored(chain: Chain, name: str) -> list[Row]:
-    return [row for row in chain.rows(name) if row.kind == "ignored"]
+def ignored(chain: Network, name: str) -> list[Row]:
+    return [row for row in chain.rows(at=name) if row.kind == "ignored"]
 
 
 @pytest.mark.requirement("HOP-8", "HOP-12", "ACK-19")
@@ -59,7 +59,7 @@ def test_of_a_notice_only_the_hop_is_acknowledged(mode: str) -> None:
     assert chain.kinds("hub1", notice)[-1] == "acknowledged"
     assert chain.state(notice, "hub1") is OutgoingState.DELIVERED
     # The first intermediary's is the only one that the hub which gave the notice hears.
-    heard = [row.ref_to for row in chain.rows("hub2", notice) if row.kind == "acknowledged"]
+    heard = [row.ref_to for row in chain.rows(at="hub2", of=notice) if row.kind == "acknowledged"]
     assert [(one or "").partition("@")[2] for one in heard] == ["hub1"]
     assert ignored(chain, "hub2") == []
 
@@ -82,13 +82,13 @@ def test_a_hub_hears_what_comes_back_to_it_about_its_own_notice() -> None:
 @pytest.mark.parametrize("gone", ["buyer-hub1", "hub1"])
 def test_the_to_partys_word_goes_back_though_the_way_is_gone(gone: str) -> None:
     """What was taken under it is answered for under it, and our own copy has arrived anyway."""
-    chain = Chain(options("ebms2", hops=2, hop_mode="store_and_forward"), carrying=False)
-    order = chain.send()
-    (buyers,) = chain.posts
-    chain.posts.clear()
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="store_and_forward"), carrying=False)
+    order = chain.send(0).message_id
+    (buyers,) = chain.kept
+    chain.kept.clear()
     chain.carry(*buyers)
-    (sellers,) = [one for one in chain.posts if isinstance(one[1], Post)]
-    chain.posts.clear()
+    (sellers,) = [one for one in chain.kept if isinstance(one[1], Post)]
+    chain.kept.clear()
     chain.restart("hub1", gone)
     chain.carrying = True
     chain.carry(*sellers)
@@ -99,10 +99,10 @@ def test_the_to_partys_word_goes_back_though_the_way_is_gone(gone: str) -> None:
 
 @pytest.mark.requirement("HOP-5")
 def test_nothing_else_goes_where_no_agreement_leads_any_more() -> None:
-    chain = Chain(options("ebms2", hops=2, hop_mode="store_and_forward"))
-    chain.send()
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="store_and_forward"))
+    chain.send(0)
     chain.restart("hub1", "hub1")
-    answers = [parcel for name, to, parcel in chain.carried if (name, to) == ("seller", "hub1")]
+    answers = chain.between("seller", "hub1")
     before = len(chain.carried)
     other = answers[0].body.replace(b"urn:sim:buyer", b"urn:sim:other")
     assert other != answers[0].body

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.actions import Post, PostAnswer, StatusTold
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.route import envelope_for
 from oncewire.handler.sending.answer import signal_route
@@ -22,7 +22,7 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
 from oncewire.wire import answers, codec
-from tests.handler.chain import Chain, options
+from tests.handler.network import Network, options
 from tests.simulation.given import world_of
 
 CALM = {
@@ -98,12 +98,14 @@ def test_with_transient_errors_the_acknowledgement_means_the_seller_has_it() -> 
 @pytest.mark.requirement("HOP-4")
 def test_the_word_to_come_back_later_is_not_the_answer_that_is_owed() -> None:
     """If it were, one that leaves late would take the acknowledgement for sent."""
-    chain = Chain(options("window", hops=2, hop_mode="transient_until_forwarded"), carrying=False)
-    chain.send()
-    ((_, order),) = chain.posts
-    chain.posts.clear()
+    chain = Network.chain(
+        options("window", hops=2, hop_mode="transient_until_forwarded"), carrying=False
+    )
+    chain.send(0)
+    ((_, order),) = chain.kept
+    chain.kept.clear()
     chain.carry("buyer", order)
-    (later,) = [post for name, post in chain.posts if isinstance(post, PostAnswer)]
+    (later,) = [post for name, post in chain.kept if isinstance(post, PostAnswer)]
     said = codec.read(whole_parcel(chain.engines["hub1"].context, later.parcel)).message
     assert said.error_list is not None
     assert said.error_list.errors[0].code == "TransientError"
@@ -136,14 +138,13 @@ def test_the_to_partys_acknowledgement_settles_the_copies_of_the_hubs_it_passes(
 @pytest.mark.requirement("RM-2", "HOP-9")
 def test_a_hub_sends_no_more_what_it_tells_the_from_party_was_refused() -> None:
     """The next hub has lost its agreement for a while; the From Party hears its refusal."""
-    chain = Chain(options("ebms2", hops=3, hop_mode="transient_until_forwarded"))
+    chain = Network.chain(options("ebms2", hops=3, hop_mode="transient_until_forwarded"))
     known = chain.engines["hub2"].context.agreements
     chain.engines["hub2"].context.agreements = Agreements()
-    order = chain.send()
+    order = chain.send(0).message_id
     assert chain.state(order) is OutgoingState.NOT_DELIVERED
     chain.engines["hub2"].context.agreements = known
-    for _ in range(20):
-        chain.pass_time(60 * SECOND)
+    chain.pass_time(*[60 * SECOND] * 20)
     assert not chain.kinds("seller", order)
 
 
@@ -173,13 +174,13 @@ def test_a_lost_acknowledgement_of_the_to_party_is_asked_for_through_the_hub() -
 
 
 def test_a_copy_of_what_is_still_under_way_is_not_sent_on_beside_it() -> None:
-    chain = Chain(options("ebms2", hops=2, hop_mode="store_and_forward"), carrying=False)
-    chain.send()
-    ((_, order),) = chain.posts
-    chain.posts.clear()
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="store_and_forward"), carrying=False)
+    chain.send(0)
+    ((_, order),) = chain.kept
+    chain.kept.clear()
     for _ in range(2):
         chain.carry("buyer", order)
-    onward = [post for name, post in chain.posts if "seller" in post.address]
+    onward = [post for name, post in chain.kept if "seller" in post.address]
     assert [isinstance(one, Post) for one in onward] == [True]
     assert "passed_on" not in chain.kinds("hub1", order.message_id)
 
@@ -201,12 +202,12 @@ def test_what_a_hub_only_passed_on_is_not_under_way_for_ever() -> None:
 @pytest.mark.requirement("HOP-1")
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window", "rm-0.78"])
 def test_the_next_hop_begins_when_the_previous_one_is_complete(profile: str) -> None:
-    chain = Chain(options(profile, hops=2), carrying=False)
-    order = chain.send()
-    chain.carry(*chain.posts.pop())
+    chain = Network.chain(options(profile, hops=2), carrying=False)
+    order = chain.send(0).message_id
+    chain.carry(*chain.kept.pop())
     kinds = chain.kinds("hub1", order)
     assert kinds.index("ack_sent") < kinds.index("forwarded") < kinds.index("sent")
-    back, onward = (action for _, action in chain.posts)
+    back, onward = (action for _, action in chain.kept)
     assert isinstance(back, PostAnswer)
     assert isinstance(onward, Post)
 
@@ -216,10 +217,10 @@ def test_the_next_hop_begins_when_the_previous_one_is_complete(profile: str) -> 
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
 def test_a_hub_that_cannot_sign_says_so_and_does_nothing_else(profile: str, mode: str) -> None:
     signed = '[ack]\nhop_request = "Signed"\n'
-    chain = Chain(options(profile, hops=2, hop_mode=mode, agreement=signed))
-    order = chain.send()
+    chain = Network.chain(options(profile, hops=2, hop_mode=mode, agreement=signed))
+    order = chain.send(0).message_id
     assert chain.kinds("hub1", order) == ["refused"]
-    assert chain.rows("seller", order) == []
+    assert chain.rows(at="seller", of=order) == []
     assert chain.state(order) is OutgoingState.NOT_DELIVERED
     (notice,) = chain.notices
     assert "no key to sign with" in notice.reason
@@ -229,10 +230,10 @@ def test_a_hub_that_cannot_sign_says_so_and_does_nothing_else(profile: str, mode
 @pytest.mark.parametrize("mode", ["by_request", "store_and_forward", "transient_until_forwarded"])
 def test_a_hub_that_owes_no_acknowledgement_sends_nobody_away(mode: str) -> None:
     by_transport = '[delivery]\nmethod = "Transport"\n[ack]\nactor = "nextMSH"\n'
-    chain = Chain(options("ebms2", hops=2, hop_mode=mode, agreement=by_transport))
+    chain = Network.chain(options("ebms2", hops=2, hop_mode=mode, agreement=by_transport))
     chain.carrying = False
-    order = chain.send()
-    ((_, post),) = chain.posts
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
     assert chain.carry("buyer", post).status == 204
     # A copy that the network made is no reason for one either.
     assert chain.carry("buyer", post).status == 204
@@ -242,8 +243,8 @@ def test_a_hub_that_owes_no_acknowledgement_sends_nobody_away(mode: str) -> None
 @pytest.mark.requirement("HOP-7")
 def test_one_that_only_passes_on_passes_the_wish_on_too() -> None:
     signed = '[ack]\nhop_request = "Signed"\n'
-    chain = Chain(options("ms-0.9x", hops=2, hop_mode="transparent", agreement=signed))
-    order = chain.send()
+    chain = Network.chain(options("ms-0.9x", hops=2, hop_mode="transparent", agreement=signed))
+    order = chain.send(0).message_id
     assert chain.kinds("hub1", order) == ["passed_on"]
     assert chain.kinds("seller", order) == ["refused"]
     assert chain.state(order) is OutgoingState.NOT_DELIVERED
@@ -283,8 +284,8 @@ def test_calm_worlds(profile: str, mode: HopMode, hubs: int, sync: str) -> None:
 
 @pytest.mark.requirement("OPS-2")
 def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
-    chain = Chain(options("ms-0.9x", hops=3))
-    order = chain.send()
+    chain = Network.chain(options("ms-0.9x", hops=3))
+    order = chain.send(0).message_id
     node = chain.engines["hub1"].context
     with node.store.reader() as reader:
         parcel = reader.outgoing_parcel(order)
@@ -301,9 +302,9 @@ def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
     question = answers.ask_status(structs.replace(asked, header=own), envelope)
     before = len(chain.carried)
     chain.deliver("hub2", codec.write(question, onward.form))
-    ((name, to, answer),) = chain.carried[before:]
-    assert (name, to) == ("hub2", "hub1")
-    told = codec.read(answer).message.status_response
+    (answer,) = chain.carried[before:]
+    assert (answer.sender, answer.to) == ("hub2", "hub1")
+    told = answer.message.status_response
     assert told is not None
     assert (told.ref_to_message_id, told.status) == (order, MessageStatus.FORWARDED)
 
@@ -322,18 +323,20 @@ def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
 def test_a_hub_that_asks_what_became_of_its_copy_hears_the_answer(
     profile: str, hubs: int, told: MessageStatus, state: OutgoingState
 ) -> None:
-    chain = Chain(options(profile, hops=hubs + 1, hop_mode="store_and_forward"), carrying=False)
-    order = chain.send()
-    ((_, post),) = chain.posts
+    chain = Network.chain(
+        options(profile, hops=hubs + 1, hop_mode="store_and_forward"), carrying=False
+    )
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
     chain.carry("buyer", post)
-    (onward,) = [one for name, one in chain.posts if name == "hub1" and isinstance(one, Post)]
+    (onward,) = [one for name, one in chain.kept if name == "hub1" and isinstance(one, Post)]
     chain.carry("hub1", onward)
     # Every answer is lost on its way.
-    chain.posts.clear()
+    chain.kept.clear()
     chain.carrying = True
     chain.engines["hub1"].ask_status(order)
     chain.settle("hub1")
-    assert [one.response.status for name, one in chain.told if name == "hub1"] == [told]
+    assert [one.response.status for one in chain.seen(StatusTold, "hub1")] == [told]
     assert chain.state(order, "hub1") is state
 
 
@@ -341,11 +344,11 @@ def test_a_hub_that_asks_what_became_of_its_copy_hears_the_answer(
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
 @pytest.mark.parametrize("kind", [MessageKind.STATUS_RESPONSE, MessageKind.PONG])
 def test_nothing_answers_an_answer_that_has_no_place_here(profile: str, kind: MessageKind) -> None:
-    chain = Chain(options(profile, hops=2))
-    chain.send()
+    chain = Network.chain(options(profile, hops=2))
+    chain.send(0)
     node = chain.engines["seller"].context
     (agreement,) = node.agreements
-    order = codec.read(chain.carried[0][2]).message
+    order = codec.read(chain.carried[0].parcel).message
     envelope = envelope_for(node, signal_route(agreement, kind))
     question = answers.ask_status(order, structs.replace(envelope, message_id="asked@buyer"))
     if kind is MessageKind.STATUS_RESPONSE:
@@ -362,21 +365,21 @@ def test_nothing_answers_an_answer_that_has_no_place_here(profile: str, kind: Me
 
 @pytest.mark.requirement("HOP-5")
 def test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection() -> None:
-    chain = Chain(options("ebms2", hops=2, hop_mode="transparent"), carrying=False)
-    order = chain.send()
-    ((_, post),) = chain.posts
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="transparent"), carrying=False)
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
     chain.carry("buyer", post)
-    (onward,) = [one for name, one in chain.posts if name == "hub1"]
+    (onward,) = [one for name, one in chain.kept if name == "hub1"]
     chain.carry("hub1", onward)
-    (answer,) = [one for name, one in chain.posts if name == "seller"]
+    (answer,) = [one for name, one in chain.kept if name == "seller"]
     # Whoever answers for the seller shows its certificate.
     node = chain.engines["hub1"].context
     before, after = node.agreements
     partner = replace(after.partner, client_certificates=("ab" * 32,))
     node.agreements = Agreements([before, replace(after, partner=partner)])
-    chain.posts.clear()
+    chain.kept.clear()
     chain.carry("seller", answer)
-    assert not [one for name, one in chain.posts if name == "hub1" and "buyer" in one.address]
+    assert not [one for name, one in chain.kept if name == "hub1" and "buyer" in one.address]
     assert chain.state(order) is OutgoingState.OUTSTANDING
 
 
@@ -385,16 +388,16 @@ def test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection() -> Non
 def test_a_neighbour_that_is_known_by_its_certificate_shows_it_for_what_lies_behind(
     mode: str,
 ) -> None:
-    chain = Chain(options("ebms2", hops=3, hop_mode=mode), carrying=False)
-    order = chain.send()
-    ((_, post),) = chain.posts
+    chain = Network.chain(options("ebms2", hops=3, hop_mode=mode), carrying=False)
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
     chain.carry("buyer", post)
-    (onward,) = [one for name, one in chain.posts if name == "hub1" and "hub2" in one.address]
+    (onward,) = [one for name, one in chain.kept if name == "hub1" and "hub2" in one.address]
     node = chain.engines["hub2"].context
     before, after = node.agreements
     partner = replace(before.partner, client_certificates=("ab" * 32,))
     node.agreements = Agreements([replace(before, partner=partner), after])
-    chain.posts.clear()
+    chain.kept.clear()
     chain.carry("hub1", onward)
-    assert not [one for name, one in chain.posts if name == "hub2" and "seller" in one.address]
+    assert not [one for name, one in chain.kept if name == "hub2" and "seller" in one.address]
     assert "received" not in chain.kinds("hub2", order)

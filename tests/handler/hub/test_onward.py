@@ -15,7 +15,7 @@ from oncewire.lab.simulation.options import Options
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.wire import codec
-from tests.handler.chain import AT_WEB, Chain, options
+from tests.handler.network import HTTP, Network, options
 from tests.simulation.given import CPA_ID, world_of
 
 
@@ -47,7 +47,7 @@ def test_headers_of_the_connection_stay_behind() -> None:
 
 @pytest.mark.requirement("HOP-1", "SEQ-5")
 def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
-    chain = Chain(options("window", hops=2))
+    chain = Network.chain(options("window", hops=2))
     chain.send(0)
     hub, seller = chain.engines["hub1"], chain.engines["seller"]
     before, after = hub.context.agreements
@@ -55,20 +55,19 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
     narrow = replace(after, sending=replace(after.sending, terms=terms))
     hub.context.agreements = Agreements([before, narrow])
     chain.carrying = False
-    for number in (1, 2, 3):
-        chain.send(number)
-    orders = [post for _, post in chain.posts]
-    chain.posts.clear()
+    chain.send_all((1, 2, 3))
+    orders = [post for _, post in chain.kept]
+    chain.kept.clear()
     for order in orders[:2]:
         chain.carry("buyer", order)
-    (first,) = [post for _, post in chain.posts if isinstance(post, Post)]
-    seller.receive(whole_parcel(hub.context, first.parcel), AT_WEB)
+    (first,) = [post for _, post in chain.kept if isinstance(post, Post)]
+    seller.receive(whole_parcel(hub.context, first.parcel), HTTP)
     (ack,) = [one for one in seller.commit() if isinstance(one, PostAnswer)]
     # Order 1 makes room for order 2; before that is committed, order 3 arrives.
-    hub.receive(whole_parcel(seller.context, ack.parcel), AT_WEB)
-    hub.receive(whole_parcel(chain.engines["buyer"].context, orders[2].parcel), AT_WEB)
+    hub.receive(whole_parcel(seller.context, ack.parcel), HTTP)
+    hub.receive(whole_parcel(chain.engines["buyer"].context, orders[2].parcel), HTTP)
     hub.commit()
-    numbered = [row.message_id for row in chain.rows("hub1") if row.kind == "numbered"]
+    numbered = [row.message_id for row in chain.rows(at="hub1") if row.kind == "numbered"]
     assert numbered == ["order-0@buyer", "order-1@buyer", "order-2@buyer"]
     # The hop's timestamps rise, although no time has passed and one of them waited.
     stamps = []

@@ -23,10 +23,9 @@ from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import Reply
 from oncewire.wire import codec, soap
 from oncewire.wire.parcel import Parcel, Received
-from tests.handler.chain import AT_WEB, Chain, options
 from tests.handler.hub.test_hub import CALM
-from tests.handler.line import Clerk, Net, line
-from tests.handler.serving import journal
+from tests.handler.network import HTTP, Network, options
+from tests.handler.running import Clerk, Net, journal, line
 from tests.simulation.given import CPA_ID, world_of
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
@@ -106,14 +105,14 @@ async def test_acknowledgement_of_the_hop_and_response_in_one_reply(
         assert [one.header.ref_to_message_id for one in (own, response)] == [order, order]
 
 
-def kept_open(chain: Chain) -> tuple[Engine, Awaited, list[Action]]:
+def kept_open(chain: Network) -> tuple[Engine, Awaited, list[Action]]:
     """The hub has the buyer's order and keeps its connection; what it lets go, it lets go."""
     chain.carrying = False
-    chain.send()
-    (_, first) = chain.posts.pop()
+    chain.send(0)
+    (_, first) = chain.kept.pop()
     hub = chain.engines["hub1"]
     hub.context.state.relaying = {("urn:sim:buyer", "order-0@buyer")}
-    answer = hub.receive(whole_parcel(chain.engines["buyer"].context, first.parcel), AT_WEB)
+    answer = hub.receive(whole_parcel(chain.engines["buyer"].context, first.parcel), HTTP)
     assert answer.relayed is not None
     assert answer.parcel is None
     return hub, answer.relayed, hub.commit()
@@ -123,7 +122,7 @@ def kept_open(chain: Chain) -> tuple[Engine, Awaited, list[Action]]:
 @PROFILE
 @MODE
 def test_a_hub_whose_time_is_up_says_so(profile: str, mode: str) -> None:
-    chain = Chain(options(profile, hops=2, hop_mode=mode, agreement=BOTH))
+    chain = Network.chain(options(profile, hops=2, hop_mode=mode, agreement=BOTH))
     hub, awaited, actions = kept_open(chain)
     (onward,) = [one for one in actions if isinstance(one, Post | PostOn)]
     assert onward.timeout < awaited.patience < 30 * SECOND
@@ -175,7 +174,7 @@ async def test_the_initiator_hears_of_it_before_it_leaves() -> None:
 @PROFILE
 @pytest.mark.parametrize("certain", [False, True], ids=["it may have arrived", "it did not"])
 def test_what_has_failed_already_is_not_acknowledged(profile: str, certain: bool) -> None:
-    chain = Chain(options(profile, hops=2, agreement=BOTH))
+    chain = Network.chain(options(profile, hops=2, agreement=BOTH))
     hub, awaited, actions = kept_open(chain)
     (onward,) = [one for one in actions if isinstance(one, Post)]
     lost = Transmission(onward.message_id, 1, sent=False, certain=certain, reason="away")
@@ -199,7 +198,7 @@ def test_what_has_failed_already_is_not_acknowledged(profile: str, certain: bool
 @pytest.mark.requirement("SYNC-11", "HOP-7")
 @pytest.mark.parametrize("status", [503, 500])
 def test_a_status_and_a_fault_go_back_as_they_are(status: int) -> None:
-    chain = Chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
     hub, awaited, actions = kept_open(chain)
     (onward,) = [one for one in actions if isinstance(one, PostOn)]
     fault = soap.write_fault(SoapFault("Server", "out of order")) if status == 500 else None
@@ -214,7 +213,7 @@ def test_a_status_and_a_fault_go_back_as_they_are(status: int) -> None:
 @pytest.mark.requirement("HOP-9", "SYNC-12")
 @pytest.mark.parametrize("certain", [False, True], ids=["it may have arrived", "it did not"])
 def test_a_copy_of_what_has_failed_already_waits_for_nobody(certain: bool) -> None:
-    chain = Chain(options("ebms2", hops=2, agreement=BOTH))
+    chain = Network.chain(options("ebms2", hops=2, agreement=BOTH))
     hub, awaited, actions = kept_open(chain)
     (onward,) = [one for one in actions if isinstance(one, Post)]
     hub.transmission_over(Transmission(onward.message_id, 1, sent=False, certain=certain))
@@ -223,7 +222,7 @@ def test_a_copy_of_what_has_failed_already_waits_for_nobody(certain: bool) -> No
     with chain.engines["buyer"].context.store.reader() as reader:
         parcel = reader.outgoing_parcel(awaited.message_id)
     assert parcel is not None
-    answer = hub.receive(whole_parcel(hub.context, parcel), AT_WEB)
+    answer = hub.receive(whole_parcel(hub.context, parcel), HTTP)
     assert answer.relayed is None
     assert answer.parcel is not None
     (said,) = codec.read_all(whole_parcel(hub.context, answer.parcel))
@@ -232,7 +231,7 @@ def test_a_copy_of_what_has_failed_already_waits_for_nobody(certain: bool) -> No
 
 @pytest.mark.requirement("SYNC-11", "HOP-7")
 def test_a_next_hop_that_takes_it_and_says_nothing_is_no_failure() -> None:
-    chain = Chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
     hub, awaited, actions = kept_open(chain)
     (onward,) = [one for one in actions if isinstance(one, PostOn)]
     hub.onward_over(onward, Transmission(onward.message_id, 0, sent=True))
@@ -243,7 +242,7 @@ def test_a_next_hop_that_takes_it_and_says_nothing_is_no_failure() -> None:
 @pytest.mark.requirement("SYNC-17")
 def test_one_that_only_passes_on_has_no_word_of_its_own_when_time_is_up() -> None:
     """204 would say that the next handler has taken the message."""
-    chain = Chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
+    chain = Network.chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
     hub, awaited, _ = kept_open(chain)
     assert hub.relay(awaited, []).status == 504
 
@@ -274,7 +273,7 @@ async def test_a_next_hop_that_is_away_is_reported_on_the_connection(profile: st
 @PROFILE
 def test_a_response_for_which_nobody_waits_any_more_goes_its_own_way(profile: str) -> None:
     """The hub has stored the response and answers for it; its connection is of no importance."""
-    chain = Chain(options(profile, hops=2, agreement=BOTH + 'retries = "same_message"\n'))
+    chain = Network.chain(options(profile, hops=2, agreement=BOTH + 'retries = "same_message"\n'))
     hub = answered_by_the_seller(chain)
     relayed = [one for one in hub.commit() if isinstance(one, Relay)]
     assert len(relayed) == 1
@@ -288,7 +287,7 @@ def test_a_response_for_which_nobody_waits_any_more_goes_its_own_way(profile: st
 
 
 def test_a_response_that_a_hub_could_not_store_is_not_under_way() -> None:
-    chain = Chain(options("ebms2", hops=2, agreement=BOTH + 'retries = "same_message"\n'))
+    chain = Network.chain(options("ebms2", hops=2, agreement=BOTH + 'retries = "same_message"\n'))
     hub = answered_by_the_seller(chain)
     assert isinstance(hub.context.store, MemoryStore)
     hub.context.store.fail_next_commit(StoreFull("full"))
@@ -297,14 +296,14 @@ def test_a_response_that_a_hub_could_not_store_is_not_under_way() -> None:
     assert hub.context.state.in_flight == set()
 
 
-def answered_by_the_seller(chain: Chain) -> Engine:
+def answered_by_the_seller(chain: Network) -> Engine:
     """The hub has the seller's response to a request whose connection waits; not committed."""
     hub, _, actions = kept_open(chain)
     seller = chain.engines["seller"]
     seller.context.application_called = True
     seller.context.state.replying = {("urn:sim:buyer", "order-0@buyer")}
     (onward,) = [one for one in actions if isinstance(one, Post)]
-    asked = seller.receive(whole_parcel(hub.context, onward.parcel), AT_WEB).awaited
+    asked = seller.receive(whole_parcel(hub.context, onward.parcel), HTTP).awaited
     seller.commit()
     assert asked is not None
     seller.take(1, SECOND)

@@ -25,8 +25,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.chain import Chain, options
-from tests.handler.pair import START
+from tests.handler.network import START, Network, options
 from tests.replacing import replace
 from tests.simulation.given import CPA_ID
 
@@ -37,7 +36,7 @@ def bound(agreement: Agreement, name: str) -> Agreement:
     return replace(agreement, partner=replace(agreement.partner, client_certificates=known))
 
 
-def with_rival(chain: Chain) -> None:
+def with_rival(chain: Network) -> None:
     """The hub knows its neighbours by their certificates, and has one more."""
     node = chain.engines["hub1"].context
     before, after = node.agreements
@@ -74,24 +73,24 @@ def claim(kind: MessageKind, about: str, to: str, cpa_id: str, said_by: str = "m
     return codec.write(message, Form())
 
 
-def forwarded(mode: str) -> tuple[Chain, str]:
+def forwarded(mode: str) -> tuple[Network, str]:
     """An order of the buyer's that the hub has, and the seller not yet."""
-    chain = Chain(options("ebms2", hops=2, hop_mode=mode), carrying=False)
-    order = chain.send()
-    ((_, post),) = chain.posts
+    chain = Network.chain(options("ebms2", hops=2, hop_mode=mode), carrying=False)
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
     chain.carry("buyer", post)
     with_rival(chain)
-    chain.posts.clear()
+    chain.kept.clear()
     return chain, order
 
 
-def say(chain: Chain, parcel: Parcel, shown: str) -> list[str]:
+def say(chain: Network, parcel: Parcel, shown: str) -> list[str]:
     """Say it to the hub, which is carried on; returns where the hub sent something."""
     source = Source("http", can_answer=True, certificate=shown.encode())
     answer = chain.engines["hub1"].receive(parcel, source)
     assert answer.parcel is None
     chain.settle("hub1")
-    posts = list(chain.posts)
+    posts = list(chain.kept)
     for name, post in posts:
         chain.carry(name, post)
     return [post.address for _, post in posts]
@@ -130,6 +129,6 @@ def test_what_the_seller_says_goes_to_the_buyer(kind: MessageKind) -> None:
 def test_the_operator_of_the_hub_reads_who_spoke_of_it() -> None:
     chain, order = forwarded("store_and_forward")
     say(chain, claim(MessageKind.ERROR, order, "buyer", CPA_ID), "mallory")
-    (row,) = [row for row in chain.rows("hub1", order) if row.kind == "ignored"]
+    (row,) = [row for row in chain.rows(at="hub1", of=order) if row.kind == "ignored"]
     assert (row.peer, row.ref_to) == ("urn:sim:mallory", "claim@mallory")
     assert f"{order} did not go to urn:sim:mallory" in (row.detail or "")

@@ -13,7 +13,7 @@ from oncewire.handler.hub.passing import HOPS_MAX
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from tests.handler.chain import AT_WEB, Chain, options
+from tests.handler.network import HTTP, Network, options
 
 
 def neighbour(name: str, **partner: object) -> str:
@@ -74,7 +74,7 @@ def test_where_it_leads_is_written_down_as_it_was_read() -> None:
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
 @pytest.mark.parametrize("key", ["behind_services", "behind_all"])
 def test_orders_and_answers_pass_a_hub_that_names_neither_end(profile: str, key: str) -> None:
-    chain = Chain(options(profile, hops=2))
+    chain = Network.chain(options(profile, hops=2))
     hub = chain.engines["hub1"].context
     open_ends = []
     for agreement in hub.agreements:
@@ -90,46 +90,32 @@ def test_orders_and_answers_pass_a_hub_that_names_neither_end(profile: str, key:
             agreement = replace(agreement, partner=named)
         open_ends.append(agreement)
     hub.agreements = Agreements(open_ends)
-    order = chain.send()
+    order = chain.send(0).message_id
     assert chain.state(order) is OutgoingState.DELIVERED
-    kinds = {row.kind for row in chain.rows("hub1", order)}
+    kinds = {row.kind for row in chain.rows(at="hub1", of=order)}
     assert kinds & {"forwarded", "passed_on"}
 
 
 @pytest.mark.parametrize("profile", ["ms-0.9x", "rm-0.78"])
 def test_what_comes_back_to_a_hub_is_not_sent_on_again(profile: str) -> None:
-    chain = Chain(options(profile, hops=3))
-    chain.send()
-    (onward,) = [
-        parcel
-        for sender, receiver, parcel in chain.carried
-        if (sender, receiver) == ("hub1", "hub2") and b"order 0" in parcel.body
-    ][:1]
+    chain = Network.chain(options(profile, hops=3))
+    chain.send(0)
+    onward = next(one for one in chain.between("hub1", "hub2") if b"order 0" in one.body)
     before = len(chain.carried)
     # As if the second hub thought that the way to the seller leads over the first.
-    (back,) = [
-        parcel
-        for sender, receiver, parcel in chain.carried
-        if (sender, receiver) == ("hub2", "seller") and b"order 0" in parcel.body
-    ][:1]
+    back = next(one for one in chain.between("hub2", "seller") if b"order 0" in one.body)
     for parcel in (onward, back) if profile == "ms-0.9x" else (back,):
-        chain.engines["hub1"].receive(parcel, AT_WEB)
-        chain.settle("hub1")
+        chain.deliver("hub1", parcel)
     assert len(chain.carried) == before, "nothing is sent on"
-    with chain.engines["hub1"].context.store.reader() as reader:
-        refused = [row for row in reader.journal_since(0, 10_000) if row.kind == "refused"]
+    refused = chain.rows("refused", at="hub1")
     assert refused
     assert all("circle" in (row.detail or "") for row in refused)
 
 
 def test_too_many_hops_are_refused() -> None:
-    chain = Chain(options("ms-0.9x", hops=2))
-    chain.send()
-    (first,) = [
-        parcel
-        for sender, receiver, parcel in chain.carried
-        if (sender, receiver) == ("buyer", "hub1") and b"order 0" in parcel.body
-    ][:1]
+    chain = Network.chain(options("ms-0.9x", hops=2))
+    chain.send(0)
+    first = next(one for one in chain.between("buyer", "hub1") if b"order 0" in one.body)
     message = codec.read(first).message
     hops = tuple(
         structs.replace(
@@ -141,7 +127,7 @@ def test_too_many_hops_are_refused() -> None:
     travelled = structs.replace(message, header=header, routing=hops)
     hub = chain.engines["hub1"]
     form = next(iter(hub.context.agreements)).form
-    hub.receive(codec.write(travelled, form), AT_WEB)
+    hub.receive(codec.write(travelled, form), HTTP)
     chain.settle("hub1")
-    kinds = {row.kind for row in chain.rows("hub1", "travelled@buyer")}
+    kinds = {row.kind for row in chain.rows(at="hub1", of="travelled@buyer")}
     assert kinds == {"refused"}

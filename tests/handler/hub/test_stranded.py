@@ -16,19 +16,17 @@ from oncewire.message.ids import Party
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import Incident
-from tests.handler.chain import Chain, options
-from tests.handler.pair import Pair, TestWorld
-from tests.simulation.given import agreements_of
+from tests.handler.network import Network, TestWorld, options
 
 HELD = ["order-2@buyer", "order-3@buyer"]
 
 
-def incidents(chain: Chain) -> list[Incident]:
+def incidents(chain: Network) -> list[Incident]:
     with chain.engines["hub1"].context.store.reader() as reader:
         return [one for one in reader.incidents() if one.message_id in HELD]
 
 
-def pass_at_hub(chain: Chain, duration: int) -> None:
+def pass_at_hub(chain: Network, duration: int) -> None:
     engine = chain.engines["hub1"]
     assert isinstance(engine.context.world, TestWorld)
     engine.context.world.time += duration
@@ -36,20 +34,18 @@ def pass_at_hub(chain: Chain, duration: int) -> None:
     chain.settle("hub1")
 
 
-def stranded(came: tuple[int, ...] = (3, 2), gone: int = 1, **more: object) -> Chain:
+def stranded(came: tuple[int, ...] = (3, 2), gone: int = 1, **more: object) -> Network:
     """Order 1 never came; 3 and 2 were acknowledged, and then the way to the seller was lost.
 
     Or others, in the order in which they `came` to the hub; those before `gone` arrived at once.
     """
-    chain = Chain(options("window", hops=2, **more))
-    for number in range(gone):
-        chain.send(number)
+    chain = Network.chain(options("window", hops=2, **more))
+    chain.send_all(range(gone))
     chain.carrying = False
-    for number in (gone, *sorted(came)):
-        chain.send(number)
-    orders = {post.message_id: (name, post) for name, post in chain.posts
+    chain.send_all((gone, *sorted(came)))
+    orders = {post.message_id: (name, post) for name, post in chain.kept
               if isinstance(post, Post)}  # fmt: skip
-    chain.posts.clear()
+    chain.kept.clear()
     chain.carrying = True
     for order in (f"order-{number}@buyer" for number in came):
         chain.carry(*orders[order])
@@ -59,8 +55,8 @@ def stranded(came: tuple[int, ...] = (3, 2), gone: int = 1, **more: object) -> C
     return chain
 
 
-def arrived(chain: Chain) -> list[str]:
-    return [row.message_id or "" for row in chain.rows("seller") if row.kind == "received"]
+def arrived(chain: Network) -> list[str]:
+    return [row.message_id or "" for row in chain.rows(at="seller") if row.kind == "received"]
 
 
 @pytest.mark.requirement("HOP-8", "HOP-9", "STO-5", "OPS-1")
@@ -82,16 +78,16 @@ def test_while_its_operator_is_called_it_counts_as_waiting(nodes: tuple[str, ...
     chain = stranded()
 
     def accused() -> list[str | None]:
-        rows = [row for node in nodes for row in chain.rows(node)]
+        rows = [row for node in nodes for row in chain.rows(at=node)]
         found = check_journal(rows, healed=True).violations
         return [one.message_id for one in found if one.message_id in HELD]
 
     assert accused() == []
-    incident = next(row for row in chain.rows("hub1") if row.message_id == HELD[0]
+    incident = next(row for row in chain.rows(at="hub1") if row.message_id == HELD[0]
                     and row.kind == "incident")  # fmt: skip
     assert incident.channel == "urn:sim:buyer>urn:sim:hub1", "whoever reads the stream sees it"
     chain.restart("hub1")
-    resolved = [row.channel for row in chain.rows("hub1") if row.kind == "resolved"]
+    resolved = [row.channel for row in chain.rows(at="hub1") if row.kind == "resolved"]
     assert resolved == [incident.channel] * len(HELD)
 
 
@@ -124,7 +120,7 @@ def test_it_goes_on_by_the_operators_word() -> None:
     hub = chain.engines["hub1"]
     with pytest.raises(NotAllowed, match="no agreement leads on to urn:sim:seller"):
         hub.resume(message_id=HELD[1])
-    hub.context.agreements = Agreements(agreements_of("hub1", chain.options))
+    hub.context.agreements = chain.agreements["hub1"]
     hub.resume(message_id=HELD[1])
     chain.settle("hub1")
     assert arrived(chain) == ["order-0@buyer", *HELD], "those before it go first"
@@ -135,7 +131,7 @@ def test_it_goes_on_by_the_operators_word() -> None:
 def test_nothing_overtakes_it() -> None:
     chain = stranded()
     hub = chain.engines["hub1"]
-    hub.context.agreements = Agreements(agreements_of("hub1", chain.options))
+    hub.context.agreements = chain.agreements["hub1"]
     chain.send(4)
     assert arrived(chain) == ["order-0@buyer", *HELD, "order-4@buyer"]
 
@@ -153,7 +149,7 @@ def test_the_from_party_is_told_when_it_is_given_up() -> None:
     chain.restart("hub1")
     assert arrived(chain) == ["order-0@buyer", HELD[1]], "never behind the From Party's back"
     # The stream that it came on went on without it, and says so.
-    report = check_journal(chain.rows("hub1"), healed=False)
+    report = check_journal(chain.rows(at="hub1"), healed=False)
     assert report.clean, report.violations
 
 
@@ -167,7 +163,7 @@ def test_a_notice_that_gets_lost_makes_no_loss_of_what_was_given_up() -> None:
         hub.abandon(order)
     chain.settle("hub1")
     pass_at_hub(chain, 2 * HOUR)
-    rows = [row for node in ("buyer", "hub1", "seller") for row in chain.rows(node)]
+    rows = [row for node in ("buyer", "hub1", "seller") for row in chain.rows(at=node)]
     assert chain.state(HELD[0]) is OutgoingState.DELIVERED, "by the word of the hub"
     found = check_journal(rows, healed=True).violations
     assert [one for one in found if one.message_id in HELD] == []
@@ -175,33 +171,32 @@ def test_a_notice_that_gets_lost_makes_no_loss_of_what_was_given_up() -> None:
 
 @pytest.mark.requirement("ERR-5", "ERR-8")
 def test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub() -> None:
-    chain = Chain(options("window", hops=2), carrying=False)
-    order = chain.send()
-    ((_, post),) = chain.posts
-    chain.posts.clear()
+    chain = Network.chain(options("window", hops=2), carrying=False)
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
+    chain.kept.clear()
     chain.carry("buyer", post)
-    (own,) = agreements_of("buyer", chain.options)
+    (own,) = chain.agreements["buyer"]
     other = replace(own.partner, party=Party.of("urn:sim:other"))
     chain.engines["buyer"].context.agreements = Agreements(
         [replace(own, cpa_id="buyer-other", partner=other)]
     )
-    chain.posts.clear()
+    chain.kept.clear()
     chain.engines["hub1"].abandon(order)
     chain.settle("hub1")
-    ((_, notice),) = [one for one in chain.posts if isinstance(one[1], Post)]
+    ((_, notice),) = [one for one in chain.kept if isinstance(one[1], Post)]
     chain.carry("hub1", notice)
     assert "warned" in chain.kinds("buyer", order)
 
 
 @pytest.mark.requirement("ERR-8")
 def test_of_a_notice_that_is_given_up_nobody_is_told() -> None:
-    chain = Chain(options("window", hops=3))
+    chain = Network.chain(options("window", hops=3))
     chain.send(0)
     chain.carrying = False
-    for number in (1, 2, 3):
-        chain.send(number)
-    while chain.posts:
-        name, post = chain.posts.pop(0)
+    chain.send_all((1, 2, 3))
+    while chain.kept:
+        name, post = chain.kept.pop(0)
         if "seller" not in post.address:
             chain.carry(name, post)
     hub = chain.engines["hub2"]
@@ -210,7 +205,7 @@ def test_of_a_notice_that_is_given_up_nobody_is_told() -> None:
         chain.carrying = number == 1
         hub.abandon(f"order-{number}@buyer")
         chain.settle("hub2")
-    _, (_, third) = [one for one in chain.posts if isinstance(one[1], Post)]
+    _, (_, third) = [one for one in chain.kept if isinstance(one[1], Post)]
     assert isinstance(third, Post)
     chain.carrying = True
     chain.carry("hub2", third)
@@ -224,12 +219,12 @@ def test_of_a_notice_that_is_given_up_nobody_is_told() -> None:
 def test_what_is_for_us_is_never_sent_on() -> None:
     """It waits for its turn, or for somebody who can read it; its From Party is not told that no
     agreement leads on."""
-    pair = Pair("window")
+    pair = Network.pair("window")
     # The first of a stream travels alone until it is settled.
     pair.send(1)
-    pair.lose_request = lambda _attempt: True
+    pair.lose_request = lambda post: True
     pair.send(2)
-    pair.lose_request = lambda _attempt: False
+    pair.lose_request = lambda post: False
     pair.send(3)
     beta = pair.beta
     with beta.context.store.transition() as tx:

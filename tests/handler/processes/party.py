@@ -35,10 +35,7 @@ from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.transport.http.address import AddressRule
-from oncewire.transport.http.client import HttpClientSettings
-from oncewire.transport.http.server import HttpServerSettings
-from oncewire.transport.http.transport import HttpTransport
+from tests.handler.running import http_on
 
 logger = logging.getLogger("party")
 
@@ -158,13 +155,9 @@ class Party:
         self.ledger = Ledger(folder / f"{settings.name}.ledger", settings)
         store = open_store(folder, settings.name)
         agreements = Agreements([read_toml(text) for text in settings.agreements])
-        transport = HttpTransport(
-            HttpServerSettings("127.0.0.1", settings.listen, "/msh"),
-            HttpClientSettings(addresses=AddressRule.of(["loopback"])),
-        )
         self.handler = Handler(
             HandlerContext(settings.name, store, agreements, RealWorld()),
-            {"http": transport},
+            {"http": http_on(settings.listen)},
             application=self.ledger if settings.called else None,
             kill=KillPoints.from_environment(),
         )

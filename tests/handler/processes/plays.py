@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.handler.pair import agreement_text
+from tests.handler.network import agreement_text
 from tests.handler.processes.party import Settings
 from tests.handler.processes.proxy import GOOD, Luck
 from tests.handler.processes.stage import Stage

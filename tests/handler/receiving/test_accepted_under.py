@@ -20,22 +20,18 @@ from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import Source, Submission
-from oncewire.handler.context import HandlerContext, Keys
+from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.runtime.engine import Engine
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.chain import Chain, options
-from tests.handler.pair import START, Pair, TestWorld, agreement_text
-from tests.handler.test_exchange import state_of
+from tests.handler.network import START, Network, agreement_text, options
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import Identity, alpha, issue, mallory
 
@@ -49,22 +45,14 @@ def agree(own: str, profile: str = "ebms2", extra: str = SLOW, top: str = "") ->
     return read_toml(top + agreement_text(own, partner, profile, extra))
 
 
-def change(pair: Pair, name: str, *agreements: Agreement, keys: Keys | None = None) -> None:
+def change(pair: Network, name: str, *agreements: Agreement, keys: Keys | None = None) -> None:
     """The handler is started again with other agreements over the same store."""
-    node = pair.engines[name].context
-    world, store = node.world, node.store
-    assert isinstance(world, TestWorld)
-    if not isinstance(store, MemoryStore):
-        store.close()
-        store = pair.store(name)
-    known = keys or node.keys
-    pair.engines[name] = Engine(
-        HandlerContext(name, store, Agreements(agreements), world, keys=known)
-    )
-    pair.engines[name].start()
+    known = keys or pair.engines[name].context.keys
+    if known is not None:
+        pair.keys = {**pair.keys, name: known}
     # An answer that is owed leaves again at a start; lost too, only a copy can bring it.
     usual, pair.lose_answer = pair.lose_answer, lambda _: True
-    pair.settle(name)
+    pair.start(name, Agreements(agreements))
     pair.lose_answer = usual
 
 
@@ -100,19 +88,11 @@ CHANGES: dict[str, Callable[[str], Agreement]] = {
 }
 
 
-def pass_minutes(pair: Pair, minutes: int) -> None:
-    for _ in range(minutes):
-        pair.pass_time(MINUTE)
+def pass_minutes(pair: Network, minutes: int) -> None:
+    pair.pass_time(*[MINUTE] * minutes)
 
 
-def parcel_of(pair: Pair, message_id: str) -> Parcel:
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing_parcel(message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
-
-
-def told(pair: Pair, since: int) -> list[Message]:
+def told(pair: Network, since: int) -> list[Message]:
     """What beta said since then."""
     found = []
     for body in pair.answers[since:]:
@@ -131,13 +111,13 @@ def told(pair: Pair, since: int) -> list[Message]:
 def test_a_copy_of_what_was_delivered_gets_its_answer_again(
     change_: Callable[[str], Agreement],
 ) -> None:
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     first = pair.answers[0]
     change(pair, "beta", change_("beta"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.answers[-1] == first, "the stored bytes, whatever would be answered today"
     assert pair.take() == []
@@ -150,12 +130,12 @@ def test_where_nobody_stops_repeats_one_that_is_not_wanted_any_more_is_a_copy_st
     change_: Callable[[str], Agreement],
 ) -> None:
     passing = f'{SLOW}[duplicate]\nelimination = "never"\n'
-    pair = Pair("ebms2", passing, lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", passing, lose_answer=lambda count: count == 1)
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     change(pair, "beta", change_("beta"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.verify().clean
 
@@ -164,14 +144,14 @@ def test_where_nobody_stops_repeats_one_that_is_not_wanted_any_more_is_a_copy_st
 def test_where_nobody_stops_repeats_a_number_that_is_past_refuses_none_that_arrived() -> None:
     passing = f'{SLOW}[duplicate]\nelimination = "never"\n[sequence]\nnumbered = true\n'
     passing += 'scope = "pair"\n[wire]\nextensions = ["hop_sequence", "routing"]\n'
-    pair = Pair("ebms2", passing, lose_answer=lambda count: count == 2)
+    pair = Network.pair("ebms2", passing, lose_answer=lambda count: count == 2)
     pair.send(1)
     sent = pair.send(2)
     pair.send(3)
     taken = [message_id for _ in range(3) for message_id in pair.take()]
     assert taken == ["order-1@alpha", sent.message_id, "order-3@alpha"]
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.verify().clean
 
@@ -179,22 +159,22 @@ def test_where_nobody_stops_repeats_a_number_that_is_past_refuses_none_that_arri
 @pytest.mark.parametrize("profile", ["window", "rm-0.78", "ms-0.9x"])
 @pytest.mark.parametrize(("top", "more"), [(END, ""), ("", 'receipt_provided = "None"\n')])
 def test_a_copy_in_the_drafts_own_dialects(profile: str, top: str, more: str) -> None:
-    pair = Pair(profile, SLOW, lose_answer=lambda count: count == 1)
+    pair = Network.pair(profile, SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     change(pair, "beta", agree("beta", profile, SLOW + more, top))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.verify().clean
 
 
 def test_what_is_new_is_judged_by_todays_agreement() -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     pair.send(1)
     change(pair, "beta", ended("beta"))
     pair.pass_time(2 * SECOND)
     late = pair.send(2)
-    assert state_of(pair, late.message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.state(late.message_id) is OutgoingState.NOT_DELIVERED
     assert pair.take() == ["order-1@alpha"]
 
 
@@ -202,7 +182,7 @@ def test_the_agreement_is_found_in_the_store_when_its_file_is_gone(tmp_path: Pat
     def opened(name: str) -> SqliteStore:
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: True, store=opened)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: True, store=opened)
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     change(pair, "beta", other("beta"))
@@ -210,16 +190,16 @@ def test_the_agreement_is_found_in_the_store_when_its_file_is_gone(tmp_path: Pat
     pair.lose_answer = lambda count: False
     # The resend goes to the address it had, and what comes back is believed.
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.verify().clean
     pair.close()
 
 
 def test_a_copy_of_what_retention_removed_is_known_after_the_end() -> None:
     keep = SLOW + 'persist_duration = "PT10M"\n'
-    pair = Pair("ebms2", keep)
+    pair = Network.pair("ebms2", keep)
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert pair.take() == [sent.message_id]
     pair.pass_time(DAY)
     pair.beta.context.state.sweep_due_at = 0
@@ -235,7 +215,7 @@ def test_a_copy_of_what_retention_removed_is_known_after_the_end() -> None:
 
 
 def test_nothing_new_is_submitted_after_the_end() -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     sent = pair.send(1)
     change(pair, "alpha", ended("alpha"))
     with pytest.raises(NotAllowed, match="agreement alpha-beta ended at"):
@@ -248,9 +228,9 @@ def test_nothing_new_is_submitted_after_the_end() -> None:
 def test_where_repeats_pass_a_copy_is_new_and_needs_todays_agreement() -> None:
     loose = '[duplicate]\nelimination = "never"\n[best_effort]\nfilter = false\n'
     never = loose + '[ack]\nrequest = "never"\n[delivery]\nreliable = false\n'
-    pair = Pair("ebms2", never)
+    pair = Network.pair("ebms2", never)
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     pair.deliver("beta", copy)
     assert pair.take() == [sent.message_id, sent.message_id]
     change(pair, "beta", ended("beta", extra=never))
@@ -263,7 +243,7 @@ def test_where_repeats_pass_a_copy_is_new_and_needs_todays_agreement() -> None:
 
 
 def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     pair.send()
     change(pair, "beta", listed("beta"))
     (stored,) = pair.beta.take(10, 30 * SECOND)
@@ -273,11 +253,11 @@ def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:
 
 @pytest.mark.requirement("RM-17", "SW-10")
 def test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement() -> None:
-    pair = Pair("window", SLOW)
+    pair = Network.pair("window", SLOW)
     pair.send(1)
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     pair.send(2)
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.send(3)
     assert pair.take() == ["order-1@alpha"]
     # The party itself is gone from the agreements.
@@ -287,14 +267,13 @@ def test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement() -> None:
         pair.beta.tick()
         pair.settle("beta")
     assert pair.take() == ["order-3@alpha"]
-    with pair.beta.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents("beta") == []
 
 
 def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
-    whole = parcel_of(pair, sent.message_id)
+    whole = pair.sent(sent.message_id)
     payload = whole.body.index(b"\r\n--", whole.body.index(b"</SOAP:Envelope>"))
     damaged = Parcel(whole.content_type, whole.body[:payload] + whole.body[payload : payload + 60])
     with pytest.raises(codec.ReadFault):
@@ -302,7 +281,7 @@ def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
     said = len(pair.answers)
     assert pair.deliver("beta", damaged).status == 400
     assert told(pair, said) == []
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     # What was never accepted is answered with what is wrong about it.
     stranger = Parcel(damaged.content_type, damaged.body.replace(b"order-1@", b"order-2@"))
     pair.deliver("beta", stranger)
@@ -310,11 +289,11 @@ def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
 
 
 def test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other() -> None:
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: True)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: True)
     pair.beta.context.world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=2 * MINUTE)
     assert "refused" in pair.kinds("beta")
-    whole = parcel_of(pair, sent.message_id)
+    whole = pair.sent(sent.message_id)
     payload = whole.body.index(b"\r\n--", whole.body.index(b"</SOAP:Envelope>"))
     said = len(pair.answers)
     pair.deliver("beta", Parcel(whole.content_type, whole.body[: payload + 60]))
@@ -328,41 +307,41 @@ def test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other() -> None
 def test_an_acknowledgement_is_believed_under_the_terms_of_what_it_acknowledges(
     change_: Callable[[str], Agreement],
 ) -> None:
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
     pair.take()
     change(pair, "alpha", change_("alpha"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.notices == []
     assert pair.verify().clean
 
 
 def test_an_error_about_what_was_sent_before_the_end_is_heard() -> None:
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     pair.beta.context.world.time += DAY  # type: ignore[attr-defined]
     sent = pair.send(time_to_live=1 * MINUTE * 2)
     assert "refused" in pair.kinds("beta")
     change(pair, "alpha", ended("alpha"))
     pass_minutes(pair, 1)
-    assert state_of(pair, sent.message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.NOT_DELIVERED
     assert "Time" in pair.notices[0].reason or "TimeToLive" in pair.notices[0].reason
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_question_about_what_was_sent_before_the_end_is_answered(name: str) -> None:
-    pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
     pair.take()
     change(pair, name, ended(name) if name == "beta" else other(name))
     pair.pass_time(2 * SECOND)
     pair.alpha.ask_status(sent.message_id)
     pair.settle("alpha")
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 def test_a_ping_is_nobodys_answer() -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     pair.send()
     change(pair, "beta", ended("beta"))
     pair.pass_time(2 * SECOND)
@@ -373,18 +352,13 @@ def test_a_ping_is_nobodys_answer() -> None:
 
 def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     sync = SLOW + '[sync]\nmode = "signalsAndResponse"\n'
-    pair = Pair("ebms2", sync)
+    pair = Network.pair("ebms2", sync)
     pair.beta.context.application_called = True
-    request = pair.alpha.submit(
-        Submission(
-            "alpha-beta",
-            Service("urn:test:orders"),
-            "New",
-            (Payload.of("o", "text/plain", b"order"),),
-            message_id="order-1@alpha",
-        )
-    )
-    pair.settle("alpha")
+    pair.carrying = False
+    request = pair.send()
+    pair.carrying = True
+    pair.deliver("beta", pair.sent())
+    pair.hear(pair.posts[0], None)
     (stored,) = pair.beta.take(1, 30 * SECOND)
     pair.settle("beta")
     answer = Submission(
@@ -397,13 +371,14 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     )
     pair.beta.context.state.replying = {(stored.incoming.sender, request.message_id)}
     pair.beta.confirm(stored.incoming.sender, request.message_id, [answer])
+    # It is not committed yet, so no reader sees it.
     with pair.beta.context.store.transition() as tx:
-        response = tx.outgoing_parcel("done-1@beta")
-    assert response is not None
-    parcel = whole_parcel(pair.beta.context, response)
+        kept = tx.outgoing_parcel("done-1@beta")
+    assert kept is not None
+    parcel = whole_parcel(pair.beta.context, kept)
     assert codec.read(parcel).message.acknowledgments
     # It refers to another message than it acknowledges: what is refused answers nothing.
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     beside = pair.send(2).message_id
     named = f"<eb:RefToMessageId>{request.message_id}</eb:RefToMessageId></eb:MessageData>"
     assert parcel.body.count(named.encode()) == 1
@@ -412,8 +387,8 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     change(pair, "alpha", ended("alpha", extra=sync))
     pair.alpha.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     pair.deliver("alpha", parcel)
-    assert state_of(pair, request.message_id) is OutgoingState.DELIVERED
-    assert state_of(pair, beside) is OutgoingState.OUTSTANDING
+    assert pair.state(request.message_id) is OutgoingState.DELIVERED
+    assert pair.state(beside) is OutgoingState.OUTSTANDING
     with pair.alpha.context.store.transition() as tx:
         assert tx.incoming_by_id("done-1@beta") == [], "the response itself is new"
 
@@ -422,18 +397,18 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
 
 
 def test_resends_go_on_with_their_bytes_to_their_address() -> None:
-    pair = Pair("ebms2", SLOW, lose_request=lambda attempt: attempt == 1)
+    pair = Network.pair("ebms2", SLOW, lose_request=lambda post: post.attempt == 1)
     sent = pair.send()
-    before = parcel_of(pair, sent.message_id)
+    before = pair.sent(sent.message_id)
     change(pair, "alpha", other("alpha"))
     pass_minutes(pair, 3)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
-    assert parcel_of(pair, sent.message_id) == before
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
+    assert pair.sent(sent.message_id) == before
     assert pair.take() == [sent.message_id]
 
 
 def test_a_partner_that_moved_is_sent_to_where_it_is_now() -> None:
-    pair = Pair("ebms2", SLOW, lose_request=lambda attempt: attempt == 1)
+    pair = Network.pair("ebms2", SLOW, lose_request=lambda post: post.attempt == 1)
     sent = pair.send()
     moved = read_toml(
         agreement_text("alpha", "beta", "ebms2", SLOW).replace("//beta/msh", "//nowhere/msh")
@@ -444,7 +419,7 @@ def test_a_partner_that_moved_is_sent_to_where_it_is_now() -> None:
     pair.alpha.tick()
     posts = [action.address for action in pair.alpha.commit() if hasattr(action, "attempt")]
     assert posts == ["http://nowhere/msh"]
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
 
 
 # --- proof ---------------------------------------------------------------------------------------
@@ -465,9 +440,9 @@ def signed(
 A, B = alpha("rsa"), mallory("rsa")
 
 
-def signed_pair(**luck: Callable[[int], bool]) -> Pair:
+def signed_pair(**luck: Callable[[int], bool]) -> Network:
     """alpha signs with A and beta with B; each pins the other's."""
-    pair = Pair("ebms2", SLOW, **luck)  # type: ignore[arg-type]
+    pair = Network.pair("ebms2", SLOW, **luck)  # type: ignore[arg-type]
     change(pair, "alpha", signed("alpha", B), keys=Keys(A.certificate, A.key))
     change(pair, "beta", signed("beta", A), keys=Keys(B.certificate, B.key))
     return pair
@@ -483,7 +458,7 @@ def test_a_copy_proves_itself_with_the_key_of_then(top: str) -> None:
     assert pair.take() == [sent.message_id]
     change(pair, "beta", signed("beta", NEW, top=top))
     pass_minutes(pair, 2)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert pair.verify().clean
 
 
@@ -497,11 +472,11 @@ def test_a_certificate_that_expired_since_was_good_then() -> None:
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     pass_minutes(pair, 2)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     late = pair.send(2)
     assert pair.take() == []
     # Whoever signs with it is not known any more: what he is told ends nothing.
-    assert state_of(pair, late.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(late.message_id) is OutgoingState.OUTSTANDING
     assert "ignored" in pair.kinds("alpha")
 
 
@@ -513,7 +488,7 @@ def test_a_revoked_certificate_proves_nothing_at_once() -> None:
     said = len(pair.answers)
     pair.pass_time(MINUTE)
     assert told(pair, said) == [], "neither its answer nor an error that would be believed"
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     assert "refused" in pair.kinds("beta")
     # And so for what is new, even where it is still pinned.
     change(pair, "beta", signed("beta", A, revoked=(A,)))
@@ -526,26 +501,26 @@ def test_an_acknowledgement_under_a_revoked_certificate_settles_nothing() -> Non
     sent = pair.send()
     change(pair, "alpha", signed("alpha", NEW, revoked=(B,)))
     pass_minutes(pair, 2)
-    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.state(sent.message_id) is OutgoingState.OUTSTANDING
     change(pair, "alpha", signed("alpha", NEW))
     pass_minutes(pair, 1)
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
-def forged(pair: Pair, message_id: str, how: str) -> Parcel:
+def forged(pair: Network, message_id: str, how: str) -> Parcel:
     """A copy of a known message by somebody who is not its sender."""
-    parcel = parcel_of(pair, message_id)
+    parcel = pair.sent(message_id)
     if how == "unsigned":
         start = parcel.body.index(b"<ds:Signature")
         end = parcel.body.index(b"</ds:Signature>") + len(b"</ds:Signature>")
         return Parcel(parcel.content_type, parcel.body[:start] + parcel.body[end:])
     if how == "changed":
         return Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 2"))
-    thief = signed_pair(lose_request=lambda attempt: True)
+    thief = signed_pair(lose_request=lambda post: True)
     change(thief, "alpha", signed("alpha", B), keys=Keys(NEW.certificate, NEW.key))
     sent = thief.send()
     assert sent.message_id == message_id
-    return parcel_of(thief, message_id)
+    return thief.sent(message_id)
 
 
 @pytest.mark.parametrize("how", ["unsigned", "changed", "another key"])
@@ -572,7 +547,7 @@ def test_who_cannot_prove_that_he_repeats_is_told_nothing(how: str, today: str) 
     assert told(pair, said) == []
     assert pair.take() == []
     assert pair.kinds("beta").count("duplicate") == 0
-    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("DUP-4")
@@ -582,22 +557,14 @@ def test_another_content_under_a_known_id_is_a_conflict_if_its_sender_proves_it(
 ) -> None:
     pair = signed_pair()
     sent = pair.send()
-    double = signed_pair(lose_request=lambda attempt: True)
-    double.alpha.submit(
-        Submission(
-            "alpha-beta",
-            Service("urn:test:orders"),
-            "New",
-            (Payload.of("order-1", "text/plain", b"order 9"),),
-            conversation_id="talk",
-            message_id=sent.message_id,
-        )
+    double = signed_pair(lose_request=lambda post: True)
+    double.send(
+        payloads=(Payload.of("order-1", "text/plain", b"order 9"),), message_id=sent.message_id
     )
-    double.settle("alpha")
     change(pair, "beta", signed("beta", A, top=END if today == "ended" else ""))
     pair.beta.context.world.time += 2 * SECOND  # type: ignore[attr-defined]
     said = len(pair.answers)
-    pair.deliver("beta", parcel_of(double, sent.message_id))
+    pair.deliver("beta", double.sent(sent.message_id))
     (report,) = told(pair, said)
     assert report.error_list is not None
     assert report.error_list.errors[0].code == "Inconsistent"
@@ -625,10 +592,10 @@ def test_a_copy_may_come_over_a_connection_of_today() -> None:
         return one.certificate.fingerprint(SHA256()).hex()
 
     first, second = issue("first", "rsa"), issue("second", "rsa")
-    pair = Pair("ebms2", SLOW, lose_request=lambda attempt: True)
+    pair = Network.pair("ebms2", SLOW, lose_request=lambda post: True)
     change(pair, "beta", bound("beta", mark(first)))
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert brought(second) == "refused"
     assert brought(first) != "refused"
     change(pair, "beta", bound("beta", mark(second)))
@@ -658,7 +625,7 @@ def order(text: bytes = b"pay 100 EUR to Anna", **changes: object) -> Submission
 
 @pytest.mark.parametrize("profile", ["ebms2", "window", "rm-0.78"])
 def test_a_repeated_submission_is_accepted_and_sent_once(profile: str) -> None:
-    pair = Pair(profile, SLOW)
+    pair = Network.pair(profile, SLOW)
     first = pair.alpha.submit(order(conversation_id=None))
     pair.settle("alpha")
     pair.pass_time(MINUTE)
@@ -671,11 +638,11 @@ def test_a_repeated_submission_is_accepted_and_sent_once(profile: str) -> None:
 
 
 def test_a_submission_that_waits_for_its_number_can_be_repeated() -> None:
-    pair = Pair("rm-0.78", SLOW, lose_request=lambda attempt: True)
+    pair = Network.pair("rm-0.78", SLOW, lose_request=lambda post: True)
     pair.send(7)
     first = pair.alpha.submit(order(time_to_live=DAY))
     pair.settle("alpha")
-    assert state_of(pair, first.message_id) is OutgoingState.WAITING
+    assert pair.state(first.message_id) is OutgoingState.WAITING
     pair.pass_time(SECOND)
     assert pair.alpha.submit(order(time_to_live=DAY)).repeated
     with pytest.raises(InvalidValue):
@@ -698,7 +665,7 @@ def test_a_submission_that_waits_for_its_number_can_be_repeated() -> None:
     ids=["content", "action", "service", "talk", "ref", "life", "none", "type", "agreement"],
 )
 def test_another_message_under_a_used_id_is_refused(another: Submission) -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     first = pair.alpha.submit(order())
     pair.settle("alpha")
     with pytest.raises(InvalidValue, match="used for another message") as caught:
@@ -712,7 +679,7 @@ def test_another_message_under_a_used_id_is_refused(another: Submission) -> None
 def test_a_submission_can_be_repeated_after_its_agreement_changed(
     change_: Callable[[str], Agreement],
 ) -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     pair.alpha.submit(order())
     pair.settle("alpha")
     change(pair, "alpha", change_("alpha"))
@@ -725,7 +692,7 @@ def test_a_submission_can_be_repeated_after_its_agreement_changed(
 
 
 def test_an_encrypted_submission_is_compared_by_what_was_given() -> None:
-    pair = Pair("ebms2", SLOW)
+    pair = Network.pair("ebms2", SLOW)
     for own, partner, key in (("alpha", B, A), ("beta", A, B)):
         pins = pem(partner.certificate).replace("\n", "\\n")
         extra = (
@@ -753,17 +720,14 @@ def test_a_hub_answers_a_copy_of_what_it_took_over_whatever_became_of_its_agreem
     profile: str, gone: str
 ) -> None:
     hop = "store_and_forward"
-    chain = Chain(options(profile, hops=2, hop_mode=hop))
-    first = chain.send(0)
+    chain = Network.chain(options(profile, hops=2, hop_mode=hop))
+    first = chain.send(0).message_id
     assert chain.state(first) is OutgoingState.DELIVERED
-    copies = [parcel for name, to, parcel in chain.carried if (name, to) == ("buyer", "hub1")]
-    answers = [parcel for name, to, parcel in chain.carried if (name, to) == ("hub1", "buyer")]
+    copies = chain.between("buyer", "hub1")
+    answers = chain.between("hub1", "buyer")
     chain.restart("hub1", gone)
-    before = len(chain.carried)
     answer = chain.deliver("hub1", copies[0])
-    said = [
-        parcel for name, to, parcel in chain.carried[before:] if (name, to) == ("hub1", "buyer")
-    ]
+    said = chain.between("hub1", "buyer")[len(answers) :]
     if answer.parcel is not None:
         said.append(whole_parcel(chain.engines["hub1"].context, answer.parcel))
     assert [one.body for one in said] == [answers[0].body]

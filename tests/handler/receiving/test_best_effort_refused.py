@@ -12,7 +12,7 @@ import pytest
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.entry.messages.outlook import held_up
-from oncewire.handler.actions import Action, Refused, Source
+from oncewire.handler.actions import Refused, Source
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
@@ -24,8 +24,8 @@ from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
 from tests.handler.delivering.test_notices import Bureau, hasty, until
-from tests.handler.pair import Pair, agreement_text
-from tests.handler.serving import free_port, journal, order, serving
+from tests.handler.network import Network, agreement_text
+from tests.handler.running import free_port, journal, order, serving
 from tests.handler.test_signed import signed_pair
 
 __all__ = ["hasty"]
@@ -35,32 +35,17 @@ SMALL = BEST_EFFORT + "[payload]\nmax_size = 3\n"
 ORDER = "order-1@alpha"
 
 
-def refusing() -> Pair:
+def refusing() -> Network:
     """beta takes smaller documents than alpha believes."""
-    pair = Pair("ebms2", BEST_EFFORT)
+    pair = Network.pair("ebms2", BEST_EFFORT)
     pair.beta.context.agreements = Agreements(
         [read_toml(agreement_text("beta", "alpha", "ebms2", SMALL))]
     )
     return pair
 
 
-def heard_by(pair: Pair) -> list[Refused]:
-    """What a handler would tell its application, as it comes."""
-    told: list[Refused] = []
-    carry = pair._carry
-
-    def listen(name: str, action: Action) -> None:
-        if isinstance(action, Refused):
-            told.append(action)
-        carry(name, action)
-
-    pair._carry = listen  # type: ignore[method-assign]
-    return told
-
-
-def rows_of(pair: Pair) -> list[Row]:
-    with pair.alpha.context.store.reader() as reader:
-        return reader.journal_of(ORDER)
+def rows_of(pair: Network) -> list[Row]:
+    return pair.rows(of=ORDER)
 
 
 @pytest.mark.requirement("ERR-2", "OPS-4")
@@ -102,30 +87,28 @@ def test_why_and_the_ledger_say_who_refused_it_and_why() -> None:
 def test_no_notice_is_owed_and_its_application_is_told_once() -> None:
     pair = refusing()
     pair.hears = False
-    told = heard_by(pair)
     pair.send(1)
-    (event,) = told
+    (event,) = pair.seen(Refused)
     assert event.notice.message_id == ORDER
     assert (event.notice.outcome, event.notice.severity) == (Outcome.SENT, Severity.ERROR)
     assert event.notice.reason.startswith("refused by urn:test:beta: ")
     assert pair.alpha.notices(10) == []
     assert not pair.alpha.confirm_notice(event.notice.notice_id), "nobody waits for that"
     pair.crash("alpha")
-    assert len(told) == 1
+    assert len(pair.seen(Refused)) == 1
     assert [found.kind for found in pair.verify().violations] == []
 
 
 def test_a_second_error_changes_nothing() -> None:
     """A partner may repeat its error as often as it likes: it fills no journal."""
     pair = refusing()
-    told = heard_by(pair)
     pair.send(1)
     before = rows_of(pair)
     parcel = Parcel('text/xml; charset="UTF-8"', pair.answers[-1], ())
     pair.alpha.receive(parcel, Source("http", can_answer=True))
     pair.settle("alpha")
     assert rows_of(pair) == before
-    assert len(told) == 1
+    assert len(pair.seen(Refused)) == 1
 
 
 @pytest.mark.requirement("ERR-2")

@@ -12,8 +12,8 @@ from oncewire.message.form import Form
 from oncewire.message.ids import Party
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.desk import SOAP_ACTION, Desk, Reply
-from tests.handler.pair import agreement_text
+from tests.handler.network import Network, Reply, agreement_text
+from tests.handler.samples import SOAP_ACTION
 from tests.handler.test_http import message
 
 DER = b"the certificate that was agreed on"
@@ -41,13 +41,13 @@ BROKEN = {
 }
 
 
-def desk(case: str) -> Desk:
+def desk(case: str) -> Network:
     profile, more = BROKEN[case]
     text = agreement_text("beta", "alpha", profile, more).replace("http://", "https://")
     text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{PRINT}"]\n')
     if "listed_only" in text:
         text = "listed_only = true\n" + text.replace("listed_only = true\n", "")
-    return Desk(read_toml(text), at="2026-01-01T00:00:00Z")
+    return Network.single(read_toml(text), at="2026-01-01T00:00:00Z")
 
 
 def sent(**changes: object) -> Parcel:

@@ -8,17 +8,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from oncewire.handler.actions import PostAnswer
 from oncewire.handler.context import Keys
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
 from oncewire.message.instant import DAY
 from oncewire.transport.contract import Peer
 from oncewire.transport.http.server import HttpServer
 from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
-from tests.handler.serving import free_port, order, serving
+from tests.handler.network import Network
+from tests.handler.running import free_port, order, serving, stored_bytes
 from tests.handler.test_identity import of_alpha
 from tests.handler.test_signed import pem, signed_pair
 from tests.wire.security.keys import alpha, mallory
@@ -48,37 +46,26 @@ def test_a_copy_of_what_was_removed_or_refused_shows_nothing() -> None:
 
 def test_an_acknowledgement_shows_where_its_sender_is_once() -> None:
     pair = signed_pair()
-    acks: list[Parcel] = []
-    carry = pair._carry
-
-    def keep(name: str, action: object) -> None:
-        if isinstance(action, PostAnswer) and name == "beta":
-            acks.append(whole_parcel(pair.beta.context, action.parcel))
-        else:
-            carry(name, action)  # type: ignore[arg-type]
-
-    pair._carry = keep  # type: ignore[method-assign]
+    pair.carrying = False
     pair.send()
-    (ack,) = acks
+    pair.carry(*pair.kept[0])
+    (ack,) = pair.left("beta")
     assert pair.deliver("alpha", ack).partner_is_there
     assert not pair.deliver("alpha", ack).partner_is_there
 
 
 def test_a_question_anybody_may_have_recorded() -> None:
     pair = signed_pair()
-    asked: list[Parcel] = []
-    pair._carry = lambda name, action: asked.append(  # type: ignore[method-assign]
-        whole_parcel(pair.engines[name].context, action.parcel)  # type: ignore[union-attr]
-    )
+    pair.carrying = False
     pair.alpha.ping("alpha-beta")
     pair.settle("alpha")
-    (ping,) = asked
+    (ping,) = pair.left("alpha")
     for _ in range(2):
         assert not pair.deliver("beta", ping).partner_is_there
 
 
 def test_without_proof_the_first_word_counts_and_its_copies_do_not() -> None:
-    pair = Pair("ebms2")
+    pair = Network.pair("ebms2")
     parcel = of_alpha(pair)
     assert pair.deliver("beta", parcel).partner_is_there
     assert not pair.deliver("beta", parcel).partner_is_there
@@ -124,10 +111,7 @@ def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
             tmp_path, "alpha", "beta", ports, extra=terms("beta"), keys=keys("alpha")
         ) as sender:
             accepted = await sender.send(order(1))
-            with sender.engine.context.store.reader() as reader:
-                stored = reader.outgoing_parcel(accepted.message_id)
-            assert stored is not None
-            parcel = whole_parcel(sender.engine.context, stored)
+            parcel = stored_bytes(sender, accepted.message_id)
         async with serving(
             tmp_path, "beta", "alpha", ports, extra=terms("alpha"), keys=keys("beta")
         ) as handler:

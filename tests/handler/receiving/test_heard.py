@@ -8,23 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.receiving import inbound as module
 from oncewire.handler.receiving.inbound import READ_AT_ONCE
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.spool_reading import ReadingRoom
-from oncewire.handler.world import RealWorld
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.templates.envelope import EnvelopeTemplates
-from tests.handler.memory_wire import Wire
-from tests.handler.pair import agreement_text
-from tests.handler.serving import journal, order
+from tests.handler.running import Wire, context_of, journal, order
 
 
 class Talkative(Wire):
@@ -56,9 +49,7 @@ async def test_a_large_reply_is_read_beside_the_loop(
 
     gate = threading.Event()
     monkeypatch.setattr(module, "read_all", read_all)
-    store = SqliteStore.open(tmp_path / "alpha.db", node="alpha")
-    agreement = read_toml(agreement_text("alpha", "beta", "ebms2"))
-    node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
+    node = context_of("alpha", tmp_path / "alpha.db")
     if not in_time:
         node.state.reading_room = ReadingRoom(deadline=0.05)
     async with Handler(node, {"http": Talkative(b"x" * size)}) as alpha:

@@ -9,7 +9,7 @@ from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair, TestWorld
+from tests.handler.network import Network, TestWorld
 
 REPLY = '[sync]\nmode = "mshSignalsOnly"\n'
 
@@ -18,7 +18,7 @@ REPLY = '[sync]\nmode = "mshSignalsOnly"\n'
 @pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
 @pytest.mark.parametrize("extra", ["", REPLY], ids=["own connection", "reply"])
 def test_each_names_its_own_message_and_moment(profile: str, extra: str) -> None:
-    pair = Pair(profile, extra if profile != "rm-0.78" else "")
+    pair = Network.pair(profile, extra if profile != "rm-0.78" else "")
     world = pair.beta.context.world
     assert isinstance(world, TestWorld)
     for number in range(1, 4):
@@ -33,7 +33,7 @@ def test_each_names_its_own_message_and_moment(profile: str, extra: str) -> None
 
 @pytest.mark.requirement("ACK-5")
 def test_a_name_that_is_markup_stands_in_it_as_it_is() -> None:
-    pair = Pair("ebms2")
+    pair = Network.pair("ebms2")
     for number, talk in enumerate(("talk", "a<b> & 'c'", "talk"), 1):
         pair.send(number)
         sent = f"<{number}>&@alpha"

@@ -19,7 +19,7 @@ from oncewire.protocol.states import IncomingState, Outgoing, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.asking import AT_WEB, Asking, response
+from tests.handler.network import HTTP, Network, response
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 NEVER_AGAIN = BOTH + 'retries = "none"\n'
@@ -35,18 +35,15 @@ def policy(answer: str) -> str:
 @pytest.mark.requirement("DUP-5", "SYNC-6", "SYNC-7")
 @pytest.mark.parametrize("bundle", ["merged", "concatenated"])
 def test_a_copy_gets_the_response_first_sent_with_its_acknowledgement(bundle: str) -> None:
-    asking = Asking("ebms2", policy("original").replace(BOTH, f'{BOTH}bundle = "{bundle}"\n'))
+    asking = Network.asking(
+        "ebms2", policy("original").replace(BOTH, f'{BOTH}bundle = "{bundle}"\n')
+    )
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.take()
-    asking.confirm(1, response(1))
-    first = asking.reply(awaited)
-    asking.pair.pass_time(5 * SECOND)
+    first = asking.answered(parcel, response(1))
+    asking.pass_time(5 * SECOND)
     # Later: a change of plan that refers to the same order.
     asking.beta.submit(response(2))
-    asking.commit()
+    asking.settle("beta")
     assert asking.bytes_of(asking.arrive(parcel)) == first
     answers = [one.message for one in codec.read_all(first)]
     assert answers[-1].header.message_id == "response-1@beta"
@@ -55,18 +52,13 @@ def test_a_copy_gets_the_response_first_sent_with_its_acknowledgement(bundle: st
 
 @pytest.mark.requirement("DUP-6")
 def test_most_recent_gives_the_latest_by_its_own_order_of_sending() -> None:
-    asking = Asking("ebms2", policy("most_recent"))
+    asking = Network.asking("ebms2", policy("most_recent"))
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.take()
-    asking.confirm(1, response(1))
-    asking.reply(awaited)
+    asking.answered(parcel, response(1))
     # The clock goes back in between: the order of sending counts, and no timestamp (C15).
     asking.beta.context.world.time -= 3600 * SECOND  # type: ignore[attr-defined]
     asking.beta.submit(response(2))
-    asking.commit()
+    asking.settle("beta")
     again = codec.read(asking.bytes_of(asking.arrive(parcel))).message
     assert again.header.message_id == "response-2@beta"
 
@@ -74,11 +66,11 @@ def test_most_recent_gives_the_latest_by_its_own_order_of_sending() -> None:
 @pytest.mark.requirement("DUP-5")
 def test_what_is_sent_beside_the_answer_is_not_the_answer() -> None:
     """An application that is called answers by what it returns."""
-    asking = Asking("ebms2", policy("original"))
+    asking = Network.asking("ebms2", policy("original"))
     awaited = asking.ask()
-    asking.take()
+    asking.lease()
     asking.beta.submit(response(1))
-    asking.commit()
+    asking.settle("beta")
     assert asking.beta.reply_to(awaited) is None
     asking.confirm(1, response(2))
     reply = codec.read(asking.reply(awaited)).message
@@ -87,68 +79,68 @@ def test_what_is_sent_beside_the_answer_is_not_the_answer() -> None:
 
 
 def test_where_nothing_is_acknowledged_a_copy_gets_the_first_response() -> None:
-    asking = Asking("ebms2", '[duplicate]\nelimination = "always"\n')
+    asking = Network.asking("ebms2", '[duplicate]\nelimination = "always"\n')
     parcel = asking.order(best_effort=True)
     asking.arrive(parcel)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1), response(2))
-    asking.posted.clear()
+    asking.actions.clear()
     asking.arrive(parcel)
-    assert [one.header.message_id for one in asking.left()] == ["response-1@beta"]
+    assert [one.header.message_id for one in asking.left_messages()] == ["response-1@beta"]
 
 
 @pytest.mark.requirement("ERR-9")
 def test_a_response_that_never_arrived_is_not_brought_by_a_copy() -> None:
-    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n')
+    asking = Network.asking("ebms2", '[ack]\nbundling = "piggyback"\n')
     parcel = asking.order()
     asking.arrive(parcel)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
     refused = Transmission("response-1@beta", 1, sent=False, certain=True)
     asking.beta.transmission_over(refused, None)
-    asking.commit()
-    asking.posted.clear()
+    asking.settle("beta")
+    asking.actions.clear()
     asking.arrive(parcel)
-    (again,) = asking.left()
+    (again,) = asking.left_messages()
     assert again.kind is MessageKind.ACKNOWLEDGMENT
     # When it did arrive, a copy gets it again.
-    asking.pair.pass_time(60 * SECOND)
+    asking.pass_time(60 * SECOND)
     asking.beta.tick()
-    asking.commit()
+    asking.settle("beta")
     asking.beta.transmission_over(Transmission("response-1@beta", 2, sent=True), None)
-    asking.commit()
-    asking.posted.clear()
+    asking.settle("beta")
+    asking.actions.clear()
     asking.arrive(parcel)
-    assert [one.header.message_id for one in asking.left()] == ["response-1@beta"]
+    assert [one.header.message_id for one in asking.left_messages()] == ["response-1@beta"]
 
 
-def refusal_of(asking: Asking, parcel: Parcel) -> Parcel:
+def refusal_of(asking: Network, parcel: Parcel) -> Parcel:
     """alpha has no agreement in force when the response comes, and says so."""
     node = asking.alpha.context
     agreements = node.agreements
     ended = [replace(one, end=node.now() - SECOND) for one in agreements]
     node.agreements = Agreements(ended)
-    answer = asking.alpha.receive(parcel, AT_WEB)
+    answer = asking.alpha.receive(parcel, HTTP)
     errors = [one.parcel for one in asking.alpha.commit() if isinstance(one, PostAnswer)]
     node.agreements = agreements
     return whole_parcel(node, answer.parcel or errors[0])
 
 
-def stored_response(asking: Asking, number: int) -> Outgoing:
+def stored_response(asking: Network, number: int) -> Outgoing:
     with asking.beta.context.store.reader() as reader:
         stored = reader.outgoing(f"response-{number}@beta")
     assert stored is not None
     return stored.outgoing
 
 
-def state_of_response(asking: Asking, number: int = 1) -> OutgoingState:
+def state_of_response(asking: Network, number: int = 1) -> OutgoingState:
     return stored_response(asking, number).state
 
 
-def refuse_response(asking: Asking, parcel: Parcel) -> None:
+def refuse_response(asking: Network, parcel: Parcel) -> None:
     """The same, and beta hears of it."""
-    asking.beta.receive(refusal_of(asking, parcel), AT_WEB)
-    asking.commit()
+    asking.beta.receive(refusal_of(asking, parcel), HTTP)
+    asking.settle("beta")
     assert state_of_response(asking) is OutgoingState.NOT_DELIVERED
 
 
@@ -163,24 +155,26 @@ def test_what_a_copy_brought_again_may_arrive_although_the_first_was_refused(
     """The refusal of the first one is still on its way when a copy of the request comes: the
     second one meets an agreement that is in force again, so nobody may say that it was not
     delivered (S5)."""
-    asking = Asking("ebms2", f'[ack]\nbundling = "{bundling}"\n[duplicate]\nanswer = "{policy}"\n')
+    asking = Network.asking(
+        "ebms2", f'[ack]\nbundling = "{bundling}"\n[duplicate]\nanswer = "{policy}"\n'
+    )
     parcel = asking.order()
     asking.arrive(parcel)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    refusal = refusal_of(asking, asking.bytes_of_posted(-1))
-    asking.posted.clear()
+    refusal = refusal_of(asking, asking.left()[-1])
+    asking.actions.clear()
     asking.arrive(parcel)
-    brought = [one for one in asking.left() if one.kind is MessageKind.NORMAL]
+    brought = [one for one in asking.left_messages() if one.kind is MessageKind.NORMAL]
     assert [one.header.message_id for one in brought] == ["response-1@beta"]
-    asking.alpha.receive(asking.bytes_of_posted(-1), AT_WEB)
+    asking.alpha.receive(asking.left()[-1], HTTP)
     (taken,) = asking.alpha.hand_over(5, SECOND)
     asking.alpha.confirm(taken.sender, taken.message_id)
     asking.alpha.commit()
-    asking.beta.receive(refusal, AT_WEB)
-    asking.commit()
+    asking.beta.receive(refusal, HTTP)
+    asking.settle("beta")
     assert state_of_response(asking) is OutgoingState.UNKNOWN
-    assert not asking.pair.verify(healed=False).violations
+    assert not asking.verify(healed=False).violations
 
 
 @pytest.mark.requirement("ERR-9", "DUP-4")
@@ -191,31 +185,26 @@ def test_a_response_that_was_refused_is_not_brought_by_a_copy(
 ) -> None:
     """Its application was told that it did not arrive. What it carried is still owed."""
     duplicate = f'[duplicate]\nanswer = "{policy}"\nno_response = "{no_response}"\n'
-    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n' + duplicate)
+    asking = Network.asking("ebms2", '[ack]\nbundling = "piggyback"\n' + duplicate)
     parcel = asking.order()
     asking.arrive(parcel)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
-    refuse_response(asking, asking.bytes_of_posted(-1))
-    asking.posted.clear()
+    refuse_response(asking, asking.left()[-1])
+    asking.actions.clear()
     asking.arrive(parcel)
-    (again,) = asking.left()
+    (again,) = asking.left_messages()
     assert again.kind is MessageKind.ACKNOWLEDGMENT
-    asking.hear(1, asking.bytes_of_posted(-1))
-    assert asking.outcome(1) is OutgoingState.DELIVERED
-    assert not asking.pair.verify(healed=False).violations
+    asking.hear(1, asking.left()[-1])
+    assert asking.state(1) is OutgoingState.DELIVERED
+    assert not asking.verify(healed=False).violations
 
 
 @pytest.mark.requirement("ERR-9", "SYNC-8")
 def test_a_refused_response_is_not_brought_beside_its_acknowledgement_either() -> None:
-    asking = Asking("ebms2", f'{BOTH}bundle = "concatenated"\n')
+    asking = Network.asking("ebms2", f'{BOTH}bundle = "concatenated"\n')
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.take()
-    asking.confirm(1, response(1))
-    both = asking.reply(awaited)
+    both = asking.answered(parcel, response(1))
     refuse_response(asking, codec.unbundle(both, asking.beta.context.limits)[-1])
     (again,) = codec.read_all(asking.bytes_of(asking.arrive(parcel)))
     assert again.message.kind is MessageKind.ACKNOWLEDGMENT
@@ -226,18 +215,15 @@ def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -
     """The request got acknowledgement and response in one body, and another response later,
     which was refused: a copy still gets the bytes that answered first, and only the response
     in them is under way once more."""
-    asking = Asking("ebms2", f'{BOTH}bundle = "concatenated"\n[duplicate]\nanswer = "original"\n')
+    asking = Network.asking(
+        "ebms2", f'{BOTH}bundle = "concatenated"\n[duplicate]\nanswer = "original"\n'
+    )
     parcel = asking.order()
-    awaited = asking.arrive(parcel).awaited
-    assert awaited is not None
-    asking.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    asking.take()
-    asking.confirm(1, response(1))
-    first = asking.reply(awaited)
+    first = asking.answered(parcel, response(1))
     asking.beta.submit(response(2))
-    asking.commit()
-    asking.beta.receive(refusal_of(asking, asking.bytes_of_posted(-1)), AT_WEB)
-    asking.commit()
+    asking.settle("beta")
+    asking.beta.receive(refusal_of(asking, asking.left()[-1]), HTTP)
+    asking.settle("beta")
     assert state_of_response(asking, 2) is OutgoingState.NOT_DELIVERED
     assert asking.bytes_of(asking.arrive(parcel)) == first
     assert [stored_response(asking, number).repeats for number in (1, 2)] == [1, 0]
@@ -245,125 +231,122 @@ def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -
 
 @pytest.mark.requirement("ERR-9", "RTY-8")
 def test_a_response_that_waits_for_a_pause_leaves_the_acknowledgement_behind() -> None:
-    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n')
+    asking = Network.asking("ebms2", '[ack]\nbundling = "piggyback"\n')
     parcel = asking.order()
     asking.arrive(parcel)
-    asking.take()
+    asking.lease()
     asking.beta.submit(structs.replace(response(9), ref_to_message_id=None))
-    asking.commit()
+    asking.settle("beta")
     busy = Transmission("response-9@beta", 1, sent=False, certain=True, retry_after=600)
     asking.beta.transmission_over(busy, None)
-    asking.commit()
-    asking.posted.clear()
+    asking.settle("beta")
+    asking.actions.clear()
     asking.confirm(1, response(1))
-    (left,) = asking.left()
+    (left,) = asking.left_messages()
     assert left.kind is MessageKind.ACKNOWLEDGMENT
     asking.arrive(parcel)
-    assert {one.kind for one in asking.left()} == {MessageKind.ACKNOWLEDGMENT}
+    assert {one.kind for one in asking.left_messages()} == {MessageKind.ACKNOWLEDGMENT}
 
 
 # --- what nobody can answer any more -----------------------------------------------------------
 
 
-def two_settled(asking: Asking) -> None:
+def two_settled(asking: Network) -> None:
     """Order 1 is asked and answered; its stream is open."""
     awaited = asking.ask(1)
-    asking.take()
+    asking.lease()
     asking.confirm(1, response(1))
     asking.hear(1, asking.reply(awaited))
-    assert asking.outcome(1) is OutgoingState.DELIVERED
+    assert asking.state(1) is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("SYNC-17", "SYNC-18")
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_held_request_is_closed_with_its_connection(crash: bool) -> None:
-    asking = Asking("window", NEVER_AGAIN)
+    asking = Network.asking("window", NEVER_AGAIN)
     two_settled(asking)
     second, third = asking.order(2), asking.ask(3)
-    assert asking.state(3) is IncomingState.HELD
+    assert asking.arrived(3) is IncomingState.HELD
     asking.beta.context.state.replying = ()
     if crash:
-        asking.pair.crash("beta")
+        asking.crash("beta")
     else:
         asking.beta.overdue(third)
-        asking.commit()
-    assert asking.state(3) is IncomingState.CLOSED
+        asking.settle("beta")
+    assert asking.arrived(3) is IncomingState.CLOSED
     # The missing number comes after all: the stream goes on, past the closed one.
     asking.beta.context.application_called = True
     asking.arrive(second)
     fourth = asking.order(4)
     asking.arrive(fourth)
-    assert asking.take() == ["order-2@alpha", "order-4@alpha"]
-    skipped = asking.rows("beta", "skipped")
+    assert asking.lease() == ["order-2@alpha", "order-4@alpha"]
+    skipped = asking.rows("skipped", at="beta")
     assert [(row.message_id, row.sequence_number) for row in skipped] == [("order-3@alpha", 2)]
-    assert not asking.pair.verify(healed=False).violations
+    assert not asking.verify(healed=False).violations
 
 
 @pytest.mark.requirement("SYNC-18")
 def test_a_held_request_that_was_closed_is_not_handed_over_when_waiting_for_the_gap_ends() -> None:
-    asking = Asking("window", NEVER_AGAIN)
+    asking = Network.asking("window", NEVER_AGAIN)
     two_settled(asking)
     asking.order(2)
     third = asking.ask(3)
     asking.beta.context.state.replying = ()
     asking.beta.overdue(third)
-    asking.commit()
-    asking.pair.crash("beta")
-    asking.pair.pass_time(2 * DAY)
-    assert asking.take() == []
+    asking.settle("beta")
+    asking.crash("beta")
+    asking.pass_time(2 * DAY)
+    assert asking.lease() == []
 
 
 @pytest.mark.requirement("SYNC-18")
 @pytest.mark.parametrize("crash", [False, True])
 def test_the_number_of_a_closed_request_is_journaled_as_skipped(crash: bool) -> None:
-    asking = Asking("window", NEVER_AGAIN)
+    asking = Network.asking("window", NEVER_AGAIN)
     two_settled(asking)
     second = asking.ask(2)
     asking.order(3)
     if crash:
-        asking.pair.crash("beta")
+        asking.crash("beta")
         asking.beta.context.application_called = True
     else:
         asking.beta.overdue(second)
-        asking.commit()
-    assert asking.state(2) is IncomingState.CLOSED
-    with asking.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-3@alpha")
-    assert stored is not None
-    asking.arrive(whole_parcel(asking.alpha.context, stored))
-    assert asking.take() == ["order-3@alpha"]
-    (skipped,) = asking.rows("beta", "skipped")
+        asking.settle("beta")
+    assert asking.arrived(2) is IncomingState.CLOSED
+    asking.arrive(asking.sent("order-3@alpha"))
+    assert asking.lease() == ["order-3@alpha"]
+    (skipped,) = asking.rows("skipped", at="beta")
     assert (skipped.message_id, skipped.epoch, skipped.sequence_number) == ("order-2@alpha", 1, 1)
-    assert not asking.pair.verify(healed=False).violations
+    assert not asking.verify(healed=False).violations
 
 
 def test_a_request_the_application_had_once_is_closed_and_not_skipped() -> None:
-    asking = Asking("window", NEVER_AGAIN)
+    asking = Network.asking("window", NEVER_AGAIN)
     asking.ask(1)
-    assert asking.take() == ["order-1@alpha"]
-    asking.pair.crash("beta")
-    assert asking.state(1) is IncomingState.CLOSED
-    assert not asking.rows("beta", "skipped")
-    assert not asking.pair.verify(healed=False).violations
+    assert asking.lease() == ["order-1@alpha"]
+    asking.crash("beta")
+    assert asking.arrived(1) is IncomingState.CLOSED
+    assert not asking.rows("skipped", at="beta")
+    assert not asking.verify(healed=False).violations
 
 
 @pytest.mark.requirement("SYNC-18")
 def test_a_request_that_the_application_has_is_not_taken_from_it_when_time_is_up() -> None:
-    asking = Asking("window", NEVER_AGAIN)
+    asking = Network.asking("window", NEVER_AGAIN)
     awaited = asking.ask(1)
-    assert asking.take() == ["order-1@alpha"]
+    assert asking.lease() == ["order-1@alpha"]
     asking.beta.overdue(awaited)
-    asking.commit()
-    assert asking.state(1) is IncomingState.HANDED_OVER
+    asking.settle("beta")
+    assert asking.arrived(1) is IncomingState.HANDED_OVER
     asking.confirm(1)
-    assert asking.state(1) is IncomingState.CONFIRMED
-    assert not asking.rows("beta", "skipped")
+    assert asking.arrived(1) is IncomingState.CONFIRMED
+    assert not asking.rows("skipped", at="beta")
 
 
 def test_a_reply_whose_commit_failed_is_not_under_way() -> None:
-    asking = Asking("ebms2", BOTH)
+    asking = Network.asking("ebms2", BOTH)
     asking.ask(1)
-    asking.take()
+    asking.lease()
     store = asking.beta.context.store
     assert isinstance(store, MemoryStore)
     store.fail_next_commit(StoreFull("full"))
@@ -375,9 +358,9 @@ def test_a_reply_whose_commit_failed_is_not_under_way() -> None:
 
 
 def test_what_is_sent_to_somebody_else_answers_no_request() -> None:
-    asking = Asking("ebms2", BOTH)
+    asking = Network.asking("ebms2", BOTH)
     awaited = asking.ask(1)
-    asking.take()
+    asking.lease()
     node = asking.beta.context
     (own,) = node.agreements
     gamma = replace(own.partner, party=Party.of("urn:test:gamma"))
@@ -385,4 +368,6 @@ def test_what_is_sent_to_somebody_else_answers_no_request() -> None:
     asking.confirm(1, structs.replace(response(1), cpa_id="beta-gamma"))
     said = codec.read(asking.reply(awaited)).message
     assert said.kind is MessageKind.ACKNOWLEDGMENT
-    assert [one.header.to_party.ids[0].value for one in asking.left()] == ["urn:test:gamma"]
+    assert [one.header.to_party.ids[0].value for one in asking.left_messages()] == [
+        "urn:test:gamma"
+    ]

@@ -16,7 +16,7 @@ from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool import FileSpool
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import Damage, Scene, damaged_scene, make_base
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 Stage = Callable[..., Scene]
 
@@ -159,16 +159,15 @@ def test_a_file_of_the_spool_that_changed_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_where_no_order_is_agreed_a_numbered_stream_goes_on(tmp_path: Path) -> None:
-    pair = Pair(
+    pair = Network.pair(
         "window",
         "[sequence]\nordered = false\n",
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
     )
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     pair.close()
     Damage("beta", "incoming_bytes", "body", "NULL").do(tmp_path, 2)
-    pair = Pair(
+    pair = Network.pair(
         "window",
         "[sequence]\nordered = false\n",
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.handler.actions import Notice, Source, Submission
+from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
@@ -22,13 +21,12 @@ from oncewire.journal.check import check_journal
 from oncewire.message.envelope import ErrorList, Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE, timeout_error
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
-from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.network import Network
+from tests.handler.running import FAST, Clerk, free_port, journal, order, post, response_to, serving
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 SOON = BOTH + 'timeout = "PT1S"\n'
@@ -38,58 +36,17 @@ AT_WEB = Source("http", can_answer=True)
 PROFILES = pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
 
 
-def response_to(taken: GivenMessage, text: str = "accepted") -> Submission:
-    return Submission(
-        "alpha-beta",
-        taken.header.service,  # type: ignore[arg-type]
-        "Accepted",
-        (Payload.of("response", "text/plain", f"{text} {taken.message_id}".encode()),),
-        conversation_id=taken.header.conversation_id,
-        ref_to_message_id=taken.message_id,
-    )
-
-
-class Clerk:
-    """An application that is called: answers each order, once its desk is open."""
-
-    hears = True
-
-    def __init__(self, *, answers: bool = True, open_desk: bool = True, batch: int = 4) -> None:
-        self.answers, self.asked, self.notices = answers, [], []  # type: ignore[var-annotated]
-        self.batch = batch
-        self.desk = asyncio.Event()
-        self.called = asyncio.Event()
-        if open_desk:
-            self.desk.set()
-
-    async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
-        self.asked.append(taken.message_id)
-        self.called.set()
-        await self.desk.wait()
-        return [response_to(taken)] if self.answers else []
-
-    async def notify(self, notice: Notice) -> None:
-        self.notices.append(notice)
-
-
-def request(profile: str, extra: str) -> tuple[Pair, Parcel]:
+def request(profile: str, extra: str) -> tuple[Network, Parcel]:
     """A pair, and the bytes of a request that alpha stored and that never left."""
     pair, (parcel,) = requests(profile, extra, 1)
     return pair, parcel
 
 
-def requests(profile: str, extra: str, count: int) -> tuple[Pair, list[Parcel]]:
+def requests(profile: str, extra: str, count: int) -> tuple[Network, list[Parcel]]:
     """The same for several requests: order-1@alpha, order-2@alpha and so on."""
-    pair = Pair(profile, extra, lose_request=lambda attempt: True)
+    pair = Network.pair(profile, extra, lose_request=lambda post: True)
     pair.beta.context.application_called = True
-    parcels = []
-    for number in range(1, count + 1):
-        sent = pair.send(number)
-        with pair.alpha.context.store.transition() as tx:
-            stored = tx.outgoing_parcel(sent.message_id)
-        assert stored is not None
-        parcels.append(whole_parcel(pair.alpha.context, stored))
-    return pair, parcels
+    return pair, [pair.order(number) for number in range(1, count + 1)]
 
 
 def read(content_type: str, body: bytes) -> Message:
@@ -277,11 +234,11 @@ async def test_what_was_asked_by_somebody_who_hung_up_is_never_given(tmp_path: P
 
 def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
     """Another product's way to say so: a DeliveryFailure, Warning, beside it."""
-    pair = Pair("ebms2", '[sync]\nmode = "mshSignalsOnly"\n')
+    pair = Network.pair("ebms2", '[sync]\nmode = "mshSignalsOnly"\n')
     warned: list[Message] = []
     deliver = pair.deliver
 
-    def warn(name: str, parcel: Parcel) -> Answer:
+    def warn(name: str, parcel: Parcel, **_: object) -> Answer:
         answer = deliver(name, parcel)
         assert answer.parcel is not None
         ack = codec.read(whole_parcel(pair.beta.context, answer.parcel)).message
@@ -291,10 +248,7 @@ def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
     pair.deliver = warn  # type: ignore[method-assign]
     sent = pair.send()
     assert warned
-    with pair.alpha.context.store.transition() as tx:
-        stored = tx.outgoing(sent.message_id)
-    assert stored is not None
-    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
     assert not pair.notices
 
 
@@ -349,7 +303,7 @@ def restarted(engine: Engine) -> Engine:
     return again
 
 
-def crashed(profile: str) -> tuple[Pair, Parcel, Awaited, Engine]:
+def crashed(profile: str) -> tuple[Network, Parcel, Awaited, Engine]:
     """Beta stored a request, perhaps handed it over, and was killed; its next run has begun."""
     pair, parcel = request(profile, BOTH)
     awaited = pair.beta.receive(parcel, AT_WEB).awaited

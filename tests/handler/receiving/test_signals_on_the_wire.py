@@ -8,13 +8,13 @@ from oncewire.handler.actions import Source
 from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import DeliverySemantics, MessageKind
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
-from tests.handler.wiretap import Crossing, Tapped, find, names
+from tests.handler.network import Crossing, Network
+from tests.handler.wiretap import find, names
 
 
 def exchange(profile: str, extra: str = "") -> tuple[Crossing, Crossing]:
     """One reliable message, and the acknowledgement that came back as a message of its own."""
-    pair = Tapped(profile, extra)
+    pair = Network.pair(profile, extra)
     pair.send()
     (request,) = pair.to("beta")
     (answer,) = pair.to("alpha")
@@ -25,7 +25,7 @@ def exchange(profile: str, extra: str = "") -> tuple[Crossing, Crossing]:
 
 def refusal(profile: str) -> tuple[Crossing, Crossing]:
     """A message whose time to live is over when it arrives, and the error it is answered with."""
-    pair = Tapped(profile, lose_request=lambda attempt: attempt == 1)
+    pair = Network.pair(profile, lose_request=lambda post: post.attempt == 1)
     pair.send(time_to_live=1_000_000)
     late = next(iter(_sent(pair)))
     pair.beta.context.world.time += 3_600_000_000  # type: ignore[attr-defined]
@@ -35,11 +35,8 @@ def refusal(profile: str) -> tuple[Crossing, Crossing]:
     return request, answer
 
 
-def _sent(pair: Pair) -> list[Parcel]:
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel("order-1@alpha")
-    assert stored is not None
-    return [whole_parcel(pair.alpha.context, stored)]
+def _sent(pair: Network) -> list[Parcel]:
+    return [pair.sent("order-1@alpha")]
 
 
 @pytest.mark.requirement("ACK-4", "ACK-12")
@@ -119,7 +116,7 @@ def test_an_acknowledgement_is_itself_not_reliable(profile: str, element: str, w
 @pytest.mark.requirement("ACK-9")
 @pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x", "ebms2"])
 def test_nothing_answers_an_acknowledgement(profile: str) -> None:
-    pair = Tapped(profile)
+    pair = Network.pair(profile)
     pair.send()
     (answer,) = pair.to("alpha")
     # The same once more, one that names nothing we know, and one that no agreement covers.
@@ -148,7 +145,7 @@ def test_an_acknowledgement_of_2001_has_its_service_and_action(profile: str, act
 @pytest.mark.requirement("ACK-2", "ACK-13", "ACK-15")
 def test_a_reliable_message_is_acknowledged_whether_it_asks_or_not() -> None:
     """No element was asked for: the RefToMessageId alone is the acknowledgement."""
-    pair = Tapped("ms-0.9x", lose_request=lambda attempt: True)
+    pair = Network.pair("ms-0.9x", lose_request=lambda post: True)
     pair.send()
     (parcel,) = _sent(pair)
     silent = parcel.body.replace(b' deliveryReceiptRequested="Unsigned"', b"")
@@ -166,7 +163,7 @@ def test_a_reliable_message_is_acknowledged_whether_it_asks_or_not() -> None:
     ("word", "refused"), [("Unsigned", False), ("None", False), ("Perhaps", True)]
 )
 def test_ack_requested_has_three_words(word: str, refused: bool) -> None:
-    pair = Tapped("ms-0.9x", lose_request=lambda attempt: True)
+    pair = Network.pair("ms-0.9x", lose_request=lambda post: True)
     pair.send()
     (parcel,) = _sent(pair)
     asking = f'<RoutingHeader ackRequested="{word}">'.encode()
@@ -202,7 +199,7 @@ def test_the_acknowledgment_element_says_when_and_by_whom(
 
 @pytest.mark.requirement("ACK-18")
 def test_an_acknowledgment_without_from_is_that_of_the_headers_sender() -> None:
-    pair = Tapped("ms-0.9x", lose_answer=lambda count: count == 1)
+    pair = Network.pair("ms-0.9x", lose_answer=lambda count: count == 1)
     pair.send()
     with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id("order-1@alpha")

@@ -10,7 +10,7 @@ from oncewire.lab.simulation.draw import draw
 from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import Dialect
 from oncewire.wire import codec
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.wire import samples
 
 PROFILES = ("ebms2", "ms-0.9x", "ms-0.9x-typed", "rm-0.78", "window")
@@ -21,7 +21,7 @@ SYNC = '[sync]\nmode = "mshSignalsOnly"\n'
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_messages_and_acknowledgments_are_read_by_templates(profile: str) -> None:
-    pair = Pair(profile)
+    pair = Network.pair(profile)
     sent = [pair.send(number).message_id for number in range(1, COUNT + 1)]
     assert pair.take() == sent
     # The first of a stream resets its numbers and is of a kind of its own.
@@ -31,14 +31,13 @@ def test_messages_and_acknowledgments_are_read_by_templates(profile: str) -> Non
 
 
 def test_replies_on_the_same_connection_are_read_by_templates() -> None:
-    pair = Pair("ebms2", SYNC)
-    for number in range(1, COUNT + 1):
-        pair.send(number)
+    pair = Network.pair("ebms2", SYNC)
+    pair.send_all(range(1, COUNT + 1))
     assert pair.alpha.context.caches.templates.envelopes.hits >= COUNT - 4
 
 
 def test_a_stranger_teaches_nothing() -> None:
-    pair = Pair()
+    pair = Network.pair()
     pair.send()
     learned = len(pair.beta.context.caches.templates.envelopes)
     strange = samples.order_message(Dialect.EBMS2)

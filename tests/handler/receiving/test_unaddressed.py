@@ -8,27 +8,25 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.protocol.notes import Kind
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network, agreement_text
 
 
-def unheard() -> Pair:
+def unheard() -> Network:
     """beta acknowledges on a connection of its own, and knows no address of alpha's for that."""
-    pair = Pair("ebms2", '[sync]\nmode = "none"\n')
+    pair = Network.pair("ebms2", '[sync]\nmode = "none"\n')
     text = agreement_text("beta", "alpha", "ebms2", '[sync]\nmode = "none"\n')
     there = read_toml(text.replace('http = "http://alpha/msh"\n', ""))
     pair.beta.context.agreements = Agreements([there])
     return pair
 
 
-def incidents(pair: Pair) -> list[tuple[str | None, str]]:
-    with pair.beta.context.store.reader() as reader:
-        return [(incident.channel, incident.reason) for incident in reader.incidents()]
+def incidents(pair: Network) -> list[tuple[str | None, str]]:
+    return [(incident.channel, incident.reason) for incident in pair.incidents("beta")]
 
 
 def test_an_acknowledgement_that_has_no_address_calls_the_operator_once() -> None:
     pair = unheard()
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair.send_all((1, 2, 3))
     assert pair.answers == []
     ((channel, reason),) = incidents(pair)
     assert channel == "handler answers to urn:test:alpha"

@@ -11,14 +11,13 @@ import pytest
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.perform import open_incident
 from oncewire.handler.world import CORRECTION, RealWorld
-from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.notes import ClockSet, Raise
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair, TestWorld
+from tests.handler.network import Network, TestWorld
 
 YEAR = 365 * DAY
 RETRIES = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 3\n'
@@ -38,35 +37,16 @@ class SetWorld(TestWorld):
         return self.booted
 
 
-class SetPair(Pair):
+class SetPair(Network):
     """Both parties on machines whose clocks can be set."""
 
     def __post_init__(self) -> None:
+        self.clock = SetWorld
         super().__post_init__()
-        for name in ("alpha", "beta"):
-            store = self.engines[name].context.store
-            store.close()
-            again = store if isinstance(store, MemoryStore) else self.store(name)
-            self._start(name, again, SetWorld(name))
-
-    def world(self, name: str = "alpha") -> SetWorld:
-        world = self.engines[name].context.world
-        assert isinstance(world, SetWorld)
-        return world
 
     def set_clock(self, by: Duration, *names: str) -> None:
         for name in names or ("alpha",):
             self.world(name).set_by = by
-
-    def rows(self, kind: str, name: str = "alpha") -> list[Row]:
-        with self.engines[name].context.store.reader() as reader:
-            return [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
-
-    def state(self, number: int = 1) -> OutgoingState:
-        with self.alpha.context.store.reader() as reader:
-            stored = reader.outgoing(f"order-{number}@alpha")
-        assert stored is not None
-        return stored.outgoing.state
 
     def seconds_of(self, kind: str) -> list[int]:
         first = self.rows(kind)[0].mono
@@ -74,10 +54,6 @@ class SetPair(Pair):
 
     def verdicts(self) -> list[str]:
         return [ClockSet.read(row.detail).verdict for row in self.rows("clock_set")]
-
-    def incidents(self, name: str = "alpha") -> list[str]:
-        with self.engines[name].context.store.reader() as reader:
-            return [one.reason for one in reader.incidents()]
 
     def accept(self) -> None:
         self.alpha.accept_clock()
@@ -102,7 +78,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], St
 def test_resends_keep_their_pace_when_the_clock_is_set(
     by: Duration, answer: str, stores: Callable[[str], Store]
 ) -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)
     pair.send()
     for second in range(1, 300):
         pair.pass_time(SECOND)
@@ -123,7 +99,7 @@ def test_resends_keep_their_pace_when_the_clock_is_set(
 @pytest.mark.long
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 2 * DAY, -10 * YEAR])
 def test_a_restart_changes_nothing_of_that(by: Duration, stores: Callable[[str], Store]) -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)
     pair.send()
     for second in range(1, 300):
         pair.pass_time(SECOND)
@@ -135,25 +111,23 @@ def test_a_restart_changes_nothing_of_that(by: Duration, stores: Callable[[str],
             pair.set_clock(0)
     assert pair.seconds_of("sent") == [0, 60, 120, 180]
     assert pair.verdicts() == ["in doubt", "agreed"]
-    assert len(pair.incidents()) == 1  # of the message, whose retries were used up
+    assert len(pair.reasons()) == 1  # of the message, whose retries were used up
     pair.close()
 
 
 def test_two_days_ahead_for_three_seconds_fail_nothing() -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives)
-    for number in (1, 2, 3):
-        pair.send(number)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives)
+    pair.send_all((1, 2, 3))
     pair.pass_time(SECOND)
     pair.set_clock(2 * DAY)
-    for _ in range(3):
-        pair.pass_time(SECOND)
-    assert "the clock was set by +172800 s" in pair.incidents()[0]
+    pair.pass_time(*[SECOND] * 3)
+    assert "the clock was set by +172800 s" in pair.reasons()[0]
     pair.set_clock(0)
     pair.pass_time(SECOND)
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.verdicts() == ["in doubt", "agreed"]
     assert {pair.state(number) for number in (1, 2, 3)} == {OutgoingState.OUTSTANDING}
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.pass_time(MINUTE)
     assert {pair.state(number) for number in (1, 2, 3)} == {OutgoingState.DELIVERED}
     assert pair.notices == []
@@ -161,12 +135,11 @@ def test_two_days_ahead_for_three_seconds_fail_nothing() -> None:
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
 def test_no_verdict_of_expiry_while_the_clock_is_in_doubt(by: Duration) -> None:
-    pair = SetPair("ebms2", LIFETIME, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", LIFETIME, lose_request=nothing_arrives)
     pair.send()
     pair.pass_time(SECOND)
     pair.set_clock(by)
-    for _ in range(120):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 120)
     assert pair.state() is OutgoingState.OUTSTANDING
     # Nor is it sent after its time, as far as that is known.
     assert len(pair.rows("sent")) == 1
@@ -179,7 +152,7 @@ def test_no_verdict_of_expiry_while_the_clock_is_in_doubt(by: Duration) -> None:
 
 @pytest.mark.requirement("HDR-9", "SW-4")
 def test_what_waits_for_its_place_does_not_expire_while_the_clock_is_in_doubt() -> None:
-    pair = SetPair("rm-0.78", '[delivery]\ntimeout = "PT1M"\nretries = 9\n')
+    pair = SetPair.pair("rm-0.78", '[delivery]\ntimeout = "PT1M"\nretries = 9\n')
     pair.lose_answer = nothing_arrives
     pair.send(1)
     pair.send(2, time_to_live=20 * SECOND)
@@ -198,11 +171,11 @@ def test_what_waits_for_its_place_does_not_expire_while_the_clock_is_in_doubt() 
 
 @pytest.mark.requirement("SW-10", "RTY-18")
 def test_no_gap_is_given_up_while_the_clock_is_in_doubt() -> None:
-    pair = SetPair("window")
+    pair = SetPair.pair("window")
     pair.send(1)
     pair.lose_request = nothing_arrives
     pair.send(2)
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.send(3)
     assert pair.take() == ["order-1@alpha"]
     later_at_beta(pair, YEAR)
@@ -213,14 +186,14 @@ def test_no_gap_is_given_up_while_the_clock_is_in_doubt() -> None:
 
 @pytest.mark.requirement("BIG-6", "RTY-18")
 def test_no_document_is_given_up_while_the_clock_is_in_doubt() -> None:
-    pair = SetPair("ms-0.9x", "[payload]\nmax_size = 1000\n")
+    pair = SetPair.pair("ms-0.9x", "[payload]\nmax_size = 1000\n")
 
     def under_way() -> int:
         with pair.beta.context.transition() as tx:
             return len(tx.open_documents())
 
     posts = count()
-    pair.lose_request = lambda attempt: next(posts) > 0
+    pair.lose_request = lambda post: next(posts) > 0
     pair.send(1, b"x" * 3_000)
     assert under_way() == 1
     later_at_beta(pair, YEAR)
@@ -240,14 +213,14 @@ def later_at_beta(pair: SetPair, by: Duration) -> None:
 
 
 def test_an_accepted_time_is_the_time() -> None:
-    pair = SetPair("ebms2", LIFETIME, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", LIFETIME, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(HOUR)
     pair.pass_time(SECOND)
     assert pair.state() is OutgoingState.OUTSTANDING
     pair.accept()
     assert pair.verdicts() == ["in doubt", "accepted"]
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.alpha.context.now() == pair.world().now()
     pair.pass_time(SECOND)
     assert pair.state() is OutgoingState.UNKNOWN
@@ -256,7 +229,7 @@ def test_an_accepted_time_is_the_time() -> None:
 
 
 def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
-    pair = SetPair()
+    pair = SetPair.pair()
     node = pair.alpha.context
     now = node.now()
     node.state.acks_waiting = [(now + 2 * MINUTE, "urn:test:beta", "m")]
@@ -281,7 +254,7 @@ def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
 
 
 def test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with() -> None:
-    pair = SetPair("window", '[delivery]\ntime_to_live = "PT20S"\n')
+    pair = SetPair.pair("window", '[delivery]\ntime_to_live = "PT20S"\n')
     pair.set_clock(HOUR, "alpha", "beta")
     pair.pass_time(SECOND)
     pair.accept()
@@ -299,14 +272,13 @@ def test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with() -> No
     assert stored.outgoing.expires_at == pair.alpha.context.now() + 20 * SECOND
     # Along a stream timestamps rise all the same.
     assert stored.facts.timestamp > pair.alpha.context.now() + 59 * MINUTE
-    for _ in range(30):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 30)
     assert pair.state(2) is OutgoingState.UNKNOWN
 
 
 def test_a_lease_lasts_as_long_as_was_said(stores: Callable[[str], Store]) -> None:
     for by in (HOUR, -HOUR):
-        pair = SetPair("ebms2", store=lambda name, by=by: stores(f"{name}{by > 0}"))
+        pair = SetPair.pair("ebms2", store=lambda name, by=by: stores(f"{name}{by > 0}"))
         pair.send()
         assert len(pair.beta.take(1, 30 * SECOND)) == 1
         pair.settle("beta")
@@ -324,7 +296,7 @@ def test_a_lease_lasts_as_long_as_was_said(stores: Callable[[str], Store]) -> No
 
 
 def test_slow_drift_raises_no_incident() -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives)
     pair.send()
     for minute in range(1, 24 * 60):
         pair.pass_time(MINUTE)
@@ -337,24 +309,22 @@ def test_slow_drift_raises_no_incident() -> None:
 
 @pytest.mark.parametrize("by", [CORRECTION, -CORRECTION, 2 * SECOND])
 def test_a_small_step_is_followed(by: Duration) -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(by)
     assert (pair.alpha.next_wake() or 0) <= pair.alpha.context.now()
-    for _ in range(70):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 70)
     assert pair.verdicts() == ["corrected"]
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.alpha.context.now() == pair.world().now()
     assert pair.seconds_of("sent") == [0, 60]
 
 
 def test_the_incident_is_told_once_and_the_handler_is_not_kept_busy() -> None:
-    pair = SetPair("ebms2", LIFETIME, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", LIFETIME, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(HOUR)
-    for _ in range(100):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 100)
     assert len(pair.rows("clock_set")) == 1
     assert len(pair.rows("incident")) == 1
     # Its time is over and nothing may be done about it now.
@@ -362,7 +332,7 @@ def test_the_incident_is_told_once_and_the_handler_is_not_kept_busy() -> None:
 
 
 def test_a_commit_that_fails_leaves_the_time_as_it_was() -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(HOUR)
     pair.pass_time(SECOND)
@@ -392,7 +362,7 @@ def restarted(pair: SetPair, *, after: Duration, boot: str, by: Duration) -> Non
 
 def test_a_clock_that_was_set_while_the_process_was_down_is_in_doubt() -> None:
     for by in (HOUR, -HOUR):
-        pair = SetPair("ebms2", RETRIES)
+        pair = SetPair.pair("ebms2", RETRIES)
         restarted(pair, after=MINUTE, boot="one", by=by)
         assert pair.alpha.context.in_doubt
         assert pair.verdicts() == ["in doubt"]
@@ -400,18 +370,18 @@ def test_a_clock_that_was_set_while_the_process_was_down_is_in_doubt() -> None:
 
 @pytest.mark.parametrize("about", [Raise("?", "order-1@alpha"), Raise("?", channel="a>b")])
 def test_an_incident_of_something_else_is_not_taken_for_the_clocks(about: Raise) -> None:
-    pair = SetPair("ebms2", RETRIES)
+    pair = SetPair.pair("ebms2", RETRIES)
     with pair.alpha.context.transition() as tx:
         open_incident(pair.alpha.context, tx, about)
     pair.settle("alpha")
     restarted(pair, after=MINUTE, boot="one", by=0)
     pair.pass_time(SECOND)
-    assert pair.incidents() == ["?"]
+    assert pair.reasons() == ["?"]
     assert pair.verdicts() == []
 
 
 def test_a_start_in_doubt_gives_no_answer_up_that_is_owed() -> None:
-    pair = SetPair("ebms2", RETRIES, lose_answer=nothing_arrives)
+    pair = SetPair.pair("ebms2", RETRIES, lose_answer=nothing_arrives)
     pair.send()
 
     def owed_after_a_start(by: Duration) -> int:
@@ -427,7 +397,7 @@ def test_a_start_in_doubt_gives_no_answer_up_that_is_owed() -> None:
 
 
 def test_after_a_boot_of_the_machine_utc_is_believed_but_never_before_the_last_row() -> None:
-    pair = SetPair("ebms2", RETRIES)
+    pair = SetPair.pair("ebms2", RETRIES)
     restarted(pair, after=MINUTE, boot="two", by=HOUR)
     assert not pair.alpha.context.in_doubt
     assert pair.alpha.context.now() == pair.world().now()
@@ -436,7 +406,7 @@ def test_after_a_boot_of_the_machine_utc_is_believed_but_never_before_the_last_r
     # The time service comes up late: any time after the last row may be right.
     pair.set_clock(5 * HOUR)
     pair.pass_time(SECOND)
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.verdicts() == ["in doubt", "agreed"]
     assert pair.alpha.context.now() == pair.world().now()
     # From here on it is a time like any other.
@@ -446,7 +416,7 @@ def test_after_a_boot_of_the_machine_utc_is_believed_but_never_before_the_last_r
 
 
 def test_after_a_boot_of_the_machine_a_doubt_stays_until_the_operator_knows() -> None:
-    pair = SetPair("ebms2", LIFETIME, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", LIFETIME, lose_request=nothing_arrives)
     pair.send()
     pair.set_clock(2 * DAY)
     pair.pass_time(SECOND)
@@ -461,10 +431,10 @@ def test_after_a_boot_of_the_machine_a_doubt_stays_until_the_operator_knows() ->
 
 
 def test_a_clock_a_little_behind_the_last_row_is_only_corrected() -> None:
-    pair = SetPair("ebms2", RETRIES)
+    pair = SetPair.pair("ebms2", RETRIES)
     restarted(pair, after=SECOND, boot="two", by=-5 * SECOND)
     assert not pair.alpha.context.in_doubt
-    assert pair.incidents() == []
+    assert pair.reasons() == []
     assert pair.alpha.context.now() == pair.world().now()
 
 
@@ -479,17 +449,16 @@ def test_a_process_that_is_put_aside_between_two_looks_is_not_a_clock_that_was_s
             self.time += self.aside
             return super().now()
 
-    pair = SetPair("ebms2", RETRIES)
+    pair = SetPair.pair("ebms2", RETRIES)
     world = Slow("alpha")
     pair.alpha.context.world = world
     world.aside = MINUTE
-    for _ in range(5):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 5)
     assert pair.rows("clock_set") == []
 
 
 def test_a_machine_that_slept_has_slept_by_both_clocks() -> None:
-    pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives)
+    pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives)
     pair.send()
     pair.world().time += HOUR
     pair.pass_time(SECOND)

@@ -17,18 +17,18 @@ ODD = Party.of("urn:test:beta", "urn:odd:type")
 
 def refused(pair: SetPair, begin: int, count: int) -> int:
     """So many refused messages; how many of them have a row of the journal."""
-    before = len(pair.rows("refused", "beta"))
+    before = len(pair.rows("refused", at="beta"))
     for number in range(begin, begin + count):
         answer = pair.deliver("beta", codec.write(message(number, to_party=ODD), Form()))
         assert answer.refused
-    return len(pair.rows("refused", "beta")) - before
+    return len(pair.rows("refused", at="beta")) - before
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 10 * YEAR, -10 * YEAR])
 @pytest.mark.parametrize("accepted", [True, False], ids=["accepted", "left"])
 def test_rows_for_refusals_are_given_by_the_steady_clock(by: Duration, accepted: bool) -> None:
-    pair = SetPair()
+    pair = SetPair.pair()
     assert refused(pair, 0, JOURNALED_MAX + 50) == JOURNALED_MAX
     pair.set_clock(by, "beta")
     pair.settle("beta")
@@ -48,7 +48,7 @@ def test_rows_for_refusals_are_given_by_the_steady_clock(by: Duration, accepted:
 
 @pytest.mark.parametrize("by", [10 * YEAR, -10 * YEAR])
 def test_counts_of_refusals_are_written_whatever_the_clock_says(by: Duration) -> None:
-    pair = SetPair()
+    pair = SetPair.pair()
     refused(pair, 0, 3)
     pair.set_clock(by, "beta")
     pair.settle("beta")

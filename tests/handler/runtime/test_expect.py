@@ -12,14 +12,13 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action, Source
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import commit_loop as shell_module
 from oncewire.handler.runtime.commit_loop import TURN_FEW, CommitLoop
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.codec import named_in
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 
 MANY = TURN_FEW
 """As many as every turn takes."""
@@ -30,18 +29,11 @@ def turns_last_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell_module, "TURN_SECONDS", 60.0)
 
 
-def _parcels(pair: Pair) -> list[Parcel]:
-    found = []
-    for number in range(MANY):
-        pair.send(number)
-        with pair.alpha.context.store.transition() as tx:
-            parcel = tx.outgoing_parcel(f"order-{number}@alpha")
-        assert parcel is not None
-        found.append(whole_parcel(pair.alpha.context, parcel))
-    return found
+def _parcels(pair: Network) -> list[Parcel]:
+    return [pair.order(number) for number in range(MANY)]
 
 
-async def _take(pair: Pair, parcels: Sequence[Parcel], *, named: bool) -> list[int]:
+async def _take(pair: Network, parcels: Sequence[Parcel], *, named: bool) -> list[int]:
     """beta takes all of them in one turn; the statuses of its answers."""
 
     def perform(_: Action) -> None: ...
@@ -65,8 +57,8 @@ async def _take(pair: Pair, parcels: Sequence[Parcel], *, named: bool) -> list[i
 
 @pytest.mark.parametrize("named", [True, False])
 def test_arrivals_of_one_turn_are_looked_up_together(tmp_path: Path, named: bool) -> None:
-    pair = Pair(
-        lose_request=lambda attempt: True,
+    pair = Network.pair(
+        lose_request=lambda post: True,
         store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
     )
     parcels = _parcels(pair)
@@ -88,7 +80,7 @@ def test_arrivals_of_one_turn_are_looked_up_together(tmp_path: Path, named: bool
 
 
 def test_whoever_is_not_found_ahead_is_told_himself() -> None:
-    pair = Pair(lose_request=lambda attempt: True)
+    pair = Network.pair(lose_request=lambda post: True)
     parcels = _parcels(pair)
     store = pair.beta.context.store
     assert isinstance(store, MemoryStore)

@@ -7,24 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice, Submission
-from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import Application, GivenMessage
-from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
-from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident
 from oncewire.wire.parcel import Parcel
-from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
-from tests.handler.pair import Pair, agreement_text
+from tests.handler.network import Network
+from tests.handler.running import SYNC, Wire, context_of, delivery_of, order_parcel
 from tests.waiting import until
 
 
@@ -60,33 +53,17 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def handler_of(
     store: MemoryStore, application: Application, wire: Wire, extra: str = SYNC
 ) -> Handler:
-    agreement = read_toml(agreement_text("beta", "alpha", "ebms2", extra))
-    node = HandlerContext("beta", store, Agreements([agreement]), RealWorld())
-    return Handler(node, {"http": wire}, application=application)
+    return Handler(context_of("beta", store, extra), {"http": wire}, application=application)
 
 
 def orders_of(talk: str, count: int, extra: str) -> list[Parcel]:
     """Orders of alpha in one conversation, as they were on their way."""
-    pair = Pair("ebms2", extra)
-    for number in range(1, count + 1):
-        document = Payload.of("order", "text/plain", f"{talk} {number}".encode())
-        submission = Submission(
-            "alpha-beta",
-            Service("urn:test:orders"),
-            "New",
-            (document,),
-            conversation_id=talk,
-            message_id=f"{talk}-{number}@alpha",
-        )
-        pair.alpha.submit(submission)
-        pair.settle("alpha")
-    parcels = []
-    for number in range(1, count + 1):
-        with pair.alpha.context.store.reader() as reader:
-            stored = reader.outgoing_parcel(f"{talk}-{number}@alpha")
-        assert stored is not None
-        parcels.append(whole_parcel(pair.alpha.context, stored))
-    return parcels
+    pair = Network.pair("ebms2", extra)
+    ids = [f"{talk}-{number}@alpha" for number in range(1, count + 1)]
+    for number, message_id in enumerate(ids, 1):
+        data = f"{talk} {number}".encode()
+        pair.send(data=data, conversation_id=talk, message_id=message_id)
+    return [pair.sent(message_id) for message_id in ids]
 
 
 def incidents(store: MemoryStore, *, open_only: bool = True) -> list[Incident]:
@@ -110,7 +87,7 @@ async def test_the_operator_is_called_once_and_let_off_when_it_is_taken() -> Non
 
     application = Watched()
     async with handler_of(store, application, wire):
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await until(lambda: len(application.offered) >= 12)
         assert open_then[:6] == [0, 0, 0, 0, 1, 1]
         (incident,) = incidents(store)
@@ -126,7 +103,7 @@ async def test_the_operator_is_called_once_and_let_off_when_it_is_taken() -> Non
 async def test_a_restart_neither_forgets_nor_repeats_the_call() -> None:
     store, application, wire = MemoryStore("beta"), Fussy(), Wire()
     async with handler_of(store, application, wire):
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await until(lambda: incidents(store))
     application.offered.clear()
     async with handler_of(store, application, wire):
@@ -140,7 +117,7 @@ async def test_a_restart_neither_forgets_nor_repeats_the_call() -> None:
 async def test_what_was_dealt_with_by_hand_is_offered_no_more() -> None:
     store, application, wire = MemoryStore("beta"), Fussy(), Wire()
     async with handler_of(store, application, wire) as handler:
-        await wire.deliver(delivery_of(order()))
+        await wire.deliver(delivery_of(order_parcel()))
         await until(lambda: incidents(store))
         with pytest.raises(NotAllowed, match="was received here"):
             await handler.loop.operate(lambda engine: engine.resume(message_id="order-1@alpha"))
@@ -185,7 +162,7 @@ async def test_a_message_is_handed_over_when_the_application_is_called_with_it(b
     store, application, wire = MemoryStore("beta"), Busy(batch), Wire()
     async with handler_of(store, application, wire):
         for number in range(1, 8):
-            await wire.deliver(delivery_of(order(number)))
+            await wire.deliver(delivery_of(order_parcel(number)))
         await until(lambda: len(application.called) == batch)
         # Whatever else the handler does meanwhile.
         await asyncio.sleep(0.1)
@@ -205,7 +182,7 @@ async def test_only_what_the_application_was_called_with_comes_again_as_redelive
     handler = handler_of(store, first, wire)
     await handler.start()
     for number in range(1, 5):
-        await wire.deliver(delivery_of(order(number)))
+        await wire.deliver(delivery_of(order_parcel(number)))
     await until(lambda: first.called)
     store.crash()
     second = Busy(batch=1)
@@ -244,7 +221,7 @@ async def test_a_refused_message_keeps_no_place_at_the_application() -> None:
     application.batch = 1
     async with handler_of(store, application, wire):
         for number in (1, 2, 3):
-            await wire.deliver(delivery_of(order(number)))
+            await wire.deliver(delivery_of(order_parcel(number)))
         await until(lambda: len(set(application.offered)) == 3)
         application.takes = True
         await until(lambda: len(rows(store, "confirmed")) == 3)
@@ -264,7 +241,7 @@ async def test_a_full_store_is_not_the_applications_fault(monkeypatch: pytest.Mo
 
         with monkeypatch.context() as trouble:
             trouble.setattr(handler.engine, "confirm", full)
-            await wire.deliver(delivery_of(order()))
+            await wire.deliver(delivery_of(order_parcel()))
             await until(lambda: tries >= 10)
             assert incidents(store) == []
         await until(lambda: rows(store, "confirmed"))

@@ -9,21 +9,20 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.operate import can_resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
-from tests.handler.chain import Chain, options
-from tests.handler.pair import Pair
+from tests.handler.network import Network, options
 
 CHANNEL = "urn:test:alpha>urn:test:beta"
 WINDOW = 8
 
 
-def channel_of(pair: Pair, key: str = CHANNEL) -> SendingChannel:
+def channel_of(pair: Network, key: str = CHANNEL) -> SendingChannel:
     with pair.alpha.context.transition() as tx:
         channel = tx.sending_channel(key)
     assert channel is not None
     return channel
 
 
-def refused(pair: Pair, why: str, key: str = CHANNEL) -> None:
+def refused(pair: Network, why: str, key: str = CHANNEL) -> None:
     before = channel_of(pair, key)
     with pytest.raises(NotAllowed, match=why):
         pair.alpha.restart(key)
@@ -42,26 +41,23 @@ def advised(engine: Engine, message_id: str) -> bool:
 @pytest.mark.requirement("SEQ-4")
 @pytest.mark.parametrize("profile", ["window", "rm-0.78"])
 def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile: str) -> None:
-    pair = Pair(profile, "")
+    pair = Network.pair(profile, "")
     pair.send(0)
     with pair.alpha.context.store.reader() as reader:
         (key,) = [one.key for one in reader.channels()[0]]
     window = WINDOW if profile == "window" else 1
     if window > 1:
         refused(pair, "has used 1 of its first 8 numbers", key)
-    for number in range(1, window):
-        pair.send(number)
+    pair.send_all(range(1, window))
     pair.alpha.restart(key)
     pair.settle("alpha")
     assert channel_of(pair, key).phase is Phase.ENDING
-    with pair.alpha.context.store.reader() as reader:
-        (row,) = [one for one in reader.journal_since(0, 1_000) if one.kind == "epoch_ended"]
+    (row,) = pair.rows("epoch_ended")
     assert (row.channel, row.epoch) == (key, 1)
     assert "restarted by the operator" in (row.detail or "")
     with pytest.raises(NotAllowed, match="ends already"):
         pair.alpha.restart(key)
-    for number in range(window, window + 3):
-        pair.send(number)
+    pair.send_all(range(window, window + 3))
     assert channel_of(pair, key).epoch == 2
     assert len(pair.take()) == window + 3
     assert pair.verify().clean, pair.verify().violations
@@ -69,18 +65,14 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
 
 @pytest.mark.requirement("SEQ-4", "SEQ-14")
 def test_no_restart_while_a_number_is_unsettled() -> None:
-    pair = Pair("window", "")
-    for number in range(WINDOW):
-        pair.send(number)
-    pair.lose_request = lambda attempt: True
+    pair = Network.pair("window", "")
+    pair.send_all(range(WINDOW))
+    pair.lose_request = lambda post: True
     pair.send(WINDOW)
     refused(pair, "has 1 unsettled numbers")
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.pass_time()
-    with pair.alpha.context.transition() as tx:
-        stored = tx.outgoing(f"order-{WINDOW}@alpha")
-    assert stored is not None
-    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert pair.state(f"order-{WINDOW}@alpha") is OutgoingState.DELIVERED
     pair.alpha.restart(CHANNEL)
     pair.settle("alpha")
     assert channel_of(pair).phase is Phase.ENDING
@@ -88,9 +80,10 @@ def test_no_restart_while_a_number_is_unsettled() -> None:
 
 @pytest.mark.requirement("SEQ-4")
 def test_a_conversation_is_a_channel_with_the_terms_of_its_agreement() -> None:
-    pair = Pair("ebms2", '[sequence]\nordered = true\n[flow]\nmode = "window"\nwindow = 3\n')
-    for number in range(3):
-        pair.send(number)
+    pair = Network.pair(
+        "ebms2", '[sequence]\nordered = true\n[flow]\nmode = "window"\nwindow = 3\n'
+    )
+    pair.send_all(range(3))
     key = f"{CHANNEL}#talk"
     pair.alpha.restart(key)
     pair.settle("alpha")
@@ -98,7 +91,7 @@ def test_a_conversation_is_a_channel_with_the_terms_of_its_agreement() -> None:
 
 
 def test_what_has_no_numbering_cannot_be_restarted() -> None:
-    pair = Pair("window", "")
+    pair = Network.pair("window", "")
     with pytest.raises(NotHere, match="no channel nowhere"):
         pair.alpha.restart("nowhere")
     with pair.alpha.context.transition() as tx:
@@ -111,23 +104,21 @@ def test_what_has_no_numbering_cannot_be_restarted() -> None:
 
 @pytest.mark.requirement("OPS-1")
 def test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed() -> None:
-    pair = Pair("window", "")
+    pair = Network.pair("window", "")
     pair.send(0)
     pair.alpha.pause(CHANNEL, "stocktaking")
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        (incident,) = reader.incidents()
+    (incident,) = pair.incidents()
     assert (incident.channel, incident.message_id) == (CHANNEL, None)
     assert "stocktaking" in incident.reason
     pair.alpha.resume(channel=CHANNEL)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents() == []
 
 
 @pytest.mark.requirement("RTY-13")
 def test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed() -> None:
-    pair = Pair("window", "")
+    pair = Network.pair("window", "")
     pair.send(0)
     pair.alpha.pause(CHANNEL, "stocktaking")
     pair.settle("alpha")
@@ -141,9 +132,9 @@ def test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed() -> None:
 
 @pytest.mark.requirement("HOP-9")
 def test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back() -> None:
-    chain = Chain(options("ms-0.9x", hops=2), carrying=False)
-    order = chain.send()
-    ((_, post),) = chain.posts
+    chain = Network.chain(options("ms-0.9x", hops=2), carrying=False)
+    order = chain.send(0).message_id
+    ((_, post),) = chain.kept
     chain.carry("buyer", post)
     hub = chain.engines["hub1"]
     assert advised(hub, order)
@@ -156,7 +147,7 @@ def test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back(
 
 
 def test_what_was_delivered_is_not_sent_again() -> None:
-    pair = Pair()
+    pair = Network.pair()
     sent = pair.send()
     with pytest.raises(NotAllowed, match="its receiver acknowledged it"):
         pair.alpha.resume(message_id=sent.message_id)

@@ -33,24 +33,24 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair, TestWorld, agreement_text
+from tests.handler.network import Network, TestWorld, agreement_text
 
 KEPT = DAY
 TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
-MakePair = Callable[..., Pair]
+MakePair = Callable[..., Network]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair]:
     """Makes pairs whose stores are of one kind."""
-    made: list[Pair] = []
+    made: list[Network] = []
 
     def open_store(name: str) -> Store:
         return SqliteStore.open(tmp_path / f"{name}.db", node=name)
 
-    def make(profile: str = "ebms2", extra: str = TERMS, **more: object) -> Pair:
+    def make(profile: str = "ebms2", extra: str = TERMS, **more: object) -> Network:
         store = MemoryStore if request.param == "memory" else open_store
-        pair = Pair(profile, extra, store=store, **more)  # type: ignore[arg-type]
+        pair = Network.pair(profile, extra, store=store, **more)  # type: ignore[arg-type]
         made.append(pair)
         return pair
 
@@ -59,25 +59,18 @@ def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair
         pair.close()
 
 
-def sweep(pair: Pair, name: str) -> None:
+def sweep(pair: Network, name: str) -> None:
     """A turn in which the sweep is due, whatever the hour."""
     pair.engines[name].context.state.sweep_due_at = 0
     pair.engines[name].tick()
     pair.settle(name)
 
 
-def wait(pair: Pair, duration: Duration) -> None:
+def wait(pair: Network, duration: Duration) -> None:
     """Let time pass without a tick."""
     for engine in pair.engines.values():
         assert isinstance(engine.context.world, TestWorld)
         engine.context.world.time += duration
-
-
-def parcel_of(pair: Pair, message_id: str) -> Parcel:
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing_parcel(message_id)
-    assert stored is not None
-    return whole_parcel(pair.alpha.context, stored)
 
 
 def kept(engine: Engine) -> set[str]:
@@ -115,8 +108,7 @@ def test_one_turn_removes_a_batch_and_the_next_goes_on(
 ) -> None:
     monkeypatch.setattr(retention, "BATCH", 4)
     pair = pair_of()
-    for number in range(10):
-        pair.send(number)
+    pair.send_all(range(10))
     pair.take()
     wait(pair, KEPT)
     left = []
@@ -132,7 +124,7 @@ def test_one_turn_removes_a_batch_and_the_next_goes_on(
 
 
 def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     pair.send()
     pair.take()
     wait(pair, KEPT)
@@ -159,7 +151,7 @@ class SetWorld(TestWorld):
 
 
 def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     pair.send()
     pair.take()
     node, world = pair.beta.context, SetWorld("beta")
@@ -184,7 +176,7 @@ def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
 @pytest.mark.requirement("STO-7")
 @pytest.mark.parametrize("by", [-365 * DAY, 365 * DAY])
 def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     pair.send()
     pair.take()
     node, world = pair.beta.context, SetWorld("beta")
@@ -210,7 +202,7 @@ def test_nothing_is_removed_while_the_clock_is_in_doubt(by: Duration) -> None:
 def test_a_copy_one_microsecond_before_and_after_the_end(pair_of: MakePair, profile: str) -> None:
     pair = pair_of(profile)
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert pair.take() == [sent.message_id]
     wait(pair, KEPT - 1)
     for name in ("alpha", "beta"):
@@ -239,7 +231,7 @@ def test_a_copy_one_microsecond_before_and_after_the_end(pair_of: MakePair, prof
 def test_a_late_copy_with_other_content_is_refused(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     pair.take()
     wait(pair, KEPT)
     sweep(pair, "beta")
@@ -252,9 +244,9 @@ def test_a_late_copy_with_other_content_is_refused(pair_of: MakePair) -> None:
 
 def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
     pair = pair_of()
-    pair.lose_request = lambda attempt: True
+    pair.lose_request = lambda post: True
     sent = pair.send(time_to_live=10 * SECOND)
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     wait(pair, 11 * SECOND)
     pair.deliver("beta", copy)
     wait(pair, KEPT)
@@ -268,7 +260,7 @@ def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
 def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     with pair.beta.context.store.transition() as tx:
         (stored,) = tx.incoming_by_id(sent.message_id)
         tx.save_incoming(stored.incoming.closed())
@@ -287,7 +279,7 @@ def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair
 def test_where_copies_are_messages_a_late_one_is_one_too(pair_of: MakePair) -> None:
     pair = pair_of(extra=TERMS + '[duplicate]\nelimination = "never"\n')
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     assert len(pair.take()) == 1
     wait(pair, KEPT)
     sweep(pair, "beta")
@@ -333,10 +325,7 @@ def test_whoever_asks_about_a_removed_message_hears_what_became_of_it(pair_of: M
     told = [codec.read(Parcel("text/xml", body)).message.status_response for body in pair.answers]
     (status,) = [one for one in told if one is not None]
     assert (status.status, status.timestamp) == (MessageStatus.PROCESSED, received_at)
-    with pair.alpha.context.store.reader() as reader:
-        stored = reader.outgoing(sent.message_id)
-    assert stored is not None
-    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert pair.state(sent.message_id) is OutgoingState.DELIVERED
 
 
 @pytest.mark.requirement("OPS-2")
@@ -375,10 +364,9 @@ def test_nobody_else_hears_what_became_of_a_message(pair_of: MakePair, removed: 
 
 def test_the_notice_of_a_removed_message_was_taken(pair_of: MakePair) -> None:
     failing = TERMS + 'on_exhausted = "fail_message"\n'
-    pair = pair_of(extra=failing, lose_request=lambda attempt: True)
+    pair = pair_of(extra=failing, lose_request=lambda post: True)
     sent = pair.send()
-    for _ in range(5):
-        pair.pass_time(2 * SECOND)
+    pair.pass_time(*[2 * SECOND] * 5)
     (notice,) = pair.notices
     # Its incident is closed, so that nothing keeps it.
     pair.alpha.abandon(sent.message_id)
@@ -396,8 +384,7 @@ def test_the_notice_of_a_removed_message_was_taken(pair_of: MakePair) -> None:
 @pytest.mark.requirement("STO-5")
 def test_what_the_application_has_not_confirmed_stays(pair_of: MakePair) -> None:
     pair = pair_of()
-    for number in (1, 2):
-        pair.send(number)
+    pair.send_all((1, 2))
     (taken,) = pair.beta.take(1, 10 * KEPT)
     pair.settle("beta")
     wait(pair, 5 * KEPT)
@@ -413,11 +400,9 @@ def test_what_the_application_has_not_confirmed_stays(pair_of: MakePair) -> None
 
 
 def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
-    pair = pair_of("window", lose_request=lambda attempt: True)
-    for number in (1, 2):
-        pair.send(number)
-    for _ in range(5):
-        pair.pass_time(SECOND)
+    pair = pair_of("window", lose_request=lambda post: True)
+    pair.send_all((1, 2))
+    pair.pass_time(*[SECOND] * 5)
     wait(pair, 3 * KEPT)
     for _ in range(3):
         pair.pass_time(SECOND)
@@ -429,7 +414,7 @@ def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
     assert first.outgoing.state is OutgoingState.UNKNOWN
     assert second.outgoing.state is OutgoingState.WAITING
     assert incident.message_id == first.outgoing.message_id
-    pair.lose_request = lambda attempt: False
+    pair.lose_request = lambda post: False
     pair.alpha.abandon(first.outgoing.message_id)
     pair.settle("alpha")
     assert pair.take() == ["order-2@alpha"]
@@ -440,10 +425,9 @@ def test_what_waits_for_its_operator_stays(pair_of: MakePair) -> None:
 
 @pytest.mark.requirement("RM-2")
 def test_what_failed_stays_until_somebody_has_looked_at_it(pair_of: MakePair) -> None:
-    pair = pair_of(lose_request=lambda attempt: True)
+    pair = pair_of(lose_request=lambda post: True)
     sent = pair.send()
-    for _ in range(5):
-        pair.pass_time(SECOND)
+    pair.pass_time(*[SECOND] * 5)
     wait(pair, 3 * KEPT)
     sweep(pair, "alpha")
     assert kept(pair.alpha) == {sent.message_id}
@@ -452,8 +436,7 @@ def test_what_failed_stays_until_somebody_has_looked_at_it(pair_of: MakePair) ->
     # Past persistDuration it cannot be sent again; the operator can only take note of it.
     pair.alpha.abandon(sent.message_id)
     pair.settle("alpha")
-    with pair.alpha.context.store.reader() as reader:
-        assert reader.incidents() == []
+    assert pair.incidents() == []
     with pytest.raises(NotAllowed, match="already"):
         pair.alpha.abandon(sent.message_id)
     sweep(pair, "alpha")
@@ -490,7 +473,7 @@ def test_an_incident_of_a_message_that_is_done_with_can_be_closed(pair_of: MakeP
 def test_a_response_is_there_for_as_long_as_a_copy_may_ask_for_it(pair_of: MakePair) -> None:
     pair = pair_of(extra=TERMS + '[duplicate]\nanswer = "most_recent"\n')
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     (taken,) = pair.beta.take(1, 30 * SECOND)
     answer = Submission(
         "alpha-beta",
@@ -546,8 +529,7 @@ def test_a_start_does_not_post_what_nobody_waits_for(
 ) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     pair = pair_of(lose_answer=lambda count: True)
-    for number in range(5):
-        pair.send(number)
+    pair.send_all(range(5))
     wait(pair, KEPT)
     posted = len(pair.answers)
     pair.crash("beta")
@@ -562,7 +544,7 @@ def test_a_start_does_not_post_what_nobody_waits_for(
 def test_a_sweep_that_dies_before_its_commit_never_happened(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()
-    copy = parcel_of(pair, sent.message_id)
+    copy = pair.sent(sent.message_id)
     pair.take()
     wait(pair, KEPT)
     pair.beta.context.state.sweep_due_at = 0
@@ -588,7 +570,7 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seal, "SPOOL_ABOVE", 0)
 
 
-def clean(pair: Pair, name: str) -> None:
+def clean(pair: Network, name: str) -> None:
     """A turn in which the spool is looked at."""
     pair.engines[name].context.state.clean_due_at = 0
     pair.engines[name].tick()
@@ -613,8 +595,7 @@ def files(engine: Engine) -> set[str]:
 @pytest.mark.usefixtures("spooling")
 def test_files_go_after_their_messages(pair_of: MakePair) -> None:
     pair = pair_of()
-    for number in (1, 2):
-        pair.send(number)
+    pair.send_all((1, 2))
     pair.take()
     clean(pair, "alpha")
     assert len(files(pair.alpha)) == 2
@@ -640,7 +621,7 @@ def test_a_file_outlives_a_sweep_that_was_undone(pair_of: MakePair) -> None:
     pair.alpha.tick()
     pair.crash("alpha")
     assert kept(pair.alpha) == {sent.message_id}
-    assert parcel_of(pair, sent.message_id).body
+    assert pair.sent(sent.message_id).body
     clean(pair, "alpha")
     assert len(files(pair.alpha)) == 1
 
@@ -655,7 +636,7 @@ def test_bytes_that_are_not_committed_yet_stay(pair_of: MakePair) -> None:
     pair.alpha.tick()
     pair.settle("alpha")
     assert len(files(pair.alpha)) == 1
-    assert parcel_of(pair, "m@alpha").body
+    assert pair.sent("m@alpha").body
 
 
 @pytest.mark.usefixtures("spooling")
@@ -671,7 +652,7 @@ def test_what_a_crash_before_the_commit_left_is_cleared_away(pair_of: MakePair) 
 
 @pytest.mark.usefixtures("spooling")
 def test_what_a_refused_commit_left_is_cleared_away() -> None:
-    pair = Pair("ebms2", TERMS)
+    pair = Network.pair("ebms2", TERMS)
     submission = Submission("alpha-beta", Service("urn:test:orders"), "New", message_id="m@alpha")
     store = pair.alpha.context.store
     assert isinstance(store, MemoryStore)
@@ -684,15 +665,14 @@ def test_what_a_refused_commit_left_is_cleared_away() -> None:
     # The application tries again, with the same bytes under the same name.
     pair.alpha.submit(submission)
     clean(pair, "alpha")
-    assert parcel_of(pair, "m@alpha").body
+    assert pair.sent("m@alpha").body
 
 
 @pytest.mark.usefixtures("spooling")
 def test_many_files_go_a_part_at_a_time(pair_of: MakePair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FILES", 2)
     pair = pair_of()
-    for number in range(5):
-        pair.send(number)
+    pair.send_all(range(5))
     pair.take()
     wait(pair, KEPT)
     sweep(pair, "alpha")

@@ -23,7 +23,7 @@ from oncewire.lab.simulation.options import Options
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.pair import Pair
+from tests.handler.network import Network
 from tests.simulation.given import CPA_ID, world_of
 
 
@@ -41,7 +41,7 @@ async def test_an_action_that_fails_keeps_no_other_from_leaving() -> None:
         left.append(action)
         raise RuntimeError("software we do not control")
 
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, perform)
     shell.start()
     for number in range(3):
@@ -60,7 +60,7 @@ async def test_a_turn_that_takes_long_lets_others_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many verbs wait and however long each takes, the loop waits for one of them."""
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr(
@@ -89,7 +89,7 @@ async def test_who_stands_aside_comes_after_the_others_and_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many strangers wait, a partner waits for one of them; and the other way round."""
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr("oncewire.handler.runtime.commit_loop.monotonic", lambda: seconds[0])
@@ -119,7 +119,7 @@ async def test_who_stands_aside_comes_after_the_others_and_is_not_forgotten(
 async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     shell.start()
 
@@ -220,7 +220,7 @@ async def test_a_turn_is_as_long_as_its_commit_is_worth(
 ) -> None:
     """Where the disk is quick what is done leaves soon, so that the partner need not wait for it;
     where it is slow one commit serves many."""
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     seconds = [0.0]
     monkeypatch.setattr("oncewire.handler.runtime.commit_loop.monotonic", lambda: seconds[0])
@@ -241,7 +241,7 @@ async def test_a_turn_is_as_long_as_its_commit_is_worth(
 async def test_who_stands_aside_is_not_forgotten_by_short_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     monkeypatch.setattr("oncewire.handler.runtime.commit_loop.TURN_SECONDS", 60.0)
     others = [asyncio.ensure_future(shell.do("look", lambda: None)) for _ in range(2 * TURN_FEW)]
@@ -254,7 +254,7 @@ async def test_who_stands_aside_is_not_forgotten_by_short_turns(
 
 
 async def test_what_is_durable_can_be_looked_at_between_turns() -> None:
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     assert shell.look(lambda: 7) == 7
     shell.fail(RuntimeError("broken"))
@@ -263,7 +263,7 @@ async def test_what_is_durable_can_be_looked_at_between_turns() -> None:
 
 
 async def test_memory_that_ends_while_somebody_looks_ends_the_turns() -> None:
-    pair = Pair()
+    pair = Network.pair()
     shell = CommitLoop(pair.alpha, lambda action: None)
     ended: list[asyncio.Task[None]] = []
     shell.start(ended.append)
@@ -282,7 +282,7 @@ async def test_memory_that_ends_while_somebody_looks_ends_the_turns() -> None:
 async def test_submissions_of_one_turn_are_looked_up_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
+    pair = Network.pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
     shell, store = CommitLoop(pair.alpha, lambda action: None), pair.alpha.context.store
     assert isinstance(store, SqliteStore)
     assert store._connection is not None
