@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.entry.messages.details import details_of
 from oncewire.entry.messages.listing import Asked, list_messages
-from oncewire.entry.messages.outlook import tell
+from oncewire.entry.messages.story import tell
 from oncewire.entry.party.names import Names
 from oncewire.entry.watching.channels import channels_of
 from oncewire.journal.row import Row

@@ -9,7 +9,7 @@ from oncewire.entry.console.rendering import lasting, plain, render
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
-from oncewire.entry.messages.outlook import Story, StoryStep
+from oncewire.entry.messages.story import Story, StoryStep
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import HOUR, MINUTE
 from tests.entry.terminal import run_json

@@ -16,6 +16,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, quote
@@ -26,7 +27,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from oncewire import __version__
 from oncewire.entry.console import ladder, searching
 from oncewire.entry.console.pulse import Pulse
-from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, link, render
+from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
 from oncewire.entry.console.sign_in import Session, SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
@@ -58,6 +59,9 @@ FORM_WITHIN = 10.0
 """Seconds in which a form has to be there."""
 PREVIEW = 64 * 1024
 """Bytes of a document that a page shows."""
+
+NAMED = 3
+"""Messages that did not go well which the sentence over a list names."""
 
 DOWN = (TransportProblem, HandlerFailed, StoreProblem)
 """What is raised where the handler does not answer, or cannot."""
@@ -262,7 +266,9 @@ class Console:
             await self._pulse.read(seen.journal)
         return _as_json(self._pulse.lines(_now()))
 
-    async def _find(self, request: Request, who: Session) -> tuple[searching.Wanted, Any, str]:
+    async def _find(
+        self, request: Request, who: Session, *, tally: bool = False
+    ) -> tuple[searching.Wanted, Any, str]:
         """What the query asks for, the page of it, and what is not understood."""
         partners: set[str] = set()
         if request.query_params.get("q"):
@@ -273,19 +279,28 @@ class Console:
                 pass
         wanted = searching.wanted(request.query_params, partners, TABLE["find"])
         try:
-            return wanted, await self._offers.ask(wanted.verb, who, **wanted.given), ""
+            given = wanted.given | ({"tally": True} if tally else {})
+            return wanted, await self._offers.ask(wanted.verb, who, **given), ""
         except (InvalidValue, NotHere) as error:
             return wanted, None, f"{error.problem}; {error.remedy}"
 
     async def _messages(self, request: Request, session: Session | None) -> Response:
-        wanted, found, problem = await self._find(request, _there(session))
+        who = _there(session)
+        counts = "slow" not in request.query_params and "after" not in request.query_params
+        wanted, found, problem = await self._find(request, who, tally=counts)
         messages = () if found is None else found.messages
-        query = wanted.query
+        query, said = wanted.query, ""
+        if counts and found is not None and "slow" not in wanted.flags:
+            today = date.fromisoformat(day(_now()))
+            said = searching.summed_up(wanted, found.tally, today, whole=found.whole)
         return self._page(
             "messages.html",
             session,
             {
                 "wanted": wanted,
+                "said": said,
+                "totals": {} if found is None else found.tally,
+                "troubled": await self._troubled(wanted, found, who),
                 "asked": dict(request.query_params),
                 "messages": messages,
                 "problem": problem,
@@ -321,15 +336,33 @@ class Console:
         rows = await self._export(request, session)
         return _attached(json.dumps(rows).encode(), "messages.json")
 
+    async def _troubled(
+        self, wanted: searching.Wanted, found: Any, who: Session
+    ) -> tuple[ListedMessage, ...]:
+        """Of what is asked for in a stretch of time the first few that did not go well."""
+        if found is None or "since" not in wanted.filters or "state" in wanted.filters:
+            return ()
+        there = {name.partition(".")[2] for name in found.tally}
+        bad = sorted(there & searching.TROUBLED)
+        if not bad:
+            return ()
+        given = {**wanted.filters, "state": ",".join(bad), "limit": NAMED}
+        page = await self._offers.ask(wanted.verb, who, **given)
+        messages: tuple[ListedMessage, ...] = page.messages
+        return messages
+
     async def _message(self, request: Request, session: Session | None) -> Response:
         who, message_id = _there(session), request.query_params.get("id", "")
-        story = await self._offers.ask("why", who, message_id=message_id)
-        details = await self._offers.ask("show", who, message_id=message_id)
+        direction = request.query_params.get("direction", "")
+        meant = {"message_id": message_id} | ({"direction": direction} if direction else {})
+        story = await self._offers.ask("why", who, **meant)
+        details = await self._offers.ask("show", who, **meant)
         return self._page(
             "message.html",
             session,
             {
                 "story": story,
+                "direction": direction,
                 "details": details,
                 "facts": details.facts,
                 "ladder": ladder.draw(story),

@@ -85,6 +85,11 @@ def clock(instant: Instant | None) -> str:
     return moment(instant)[11:-1]
 
 
+def day(instant: Instant, later: int = 0) -> str:
+    """The day of an instant, or one so many days later, in UTC."""
+    return moment(instant + later * DAY)[:10]
+
+
 def link(path: str, **asked: Any) -> str:
     """A path of the console with a query; what is empty is left out."""
     given = {name: value for name, value in asked.items() if value not in ("", None, False)}
@@ -105,9 +110,10 @@ def _environment() -> Environment:
         "moment": moment,
         "clock": clock, "lasting": lasting, "size": amount, "count": number_of,
         "tone": lambda state: TONES.get(str(state), "calm"),
+        "combined": lambda some, **others: {**some, **others},
         "word": lambda state: str(state).replace("_", " "),
     }  # fmt: skip
-    made.globals |= {"link": link, "days_left": days_left}
+    made.globals |= {"link": link, "days_left": days_left, "day": day}
     return made
 
 
