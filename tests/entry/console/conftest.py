@@ -155,7 +155,8 @@ def made_pair(
         file.write_text(with_values(file.read_text(), said))
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         settings = load(folder / own, environ={}).settings
-        added = add_partner(settings, read_card(folder / partner), PartnerOptions(profile))
+        options = PartnerOptions(profile, sign=profile == "window")
+        added = add_partner(settings, read_card(folder / partner), options)
         added.agreement.write_text(with_values(added.agreement.read_text(), TERMS))
     (folder / "lake").mkdir()
     return load(folder / "acme", environ={}, flags=flags).settings

@@ -67,6 +67,8 @@ class MessageDetails(Struct, frozen=True):
     `why`: why it is where it is; empty: the journal has no row of it.
     `documents`: each of them. `trail`: each hop.
     `may`: the verbs that can be done to it now, such as resend, resume, abandon, hold, release.
+    `resumes`: the channel that goes on with it, all of it, where it is resumed; empty: it alone.
+    `unproved`: why there is no evidence of its receipt; empty: there is.
     """
 
     message_id: str
@@ -75,6 +77,8 @@ class MessageDetails(Struct, frozen=True):
     documents: tuple[DocumentFacts, ...] = ()
     trail: tuple[HopFacts, ...] = ()
     may: tuple[str, ...] = ()
+    resumes: str = ""
+    unproved: str = ""
 
 
 def details_of(
@@ -137,7 +141,32 @@ def details_of(
         tuple(DocumentFacts(*each) for each in documents_of(reader, message_id)),
         tuple(_hops([*rows, *elsewhere], parts)),
         tuple(_may(reader, message_id, now, kept, held=held)),
+        _suspended(reader, kept),
+        _unproved(reader, kept),
     )
+
+
+def _suspended(reader: Reader, kept: Kept) -> str:
+    """The channel of a message, if that stands still."""
+    sent = kept.sent
+    if sent is None or sent.outgoing.channel is None or sent.outgoing.state in FINAL_OUTGOING:
+        return ""
+    channel = reader.sending_channel(sent.outgoing.channel)
+    return channel.key if channel is not None and channel.suspended else ""
+
+
+def _unproved(reader: Reader, kept: Kept) -> str:
+    """Why nothing proves its receipt."""
+    if kept.sent is not None:
+        sent = kept.sent.outgoing
+        if reader.receipt(sent.message_id) is not None or reader.document("", sent.message_id):
+            return ""
+        if sent.state is OutgoingState.DELIVERED:
+            return "its acknowledgement was not signed"
+        return "no acknowledgement of it has come"
+    if kept.arrived is not None and not kept.arrived.answered:
+        return "it was not acknowledged from here"
+    return "" if kept.arrived is not None else "its bytes are not kept any more"
 
 
 def _may(reader: Reader, message_id: str, now: Instant, kept: Kept, *, held: bool) -> Iterable[str]:
@@ -162,6 +191,7 @@ def _may(reader: Reader, message_id: str, now: Instant, kept: Kept, *, held: boo
         yield "resume"
     if sent is not None or arrived:
         yield "release" if held else "hold"
+    if not _unproved(reader, kept) and not kept.shared:
         yield "evidence"
 
 

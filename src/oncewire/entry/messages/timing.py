@@ -197,6 +197,8 @@ Stretch = tuple["Row", "Row | None"]
 
 def _sending_key(before: Row, after: Row | None) -> str:
     """What a sent message waits for between two rows."""
+    if after is not None and after.kind == trace.RESUMED:
+        return OPERATOR
     if before.kind == trace.SEND_FAILED:
         return UNREACHABLE
     if before.kind == trace.SENT:
