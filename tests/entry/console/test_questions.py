@@ -1,13 +1,16 @@
 """What a newcomer asks of the console, and where the answer stands."""
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.entry.console.conftest import Desk
+from tests.entry.console.test_console import SUMMARY
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -71,6 +74,16 @@ def test_whether_a_partner_got_everything(client: httpx.Client) -> None:
     asked = f"partner=globex&direction=out&since={yesterday}&until={today}"
     page = text_of(client.get(f"/console/messages?{asked}"))
     assert f"Yesterday ({yesterday}): no message of globex." in page
+
+
+def test_how_old_the_ledger_is(desk: Desk, client: httpx.Client) -> None:
+    lake = desk.settings.path(Path("../lake"))
+    told = SUMMARY | {"written_at": "2026-01-01T00:00:00Z", "nodes": {"acme": {"seq": 3}}}
+    (lake / "summary.json").write_text(json.dumps(told))
+    page = text_of(client.get("/console/ledger"))
+    last = desk.do("overview").journal  # type: ignore[attr-defined]
+    assert re.search(r"The last run was \d+ d ago \( ?2026-01-01T00:00:00", page), page[:900]
+    assert f"{last - 3:,} rows were added to the journal of acme since" in page
 
 
 def test_now_counts_messages_and_names_attempts(client: httpx.Client) -> None:

@@ -438,7 +438,9 @@ class Console:
             read = summary.get("nodes", {}).get(self._settings.party.name, {}).get("seq")
             with suppress(*DOWN):
                 seen = await self._offers.ask("overview", _there(session))
-                values["since"] = None if read is None else max(0, seen.journal - int(read))
+                # A journal that ends before what was read is another one, or was restored.
+                if isinstance(read, int) and seen.journal >= read:
+                    values["since"] = seen.journal - read
         except NotHere as error:
             values["problem"] = f"{error.problem}; {error.remedy}"
         return self._page("ledger.html", session, values)

@@ -3,7 +3,7 @@ the time went."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,7 +150,10 @@ def story_of(
         there, story = [], tell(message_id, kept.rows, names, then, steps, copies)
     # A hub is no partner of ours, and its folder says what it is called.
     called = {party_id: name for name, party_id, _ in there}
-    named = [replace(step, peer=called.get(step.peer, step.peer)) for step in story.steps]
+    party = _party(kept)
+    if party:
+        called.setdefault(party, names(party, story.cpa_id))
+    named = [_named(step, called) for step in story.steps]
     return replace(
         story,
         steps=tuple(_with_gap(named, kept)),
@@ -158,6 +161,21 @@ def story_of(
         left_out=kept.left_out,
         timing=_timing(reader, names, kept, now),
     )
+
+
+def _party(kept: Kept) -> str:
+    """The PartyId of the other side; empty: it is not kept."""
+    if kept.sent is not None:
+        return kept.sent.facts.to_party
+    return "" if kept.arrived is None else kept.arrived.facts.from_party
+
+
+def _named(step: StoryStep, called: Mapping[str, str]) -> StoryStep:
+    """A step with the names of parties in the place of their PartyIds."""
+    what = step.what
+    for party_id, name in called.items():
+        what = what.replace(party_id, name)
+    return replace(step, peer=called.get(step.peer, step.peer), what=what)
 
 
 def copies_of(reader: Reader, message_id: str) -> int:
@@ -185,9 +203,8 @@ def _timing(reader: Reader, names: Names, kept: Kept, now: Instant) -> Timing | 
     stored = kept.sent or kept.arrived
     if stored is None:
         return None
-    facts = stored.facts
-    party = facts.to_party if kept.sent is not None else facts.from_party
-    return timing_of(reader, stored, kept.rows, names(party, facts.cpa_id), now)
+    partner = names(_party(kept), stored.facts.cpa_id)
+    return timing_of(reader, stored, kept.rows, partner, now)
 
 
 def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:

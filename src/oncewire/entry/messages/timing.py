@@ -32,7 +32,8 @@ SLOW_TIMES = 3
 """What takes so many times as long as half of a partner's messages is slow, from a second on."""
 
 TOLD_FROM: Duration = 100 * MILLISECOND
-"""Shorter waits are not told, nor those of less than a fiftieth of the whole time."""
+"""Shorter waits are not told, nor those of less than a fiftieth of the whole time, nor any where
+all took less than a second."""
 
 BEFORE = 64
 """Earlier messages of a channel that are looked at for the one that stood in the way."""
@@ -174,7 +175,8 @@ def timing_of(
     waits = []
     for key, parts in stretches:
         start, last = parts[0][0].at, parts[-1][1]
-        if (now if last is None else last.at) - start < max(TOLD_FROM, whole // 50):
+        lasts = (now if last is None else last.at) - start
+        if whole < SECOND or lasts < max(TOLD_FROM, whole // 50):
             continue
         end = None if last is None else last.at
         behind = ""

@@ -114,7 +114,7 @@ function drawn(id, data) {
   const options = {
     width: place.clientWidth, height: 170, series: [{}, ...lines],
     axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(hour) }, { ...axis, size: 64 }],
-    scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 1, 1)] } },
+    scales: { y: { range: (_, low, high) => [0, Math.max((high ?? 1) * 1.1, 1)] } },
     legend: { live: false }, cursor: { drag: { x: false, y: false } },
   };
   const plot = new uPlot(options, columns(id, data), place);
