@@ -124,7 +124,8 @@ def _multiply(path: Path, times: int) -> None:
                 moves["position"] = "position"
             values = ", ".join(said.get(each, moves.get(each, each)) for each in columns)
             connection.execute(
-                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table}, times"
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} "
+                f"FROM times CROSS JOIN {table}"
             )
         connection.execute(
             f"UPDATE counter SET journal = {rows * times}, outgoing = {SEED_MESSAGES * times}, "

@@ -682,19 +682,10 @@ _WAIT = Refused(
 )
 
 
-_LISTENERS = Refused(
-    429,
-    "listeners",
-    f"{LISTENERS} pages and programs listen already",
-    "close some of them",
-    {"Retry-After": "30"},
-)
-_LISTENS = Refused(
-    429,
-    "listeners",
-    f"{LISTENERS_EACH} pages or programs of this session or token listen already",
-    "close some of them",
-    {"Retry-After": "30"},
+_FULL = (f"{LISTENERS} pages and programs", f"{LISTENERS_EACH} of this session or token")
+_LISTENERS, _LISTENS = (
+    Refused(429, "listeners", f"{many} listen already", "close some", {"Retry-After": "30"})
+    for many in _FULL
 )
 
 

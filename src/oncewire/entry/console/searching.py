@@ -106,6 +106,7 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
 
 
 def next_day(day: str) -> str:
+    """The day after a day; what is no day, as it is."""
     try:
         return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
     except (ValueError, OverflowError):
