@@ -28,7 +28,13 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
-from tests.entry.console.visits import QUESTIONS, SEED_MESSAGES, large_store, steps_of
+from tests.entry.console.visits import (
+    QUESTIONS,
+    SEED_MESSAGES,
+    is_bounded,
+    large_store,
+    steps_of,
+)
 from tests.ports import free_port
 
 NAME = "buyer"
@@ -97,7 +103,7 @@ def compare_steps(count: int) -> int:
             store.close()
     grown = 0
     for page, (few, many) in found.items():
-        bounded = many < 1.5 * few + 2_000
+        bounded = is_bounded(few, many)
         grown += not bounded
         line = {"page": page, "messages": count, "steps": many, "steps_of_20000": few}
         print(json.dumps(line | {"bounded": bounded}), flush=True)

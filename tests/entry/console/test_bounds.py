@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from oncewire.store.sqlite.store import SqliteStore
-from tests.entry.console.visits import QUESTIONS, large_store, steps_of
+from tests.entry.console.visits import QUESTIONS, is_bounded, large_store, steps_of
 
 FEW, MANY = 10, 100
 """Of 2,000 messages in each direction: `python -m bench.console --steps` has 1,000,000."""
@@ -26,4 +26,4 @@ def test_a_page_visits_as_many_rows_in_a_large_store(
     sizes: dict[int, SqliteStore], page: str
 ) -> None:
     few, many = (steps_of(store, page, times) for times, store in sizes.items())
-    assert 0 < many < 1.5 * few + 2_000, (few, many)
+    assert is_bounded(few, many), (few, many)

@@ -86,6 +86,7 @@ def test_every_page_is_sound(
         expect(page.locator("h1")).to_be_visible()
         assert window.faults() == [], (name, size, scheme)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, size)
+        assert page.locator(".top nav").evaluate("nav => nav.scrollWidth <= nav.clientWidth"), size
         page.screenshot(path=tmp_path / f"{name}-{scheme}-{size[0]}.png", full_page=True)
     context.close()
     assert len(list(tmp_path.glob("*.png"))) == len(PAGES)

@@ -28,15 +28,23 @@ SEED_MESSAGES = 2_000
 """Messages of the small store, each an hour after the one before."""
 WANTED = 1_000
 
-NAMES, BOTH = Names(), ("out", "in")
+
+class _AsWritten(Names):
+    """Partners are called by their PartyIds."""
+
+    def parties(self, partner: str) -> tuple[str, ...]:
+        return (partner,)
+
+
+NAMES, BOTH = _AsWritten(), ("out", "in")
 
 
 def _listed(reader: Reader, now: int, **asked: Any) -> object:
     return list_messages(reader, NAMES, Asked(**asked), BOTH, now)
 
 
-def _day(reader: Reader, now: int, **_: object) -> object:
-    day = Asked(partner="urn:globex", since=moment(now - DAY)[:10], until=moment(now)[:10])
+def _day(reader: Reader, now: int) -> object:
+    day = Asked(partner="globex", since=moment(now - DAY)[:10], until=moment(now)[:10])
     return counted_page(reader, NAMES, day, BOTH, now, counted=True)
 
 
@@ -133,6 +141,12 @@ def _multiply(path: Path, times: int) -> None:
             f"incoming_filed = {SEED_MESSAGES * times}"
         )
     connection.close()
+
+
+def is_bounded(few: int, many: int) -> bool:
+    """Whether steps did not grow with the store. A search looks at one more place of the index for
+    every 32,768 messages."""
+    return 0 < many < 1.5 * few + 4_000
 
 
 def steps_of(store: SqliteStore, page: str, times: int) -> int:

@@ -168,22 +168,22 @@ def _slow_ones(
     after: str,
 ) -> MessagePage:
     """Those that took, or wait, longer than is usual for their partners."""
-    found: list[ListedMessage] = []
     known: dict[tuple[str, str], Usual | None] = {}
-    plain, looked_at = replace(asked, slow=False), 0
-    while looked_at < TIMED and len(found) < limit:
-        page = list_messages(reader, names, plain, directions, now, limit - len(found), after)
-        for each in page.messages:
-            whose = (each.direction, each.partner)
-            if whose not in known:
-                known[whose] = usual(reader, each.direction, _parties(names, each.partner))
-            if is_slow(_lasted(each, now), known[whose]):
-                found.append(each)
-        looked_at += max(1, len(page.messages))
-        after = page.after
-        if not after:
-            break
-    return MessagePage(tuple(found), after)
+
+    def is_late(each: ListedMessage) -> bool:
+        whose = (each.direction, each.partner)
+        if whose not in known:
+            known[whose] = usual(reader, each.direction, _parties(names, each.partner))
+        return is_slow(_lasted(each, now), known[whose])
+
+    # Slow ones are few, as a rule; where they are not, fewer are looked at.
+    plain, looked_at = replace(asked, slow=False), max(TIMED, limit)
+    while True:
+        page = list_messages(reader, names, plain, directions, now, looked_at, after)
+        found = tuple(filter(is_late, page.messages))
+        if len(found) <= limit:
+            return MessagePage(found, page.after)
+        looked_at = max(limit, looked_at // 2)
 
 
 def _parties(names: Names, partner: str) -> tuple[str, ...]:

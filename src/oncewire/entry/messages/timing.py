@@ -182,7 +182,7 @@ def timing_of(
         behind = ""
         if key == TURN and not isinstance(stored, StoredIncoming):
             behind = _behind(reader, stored, start, end)
-        waits.append(Wait(start, end, _words(key, parts, partner, behind), behind))
+        waits.append(Wait(start, end, _words(key, parts, partner, party_id, behind), behind))
     said = _said(whole, lasted, waits, known, partner, now, arrived=arrived, over=over)
     return Timing(began, lasted, said, tuple(waits), known)
 
@@ -231,17 +231,20 @@ def _merged(keyed: Iterable[tuple[str, Row, Row | None]]) -> Iterator[tuple[str,
         yield last, parts
 
 
-def _words(key: str, parts: Sequence[Stretch], partner: str, behind: str) -> str:
+def _words(key: str, parts: Sequence[Stretch], partner: str, party_id: str, behind: str) -> str:
     if key == UNREACHABLE:
         failed = [row for pair in parts for row in pair if row and row.kind == trace.SEND_FAILED]
         tried = len(dict.fromkeys(row.seq for row in failed))
         reason = notes.SendFailed.read(failed[-1].detail).reason if failed else ""
         times = "1 attempt" if tried == 1 else f"{tried} attempts"
-        return f"{partner} could not be reached: {times} failed, the last with: {reason}"
+        # A hub on the way is no partner.
+        near = not failed or failed[-1].peer in (None, party_id)
+        whom = partner if near else "the next handler"
+        return f"{whom} could not be reached: {times} failed, the last with: {reason}"
     if key == RETRY:
         first, last = parts[0][0].attempt, parts[-1][0].attempt
         which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
-        return f"{which} went unanswered, until it was sent again"
+        return f"{which} went unanswered: it waited until it was sent again"
     if key == ANSWER and parts[-1][1] is None:
         return f"no answer to attempt {parts[-1][0].attempt} has come"
     if key == TURN and behind:
@@ -251,7 +254,7 @@ def _words(key: str, parts: Sequence[Stretch], partner: str, behind: str) -> str
 
 _PLAIN = {
     TURN: "it waited for its turn",
-    ANSWER: "{partner} had it, or it was on its way, until the answer came",
+    ANSWER: "it was on its way, or its receiver had it: until the answer came",
     PAUSE: "{partner} asked for a pause",
     OPERATOR: "it stood still until an operator let it go on",
     TAKEN: "it waited for the application to take it",
@@ -310,8 +313,8 @@ def _said(
         said = f"It waits, for {in_words(whole)} so far"
     longest = sorted(waits, key=lambda wait: wait.start - (wait.end or now))[:3]
     parts = [
-        f"{in_words((wait.end or now) - wait.start)} ({moment(wait.start)[11:19]} to "
-        f"{moment(wait.end)[11:19] if wait.end else 'now'}) {wait.why}"
+        f"{in_words((wait.end or now) - wait.start)} {wait.why.partition(':')[0]} "
+        f"({moment(wait.start)[11:19]} to {moment(wait.end)[11:19] if wait.end else 'now'})"
         for wait in sorted(longest, key=lambda wait: wait.start)
     ]
     said += f": {'; '.join(parts)}." if parts else "."
