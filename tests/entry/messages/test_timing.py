@@ -12,7 +12,8 @@ from oncewire.entry.messages.story import ENDS, LEFT_OUT, story_of
 from oncewire.entry.party.names import Names
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
-from oncewire.protocol.notes import Kind, SendFailed
+from oncewire.protocol.notes import Kind, Resumed, SendFailed
+from oncewire.protocol.sender import ANSWERS_AGAIN
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.samples import CONFIRMED, DELIVERED, OUTSTANDING, add, prepare, received, sent
 
@@ -57,6 +58,8 @@ def _keep(
 
 def _row(message_id: str, kind: str, at: float) -> Row:
     said = SendFailed(reason="refused").write() if kind == Kind.SEND_FAILED else "{}"
+    if kind == Kind.RESUMED:
+        said = Resumed(by=message_id).write()
     return Row(0, int(at * SECOND), 0, "boot", "node", kind, message_id, attempt=1, detail=said)
 
 
@@ -75,6 +78,18 @@ def test_a_late_message_says_where_its_time_went(store: SqliteStore) -> None:
     assert waits.took is None
     assert waits.said.startswith("It waits, for 100 s so far: 100 s no answer to")
     assert waits.waits[-1].end is None
+
+
+def test_who_let_it_go_on_is_told_apart(store: SqliteStore) -> None:
+    for by in (ANSWERS_AGAIN, "olga"):
+        rows = [("sent", 20.0), ("send_failed", 21.0), ("resumed", 25.0), ("sent", 25.0)]
+        _keep(store, by, 20, *rows, ("acknowledged", 25.1))
+    with store.reader() as reader:
+        said = [story_of(reader, NAMES, by, NOW, None).timing for by in (ANSWERS_AGAIN, "olga")]
+    itself, olga = ([wait.why for wait in each.waits] if each else [] for each in said)
+    assert any("could not be reached" in why for why in itself)
+    assert not any("operator" in why for why in itself)
+    assert any("operator" in why for why in olga)
 
 
 def test_lists_tell_and_sort_by_how_long_it_took(store: SqliteStore) -> None:

@@ -16,6 +16,7 @@ from oncewire.journal import trace
 from oncewire.journal.history import in_words
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant, moment
 from oncewire.protocol import notes
+from oncewire.protocol.sender import ANSWERS_AGAIN
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.search import Mark, Search
 from oncewire.store.transition.rows import FINAL_INCOMING
@@ -199,19 +200,25 @@ Stretch = tuple["Row", "Row | None"]
 
 def _sending_key(before: Row, after: Row | None) -> str:
     """What a sent message waits for between two rows."""
-    if after is not None and after.kind == trace.RESUMED:
+    resumed = after is not None and after.kind == trace.RESUMED
+    if after is not None and resumed and not _by_itself(after):
         return OPERATOR
     if before.kind == trace.SEND_FAILED:
         return UNREACHABLE
     if before.kind == trace.SENT:
         if after is not None and after.kind == trace.SEND_FAILED:
             return UNREACHABLE
-        return RETRY if after is not None and after.kind == trace.SENT else ANSWER
+        return RETRY if after is not None and (resumed or after.kind == trace.SENT) else ANSWER
     if before.kind == trace.TRANSIENT:
         return PAUSE
     if before.kind in (trace.SUSPENDED, trace.FAILED, trace.REJECTED, trace.ABANDONED):
         return OPERATOR
     return TURN
+
+
+def _by_itself(row: Row) -> bool:
+    """Whether the handler resumed a message, because the partner answers again."""
+    return notes.Resumed.read(row.detail).by == ANSWERS_AGAIN
 
 
 def _arrival_key(before: Row, after: Row | None) -> str:  # noqa: ARG001
