@@ -94,7 +94,7 @@ bench-setup: setup ## install what the handler is measured beside: RabbitMQ, NAT
 screenshots: setup ## make the pictures of docs/img anew, from a demo
 	$(BIN)/python scripts/screenshots.py
 
-demo: setup ## two parties over a bad network, and the verdict
+demo: setup ## two parties and a hub over a bad network, and the verdict
 	$(BIN)/oncewire demo $(ARGS)
 
 clean: ## remove the environment and every cache

@@ -2,6 +2,9 @@
 
 A party gets a store with so many messages, its handler is started, and a browser without a screen
 opens pages: from the click to the first paint of each, by the browser's own clock. Loopback only.
+
+With `--steps` no browser is opened: the steps that SQLite takes for the questions of each page are
+counted among 20,000 messages and among many, and fail where they grow with the store.
 """
 
 from __future__ import annotations
@@ -25,6 +28,13 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
+from tests.entry.console.visits import (
+    QUESTIONS,
+    SEED_MESSAGES,
+    is_bounded,
+    large_store,
+    steps_of,
+)
 from tests.ports import free_port
 
 NAME = "buyer"
@@ -82,12 +92,33 @@ def run(browser: Browser, folder: Path, count: int, repeats: int) -> None:
         serving.wait(60)
 
 
+def compare_steps(count: int) -> int:
+    """Count what pages visit in a small store and in a large one; returns how many grew."""
+    found: dict[str, list[int]] = {page: [] for page in QUESTIONS}
+    for times in (10, count // SEED_MESSAGES):
+        with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as folder:
+            store = large_store(Path(folder) / "store.db", times)
+            for page, steps in found.items():
+                steps.append(steps_of(store, page, times))
+            store.close()
+    grown = 0
+    for page, (few, many) in found.items():
+        bounded = is_bounded(few, many)
+        grown += not bounded
+        line = {"page": page, "messages": count, "steps": many, "steps_of_20000": few}
+        print(json.dumps(line | {"bounded": bounded}), flush=True)
+    return grown
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--few", type=int, default=1_000)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--steps", action="store_true")
     options = parser.parse_args(arguments)
+    if options.steps:
+        return compare_steps(options.messages)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]

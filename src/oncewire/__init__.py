@@ -100,9 +100,9 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.documents import Document as Document
     from oncewire.entry.messages.listing import ListedMessage as ListedMessage
     from oncewire.entry.messages.listing import MessagePage as MessagePage
-    from oncewire.entry.messages.outlook import Story as Story
-    from oncewire.entry.messages.outlook import StoryStep as StoryStep
     from oncewire.entry.messages.outlook import Trouble as Trouble
+    from oncewire.entry.messages.story import Story as Story
+    from oncewire.entry.messages.story import StoryStep as StoryStep
     from oncewire.entry.messages.submitting import SendOptions as SendOptions
     from oncewire.entry.running.open_party import BlockingParty as BlockingParty
     from oncewire.entry.running.open_party import OpenParty as OpenParty
@@ -152,8 +152,8 @@ _ROOMS = {
     "Severity": "oncewire.message.envelope",
     "Status": "oncewire.entry.control.verbs",
     "StatusResponse": "oncewire.message.envelope",
-    "Story": "oncewire.entry.messages.outlook",
-    "StoryStep": "oncewire.entry.messages.outlook",
+    "Story": "oncewire.entry.messages.story",
+    "StoryStep": "oncewire.entry.messages.story",
     "Submission": "oncewire.handler.actions",
     "Tried": "oncewire.handler.runtime.trying",
     "Trouble": "oncewire.entry.messages.outlook",

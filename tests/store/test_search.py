@@ -11,10 +11,12 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR
+from oncewire.protocol.notes import Kind
 from oncewire.store.contract import Reader, Store
 from oncewire.store.records import Word
-from oncewire.store.search import ID_SEARCHED, Place, Search, kept_words
+from oncewire.store.search import ID_SEARCHED, Mark, Place, Search, Tally, kept_words
 from oncewire.store.sql import search_index
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.backends import Backend, SqliteBackend
@@ -293,3 +295,31 @@ def test_an_added_message_can_be_undone(store: Store) -> None:
     _sent(store, "other")
     with store.reader() as reader:
         assert _ids(reader, text="c0ffee12") == []
+
+
+def _row(message_id: str, kind: Kind, at: int) -> Row:
+    return Row(0, at, 0, "boot", "node", kind.value, message_id, detail="{}")
+
+
+def test_what_came_or_went_twice_is_found_counted_and_bounded(backend: Backend) -> None:
+    store = backend.store
+    _sent(store, "once@acme")
+    _sent(store, "twice@acme", state=OUTSTANDING)
+    with store.transition() as tx:
+        stored = tx.outgoing("twice@acme")
+        assert stored is not None
+        tx.save_outgoing(replace(stored.outgoing, attempts=2))
+        tx.journal(_row("copied@globex", Kind.DUPLICATE, at) for at in range(50))
+        tx.journal([_row("single@globex", Kind.RECEIVED, 7)])
+    _arrived(store, "copied@globex")
+    _arrived(store, "single@globex")
+    with store.reader() as reader:
+        assert _ids(reader, again=True) == ["twice@acme", "copied@globex"]
+        assert reader.count_sent(Search(), 100).states == {"delivered": 1, "outstanding": 1}
+        assert reader.count_sent(Search(again=True), 100) == Tally({"outstanding": 1})
+        assert reader.count_received(Search(again=True), 100).states == {"ready": 1}
+        rows, between = reader.journal_ends("copied@globex", 3)
+        assert ([row.at for row in rows], between) == ([0, 1, 2, 47, 48, 49], 44)
+        assert reader.journal_ends("single@globex", 3)[1] == 0
+        assert reader.journal_ends("nothing", 3) == ([], 0)
+        assert reader.journal_marks("copied@globex") == {"duplicate": Mark(50, 0, 49)}

@@ -183,16 +183,19 @@ def _about(said: Detail | None) -> str:
 # --- one sentence -------------------------------------------------------------------------
 
 
-def explain(rows: Iterable[Row], *, outlook: str = "") -> str:
+def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None) -> str:
     """Why the message is where it is, in one sentence for people.
 
     `outlook` is what the journal cannot tell: what has to happen before a message that is under
-    way goes on, and of a document that failed, which part did and why.
+    way goes on, and of a document that failed, which part did and why. `copies`: how many were
+    stopped, where not all rows are given.
     """
     told = list(rows)
     outcome = fold_outcome(told)
     if outcome is None:
         return "Nothing is known of this message."
+    if copies is not None:
+        outcome = outcome._replace(duplicates_stopped=copies)
     why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
     if outcome.reason == PROXIED:
         passes = passes_of(told)

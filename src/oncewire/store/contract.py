@@ -52,7 +52,7 @@ from oncewire.store.records import (
     Unsettled,
     Word,
 )
-from oncewire.store.search import Found, Place, Search
+from oncewire.store.search import Found, Mark, Place, Search, Tally
 from oncewire.store.spool_contract import Spool
 
 
@@ -326,6 +326,13 @@ class Reader(Protocol):
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""
 
+    def journal_ends(self, message_id: str, most: int) -> tuple[list[Row], int]:
+        """The first rows that name the message and the last ones, at most so many of each, in
+        order; and how many lie between them."""
+
+    def journal_marks(self, message_id: str) -> dict[str, Mark]:
+        """The kinds of the rows that name the message; the first `search.MARKED` of them count."""
+
     def terms(self, terms_id: str) -> Terms | None:
         """See `Transaction.terms`."""
 
@@ -394,6 +401,13 @@ class Reader(Protocol):
         """The same of received messages, by when they were received and their `row`; without
         parcel, view and answer."""
 
+    def count_sent(self, search: Search, most: int) -> Tally:
+        """How many sent messages are meant, in each state that there is; so many are looked at, at
+        most."""
+
+    def count_received(self, search: Search, most: int) -> Tally:
+        """The same of received messages."""
+
     def counts(self) -> dict[str, int]:
         """How many messages, but for trials, are in each state: `out.delivered`,
         `in.confirmed`, ...; every state a stored message can have is there, with 0 where there
@@ -413,8 +427,14 @@ class Reader(Protocol):
         """MessageIds with `part` in them, but for trials, that the journal calls refused, newest
         first; only the newest `limit` ids of all that are known here are looked at."""
 
-    def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
-        """Every stream's state, by key."""
+    def channels(self, limit: int = 2**62) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+        """The state of streams, by key, the first so many of each direction."""
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        """The state of a stream that we send."""
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        """The state of a stream that we receive."""
 
     def spooled(self) -> set[str]:
         """Names of the spool files that any parcel, answer or receipt is made of."""

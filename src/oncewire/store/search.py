@@ -26,6 +26,9 @@ beginning."""
 LOOKED_AT = 20_000
 """How many messages one call looks at, at most, for those that are meant."""
 
+MARKED = 10_000
+"""Rows of one message that are looked at, at most, for how often each kind is among them."""
+
 ID_SEARCHED = 256
 """In so many characters of a MessageId, before its `@`, what is looked for has to begin. What
 stands behind the `@` names a handler, and is the same in all of its ids."""
@@ -74,6 +77,8 @@ class Search(Struct, frozen=True):
     value: str = ""
     # Parts of documents, too.
     parts: bool = False
+    # Only what was sent more than once, and what arrived of which copies were stopped.
+    again: bool = False
 
     @property
     def is_part(self) -> bool:
@@ -101,7 +106,7 @@ class Search(Struct, frozen=True):
         at: Instant,
         words: tuple[Word, ...],
     ) -> bool:
-        """Whether a message is meant; parts apart."""
+        """Whether a message is meant, apart from parts and from how often it came."""
         return (
             (not self.text or self._is_in(message_id, facts, words))
             and (not self.partners or partner in self.partners)
@@ -123,6 +128,21 @@ class Search(Struct, frozen=True):
             or self.text == facts.conversation_id
             or any(word.text == self.text for word in words)
         )
+
+
+class Mark(Struct, frozen=True, gc=False):
+    """Rows of one kind about one message: how many, and when the first and the last was."""
+
+    count: int
+    first: Instant
+    last: Instant
+
+
+class Tally(Struct, frozen=True):
+    """How many messages are meant, by their state; `whole`: whether all were looked at."""
+
+    states: dict[str, int]
+    whole: bool = True
 
 
 class Found(Struct, Generic[M], frozen=True):

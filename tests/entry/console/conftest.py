@@ -141,7 +141,7 @@ def browser() -> Iterator[Browser]:
 
 
 def made_pair(
-    folder: Path, port: int, through: int, flags: dict[str, object], profile: str
+    folder: Path, port: int, through: int, flags: dict[str, object], profile: str, sign: bool
 ) -> Settings:
     """acme and globex as partners; globex listens on a port, and is reached through another."""
     public = f'"http://127.0.0.1:{through}/msh"'
@@ -155,7 +155,8 @@ def made_pair(
         file.write_text(with_values(file.read_text(), said))
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         settings = load(folder / own, environ={}).settings
-        added = add_partner(settings, read_card(folder / partner), PartnerOptions(profile))
+        options = PartnerOptions(profile, sign=sign)
+        added = add_partner(settings, read_card(folder / partner), options)
         added.agreement.write_text(with_values(added.agreement.read_text(), TERMS))
     (folder / "lake").mkdir()
     return load(folder / "acme", environ={}, flags=flags).settings
@@ -165,21 +166,23 @@ def made_pair(
 def desk(
     request: pytest.FixtureRequest, pattern: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Desk]:
-    """Both handlers and acme's admin port, for all tests of a module, which names the profile."""
+    """Both handlers and acme's admin port, for all tests of a module, which names the profile, and
+    says whether everything is signed."""
     folder = tmp_path_factory.mktemp("console") / "parties"
     shutil.copytree(pattern, folder)
-    with running(folder, request.module.PROFILE) as found:
+    sign = getattr(request.module, "SIGN", False)
+    with running(folder, request.module.PROFILE, sign=sign) as found:
         yield found
 
 
 @contextmanager
-def running(folder: Path, profile: str = "window") -> Iterator[Desk]:
+def running(folder: Path, profile: str = "window", *, sign: bool = False) -> Iterator[Desk]:
     """acme, globex and acme's admin port; the parties of the folder know no one yet."""
     flags = {"admin.port": free_port(), "lake.path": "../lake"}
     network, port = Served(folder), free_port()
     proxy = ChaosProxy("to globex", port, 1, FAIR)
     try:
-        settings = made_pair(folder, port, network.do(proxy.start()), flags, profile)
+        settings = made_pair(folder, port, network.do(proxy.start()), flags, profile, sign)
         with both_served(folder) as served:
             door = admin_port(settings, flags)
             served.do(door.__aenter__())

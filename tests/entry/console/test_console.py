@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-import zipfile
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -38,7 +38,7 @@ SUMMARY = {
     "verdicts": {"delivered": 4800, "not_delivered": 9, "unknown": 3},
     "violations": 1,
     "counts": {"twice": 1},
-    "nodes": {"acme": {"seq": 900}},
+    "nodes": {"acme": {"seq": 3}},
     "tables": {"messages": 4812},
     "findings": [
         {"kind": "twice", "message_id": "PO-0001@acme", "sentence": "it was delivered twice"}
@@ -86,6 +86,7 @@ def test_every_page_is_sound(
         expect(page.locator("h1")).to_be_visible()
         assert window.faults() == [], (name, size, scheme)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, size)
+        assert page.locator(".top nav").evaluate("nav => nav.scrollWidth <= nav.clientWidth"), size
         page.screenshot(path=tmp_path / f"{name}-{scheme}-{size[0]}.png", full_page=True)
     context.close()
     assert len(list(tmp_path.glob("*.png"))) == len(PAGES)
@@ -175,26 +176,25 @@ def test_what_a_person_types_is_found_and_exported(desk: Desk, window: Window) -
         page.get_by_role("link", name="JSON").click()
     found_rows = json.loads(json_file.value.path().read_text())
     assert [row["message_id"] for row in found_rows] == shown
-    # Keys alone lead to a message.
+    # Keys alone lead to a message, also where the list has changed meanwhile.
     page.keyboard.press("j")
+    desk.send("PO-0005@acme")
+    expect(page.locator("[data-rows] tbody a.id").first).to_have_text("PO-0005@acme")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text(shown[0])
 
 
-def test_a_message_is_held_released_and_proved(desk: Desk, window: Window) -> None:
+def test_a_message_is_held_released_and_shown(desk: Desk, window: Window) -> None:
     page = window.sign_in()
     window.open("message?id=PO-0002@acme")
-    page.get_by_role("button", name="Hold").click()
-    expect(page.locator(".done")).to_contain_text("held")
-    expect(page.locator("header.title")).to_contain_text("on hold")
-    page.get_by_role("button", name="Release").click()
-    expect(page.locator("header.title")).not_to_contain_text("on hold")
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Evidence").click()
-    assert download.value.suggested_filename == "evidence-PO-0002_acme.zip"
-    with zipfile.ZipFile(download.value.path()) as archive:
-        assert archive.testzip() is None
-        assert "verify.sh" in archive.namelist()
+    page.get_by_role("button", name="Keep under legal hold").click()
+    expect(page.locator(".done")).to_contain_text("legal hold")
+    expect(page.locator("header.title")).to_contain_text("legal hold")
+    page.get_by_role("button", name="Lift the legal hold").click()
+    expect(page.locator("header.title")).not_to_contain_text("legal hold")
+    # What is not signed proves nothing.
+    expect(page.locator("main")).to_contain_text("No evidence: its acknowledgement was not signed")
+    assert page.get_by_role("link", name="Evidence").count() == 0
     page.get_by_role("link", name="order.xml").click()
     expect(page.locator(".payload")).to_have_text('<order id="no-2"/>')
     # The other side's rungs are drawn from the folder that console.with names.
@@ -214,10 +214,11 @@ def test_a_cut_network_is_seen_resumed_and_over(desk: Desk, window: Window) -> N
     expect(page.locator(".todo")).to_contain_text("cannot go on", timeout=60_000)
     page.get_by_role("link", name="Channels").click()
     cell = page.locator(".cell.suspended a")
-    expect(cell).to_have_attribute("title", f"4 suspended: {late}, 3 tries", timeout=60_000)
+    told = re.compile(rf"\d suspended: {late}, 3 tries")
+    expect(cell).to_have_attribute("title", told, timeout=60_000)
     page.get_by_role("link", name="Now").click()
     desk.heal()
-    page.get_by_role("button", name="Resume").first.click()
+    page.get_by_role("button", name="Let the channel go on").first.click()
     desk.delivered(late)
     expect(page.locator("#todo")).to_have_text("Nothing needs you", timeout=60_000)
     resumed = [said for kind, said in journal_of(desk, late) if kind == "resumed"]
@@ -246,10 +247,10 @@ def test_a_message_is_abandoned_by_name(desk: Desk, window: Window) -> None:
 def test_a_channel_is_paused_and_goes_on(desk: Desk, window: Window) -> None:
     page = window.sign_in(by="olga")
     window.open("channels")
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Suspend the channel").click()
     expect(page.locator(".channel")).to_contain_text("paused from the console")
     waits = desk.send("PO-0300@acme")
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Let the channel go on").click()
     desk.delivered(waits)
 
 
@@ -259,7 +260,9 @@ def test_a_partner_is_asked_and_tried(desk: Desk, window: Window) -> None:
     page.get_by_role("button", name="Ping").click()
     expect(page.locator(".done")).to_have_text("It answered.")
     page.get_by_role("button", name="Test", exact=True).click()
-    expect(page.locator(".checks").first).to_contain_text("works", timeout=90_000)
+    expect(page.locator("#test")).to_contain_text("Under way")
+    expect(page.locator("#test .checks")).to_contain_text("works", timeout=90_000)
+    expect(page.locator("#test")).to_contain_text("Ended")
 
 
 def test_a_session_that_is_over_leads_to_the_sign_in(desk: Desk, window: Window) -> None:

@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.rendering import lasting, plain, render
+from oncewire.entry.console.rendering import _TEMPLATES, lasting, plain, render
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
-from oncewire.entry.messages.outlook import Story, StoryStep
+from oncewire.entry.messages.story import Story, StoryStep, _elsewhere
+from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue
+from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MINUTE
+from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.terminal import run_json
 
 NOW = 1_700_000_000_000_000
@@ -126,15 +129,45 @@ def test_a_long_story_is_drawn_in_part() -> None:
 
 
 def test_what_cannot_be_seen_is_shown_as_its_number() -> None:
-    assert plain("order\u202e\x00\n") == "order\\u202e\\u0000\n"
+    assert plain("order\u202e\x00\n") == "order\\u{202e}\\u{0}\n"
     page = render("problem.html", {
         "status": 404, "detail": "<b>\u202e", "remedy": "", "party": "<i>", "session": None,
         "version": "1", "page": "problem", "done": "",
     })  # fmt: skip
-    assert "&lt;b&gt;\\u202e" in page
+    assert "&lt;b&gt;\\u{202e}" in page
     assert "<i>" not in page
     spans = [lasting(span) for span in (5_000, 2_500_000, 90_000_000, 3 * HOUR)]
     assert spans == ["5 ms", "2.5 s", "90 s", "3 h"]
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [0x3164, 0x2800, 0x34F, 0xFE0F, 0xE0041, 0x200B, 0x200D, 0x2066, 0x61C, 0xAD, 0xFEFF, 0x115F,
+     0x180E, 0x2028, 0xA0, 0x3000, 0xE000, 0xFFA0, 0x1D173, 0x7F],
+    ids=hex,
+)  # fmt: skip
+def test_no_character_hides_in_a_text(unseen: int) -> None:
+    assert plain(f"PO{chr(unseen)}-1") == f"PO\\u{{{unseen:x}}}-1"
+    # What a form gives back is what it was given.
+    form = _TEMPLATES.from_string("{{ value|whole }}").render(value=f"<{chr(unseen)}")
+    assert form == f"&lt;{chr(unseen)}"
+    assert plain("Zürich 東京 😀 e\u0301") == "Zürich 東京 😀 e\u0301"
+
+
+def test_a_folder_tells_of_its_own_handler_alone(parties: Path) -> None:
+    settings = load(parties / "globex", environ={}).settings
+    store = SqliteStore.open(settings.path(settings.store.path), node="globex")
+    with store.transition() as tx:
+        tx.journal(
+            Row(0, NOW, 0, "boot", node, "received", "m@acme", terms_id="t", peer="x", digest="d",
+                size=1, detail="{}")
+            for node in ("globex", "acme", "hub")
+        )  # fmt: skip
+    store.commit()
+    store.close()
+    folders = [parties / "globex", parties / "nothing"]
+    ((name, _, rows),) = _elsewhere("m@acme", folders)
+    assert (name, [row.node for row in rows]) == ("globex", ["globex"])
 
 
 def test_the_command_makes_a_link(parties: Path) -> None:

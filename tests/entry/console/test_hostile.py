@@ -1,13 +1,19 @@
 """The console and strangers: slow forms, guessed links, damaged files, odd ids."""
 
+import re
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
 
+from oncewire.entry.admin import app
+from oncewire.entry.admin.app import LISTENERS, LISTENERS_EACH
 from oncewire.entry.console import searching
 from oncewire.entry.console.pages import _cell
+from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verbs import TABLE
 from tests.entry.console.conftest import Desk
 
@@ -64,3 +70,66 @@ def test_an_id_is_no_option_and_no_formula() -> None:
     found = searching.wanted({"q": "--config=/tmp/evil"}, (), TABLE["find"])
     assert found.command == "oncewire find -- --config=/tmp/evil"
     assert [_cell(value) for value in ("=1", "＝1", "a")] == ["'=1", "'＝1", "a"]
+
+
+@contextmanager
+def _signed_in(desk: Desk) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=desk.url, timeout=60) as made:
+        made.post("/console/sign-in", data={"link": desk.link().partition("#")[2]})
+        yield made
+
+
+def test_an_address_says_of_nothing_that_it_was_done(desk: Desk) -> None:
+    message_id = desk.send("PO-said@acme")
+    with _signed_in(desk) as client, _signed_in(desk) as other:
+        for word in ("abandon", "hold", ""):
+            for name in ("done", "said"):
+                assert 'class="done"' not in client.get(f"/console/?{name}={word}").text
+        page = client.get(f"/console/message?id={message_id}").text
+        # What is not signed proves nothing.
+        assert "Evidence (zip)" not in page
+        assert "No evidence: " in page
+        csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+        asked = {"do": "hold", "message_id": message_id, "csrf": csrf, "back": "/console/"}
+        said = client.post("/console/do", data=asked).headers["location"]
+        assert 'class="done"' not in other.get(said).text
+        assert "under legal hold" in client.get(said).text
+        # It is said once.
+        assert 'class="done"' not in client.get(said).text
+
+
+def test_listeners_are_bounded_for_a_session_and_in_all(desk: Desk) -> None:
+    with ExitStack() as open_:
+        said = []
+        for _ in range(4):
+            client = open_.enter_context(_signed_in(desk))
+            for _ in range(LISTENERS_EACH + 1):
+                answer = open_.enter_context(client.stream("GET", "/console/live"))
+                said.append(answer.status_code)
+                if answer.status_code != 200:
+                    assert "listen already" in answer.read().decode()
+        assert said[: LISTENERS_EACH + 1] == [200] * LISTENERS_EACH + [429]
+        assert said.count(200) == LISTENERS
+
+
+def test_a_page_waits_for_no_handler_that_is_mute(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "ANSWERS_WITHIN", 0.5)
+    path = socket_path(desk.settings)
+    with _signed_in(desk) as client:
+        desk.served.stop("acme")
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as mute:
+            mute.bind(str(path))
+            mute.listen(16)
+            try:
+                # The connection of before is gone: that is told at once.
+                client.get("/console/")
+                for page, status in (("", 200), ("messages", 503), ("channels", 503)):
+                    answer = client.get(f"/console/{page}")
+                    assert answer.status_code == status, (page, answer.text[:500])
+                    assert "has not answered for" in answer.text
+            finally:
+                path.unlink(missing_ok=True)
+                desk.served.start("acme")

@@ -1,5 +1,7 @@
 """Messages that failed are sent again from the list that shows them, and arrive once."""
 
+import zipfile
+
 import pytest
 from playwright.sync_api import expect
 
@@ -8,7 +10,7 @@ from tests.entry.console.test_console import journal_of
 
 pytestmark = pytest.mark.process
 
-PROFILE = "ebms2"
+PROFILE, SIGN = "ebms2", True
 
 
 def test_all_that_failed_is_sent_again_and_arrives_once(desk: Desk, window: Window) -> None:
@@ -29,6 +31,18 @@ def test_all_that_failed_is_sent_again_and_arrives_once(desk: Desk, window: Wind
             (kind, said.get("by")) for kind, said in journal_of(desk, message_id)
         ]
     expect(page.locator("[data-rows] tbody")).to_contain_text("Nothing was found")
+
+
+def test_what_is_signed_is_proved(desk: Desk, window: Window) -> None:
+    page = window.sign_in()
+    desk.delivered(desk.send("PO-proved@acme"))
+    window.open("message?id=PO-proved@acme")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Evidence").click()
+    assert download.value.suggested_filename == "evidence-PO-proved_acme.zip"
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert archive.testzip() is None
+        assert "verify.sh" in archive.namelist()
 
 
 def test_a_handler_that_is_down_is_told_and_back(desk: Desk, window: Window) -> None:

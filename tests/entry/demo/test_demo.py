@@ -34,7 +34,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, ob
         if not name.startswith(("ONCEWIRE_", "PYSPARK_"))
     }
     done = subprocess.run(
-        [sys.executable, "-m", "oncewire", "demo", "here", "--messages", str(MESSAGES),
+        [sys.executable, "-m", "oncewire", "demo", "here", "--no-hub", "--messages", str(MESSAGES),
          "--limit", "200", "--json"],
         cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=550,
     )  # fmt: skip

@@ -74,8 +74,8 @@ access = logging.getLogger("oncewire.access")
 
 T = TypeVar("T")
 
-LISTENERS = 32
-"""Server-sent events that are under way at once."""
+LISTENERS, LISTENERS_EACH = 32, 12
+"""Server-sent events that are under way at once, of all and of one session or token."""
 
 QUERY_MAX = 8 * 1024
 """Bytes of a path and its query."""
@@ -396,11 +396,17 @@ class AdminApp:
         """A range of the journal, as `/journal` tells it."""
         return [row async for rows in feed.pages(self._reader, after, limit) for row in rows]
 
-    def positions(self, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
+    def positions(self, who: str, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
         """The newest position of the journal, as `/events` follows it."""
-        if self._feed.listeners >= LISTENERS:
+        self._check_room(who)
+        return self._feed.positions(who, every, may)
+
+    def _check_room(self, who: str) -> None:
+        """Refuse one more listener where there are too many."""
+        if self._feed.listeners[who] >= LISTENERS_EACH:
+            raise _LISTENS
+        if self._feed.listeners.total() >= LISTENERS:
             raise _LISTENERS
-        return self._feed.positions(every, may)
 
     async def _send(self, request: Request, caller: Token) -> Response:
         """Hand documents in. An Idempotency-Key becomes the MessageId, which the store lets be used
@@ -559,13 +565,12 @@ class AdminApp:
                 "backup, or it is another one",
                 "begin anew: compare what you have with /journal, then ask without Last-Event-ID",
             )
-        if self._feed.listeners >= LISTENERS:
-            raise _LISTENERS
+        self._check_room(caller.hash)
 
         def may() -> bool:
             return any(each == caller for each in self._tokens.tokens())
 
-        events = self._feed.events(after, may)
+        events = self._feed.events(caller.hash, after, may)
         # From here on it is counted.
         first = await anext(events)
         return StreamingResponse(_chained(first, events), media_type="text/event-stream")
@@ -677,7 +682,11 @@ _WAIT = Refused(
 )
 
 
-_LISTENERS = Refused(429, "listeners", f"{LISTENERS} listen already", headers={"Retry-After": "30"})
+_FULL = (f"{LISTENERS} pages and programs", f"{LISTENERS_EACH} of this session or token")
+_LISTENERS, _LISTENS = (
+    Refused(429, "listeners", f"{many} listen already", "close some", {"Retry-After": "30"})
+    for many in _FULL
+)
 
 
 def _token(session: Session) -> Token:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -106,11 +107,14 @@ class Feed:
         self._last = 0
         self._grown = asyncio.Condition()
         self._looking: asyncio.Task[None] | None = None
-        self.listeners = 0
+        # By session or token.
+        self.listeners = Counter[str]()
 
-    async def events(self, after: int | None, may: Callable[[], bool]) -> AsyncIterator[bytes]:
+    async def events(
+        self, who: str, after: int | None, may: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
         """Events behind a position (None: from now on), while the listener still `may`."""
-        async with self._listening():
+        async with self._listening(who):
             position = self._last if after is None else after
             # Tells the listener at once that it is heard.
             yield b": oncewire journal\n\n"
@@ -122,10 +126,12 @@ class Feed:
                 elif not await self._wait(position, SIGN_OF_LIFE):
                     yield b": still here\n\n"
 
-    async def positions(self, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
+    async def positions(
+        self, who: str, every: float, may: Callable[[], bool]
+    ) -> AsyncIterator[int]:
         """The newest position: whenever it changes, at most once a second, and at least so often,
         while the listener still `may`."""
-        async with self._listening():
+        async with self._listening(who):
             position = self._last
             while may():
                 yield position
@@ -134,16 +140,18 @@ class Feed:
                 position = self._last
 
     @asynccontextmanager
-    async def _listening(self) -> AsyncIterator[None]:
+    async def _listening(self, who: str) -> AsyncIterator[None]:
         """One more listens; somebody looks for all of them."""
-        self.listeners += 1
+        self.listeners[who] += 1
         try:
             if self._looking is None:
                 self._last = await asyncio.to_thread(_last, self._readers)
                 self._looking = asyncio.create_task(self._look())
             yield
         finally:
-            self.listeners -= 1
+            self.listeners[who] -= 1
+            if not self.listeners[who]:
+                del self.listeners[who]
             if not self.listeners and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None

@@ -136,7 +136,7 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
 def why(message_id: MessageId, others: Others = None, config: Config = None) -> Report:
     """Say in one sentence why a message is where it is; then show every step it took."""
 
-    from oncewire.entry.messages.outlook import tell
+    from oncewire.entry.messages.story import tell
 
     settings = loaded(config).settings
     found, rows, then, steps = _rows_of(settings, message_id, others or [])

@@ -72,8 +72,8 @@ def _command(name: str, work: Callable[[Path | None, Asked, int], Report]) -> Ca
     parameters: list[tuple[str, Any, Any]] = [("context", typer.Context, inspect.Parameter.empty)]
     for argument in TABLE[name].arguments:
         said = MEANINGS[argument.name].help
-        if argument.name == "after":
-            # A command shows as many as are wanted.
+        if argument.name in ("after", "tally"):
+            # A command shows as many as are wanted, and says how many there are.
             continue
         if argument.name == "limit":
             parameters.append(("limit", Limit, argument.default))

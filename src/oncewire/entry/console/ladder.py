@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from oncewire.entry.messages.outlook import Story, StoryStep
+from oncewire.entry.messages.story import Story, StoryStep
 from oncewire.journal import trace
 
 DRAWN_MAX = 120

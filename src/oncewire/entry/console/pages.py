@@ -16,6 +16,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, quote
@@ -25,8 +26,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from oncewire import __version__
 from oncewire.entry.console import ladder, searching
+from oncewire.entry.console.actions import ACTIONS, Outcomes, Trials
 from oncewire.entry.console.pulse import Pulse
-from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, link, render
+from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
 from oncewire.entry.console.sign_in import Session, SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
@@ -41,6 +43,7 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.world import RealWorld
+from oncewire.message.instant import parse_instant
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -59,6 +62,9 @@ FORM_WITHIN = 10.0
 PREVIEW = 64 * 1024
 """Bytes of a document that a page shows."""
 
+NAMED = 3
+"""Messages that did not go well which the sentence over a list names."""
+
 DOWN = (TransportProblem, HandlerFailed, StoreProblem)
 """What is raised where the handler does not answer, or cannot."""
 
@@ -74,7 +80,7 @@ class Offers(Protocol):
     async def journal(self, after: int, limit: int) -> list[Row]:
         """A range of the journal."""
 
-    def positions(self, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
+    def positions(self, who: str, every: float, may: Callable[[], bool]) -> AsyncIterator[int]:
         """The newest position of the journal, again and again."""
 
     async def ledger(self, part: str | None = None) -> Any:
@@ -118,6 +124,7 @@ class Console:
         path = settings.path(said.sign_ins)
         self._sign_ins = SignIns(path, said.link_for, said.session_for)
         self._pulse = Pulse(offers.journal)
+        self._outcomes, self._trials = Outcomes(), Trials()
         # Browsers give a cookie to every port of a host.
         self._cookie = f"oncewire-{settings.admin.port}"
         look = Permission.LOOK
@@ -234,9 +241,14 @@ class Console:
     async def _live(self, _request: Request, session: Session | None) -> Response:
         """Tell a page that it may be old."""
         who = _there(session)
-        positions = self._offers.positions(LIVE_EVERY, lambda: self._sign_ins.lasts(who, _now()))
+        positions = self._offers.positions(
+            who.hash, LIVE_EVERY, lambda: self._sign_ins.lasts(who, _now())
+        )
+        # From here on it is counted.
+        first = await anext(positions)
 
         async def told() -> AsyncIterator[bytes]:
+            yield f"event: changed\ndata: {first}\n\n".encode()
             async for position in positions:
                 yield f"event: changed\ndata: {position}\n\n".encode()
             yield b"event: ended\ndata: 0\n\n"
@@ -254,7 +266,7 @@ class Console:
         except DOWN as error:
             values["down"] = f"{error.problem}. {error.remedy or ''}"
         values["totals"] = self._pulse.totals(_now())
-        return self._page("now.html", session, values | _done(request))
+        return self._page("now.html", session, values | self._said(request, who))
 
     async def _lines(self, _request: Request, session: Session | None) -> Response:
         with suppress(*DOWN):
@@ -262,7 +274,9 @@ class Console:
             await self._pulse.read(seen.journal)
         return _as_json(self._pulse.lines(_now()))
 
-    async def _find(self, request: Request, who: Session) -> tuple[searching.Wanted, Any, str]:
+    async def _find(
+        self, request: Request, who: Session, *, tally: bool = False
+    ) -> tuple[searching.Wanted, Any, str]:
         """What the query asks for, the page of it, and what is not understood."""
         partners: set[str] = set()
         if request.query_params.get("q"):
@@ -273,19 +287,28 @@ class Console:
                 pass
         wanted = searching.wanted(request.query_params, partners, TABLE["find"])
         try:
-            return wanted, await self._offers.ask(wanted.verb, who, **wanted.given), ""
+            given = wanted.given | ({"tally": True} if tally else {})
+            return wanted, await self._offers.ask(wanted.verb, who, **given), ""
         except (InvalidValue, NotHere) as error:
             return wanted, None, f"{error.problem}; {error.remedy}"
 
     async def _messages(self, request: Request, session: Session | None) -> Response:
-        wanted, found, problem = await self._find(request, _there(session))
+        who = _there(session)
+        counts = "slow" not in request.query_params and "after" not in request.query_params
+        wanted, found, problem = await self._find(request, who, tally=counts)
         messages = () if found is None else found.messages
-        query = wanted.query
+        query, said = wanted.query, ""
+        if counts and found is not None and "slow" not in wanted.flags:
+            today = date.fromisoformat(day(_now()))
+            said = searching.summed_up(wanted, found.tally, today, whole=found.whole)
         return self._page(
             "messages.html",
             session,
             {
                 "wanted": wanted,
+                "said": said,
+                "totals": {} if found is None else found.tally,
+                "troubled": await self._troubled(wanted, found, who),
                 "asked": dict(request.query_params),
                 "messages": messages,
                 "problem": problem,
@@ -298,7 +321,7 @@ class Console:
                 },
                 "states": searching.STATES,
             }
-            | _done(request),
+            | self._said(request, who),
             422 if problem else 200,
         )
 
@@ -321,15 +344,33 @@ class Console:
         rows = await self._export(request, session)
         return _attached(json.dumps(rows).encode(), "messages.json")
 
+    async def _troubled(
+        self, wanted: searching.Wanted, found: Any, who: Session
+    ) -> tuple[ListedMessage, ...]:
+        """Of what is asked for in a stretch of time the first few that did not go well."""
+        if found is None or "since" not in wanted.filters or "state" in wanted.filters:
+            return ()
+        there = {name.partition(".")[2] for name in found.tally}
+        bad = sorted(there & searching.TROUBLED)
+        if not bad:
+            return ()
+        given = {**wanted.filters, "state": ",".join(bad), "limit": NAMED}
+        page = await self._offers.ask(wanted.verb, who, **given)
+        messages: tuple[ListedMessage, ...] = page.messages
+        return messages
+
     async def _message(self, request: Request, session: Session | None) -> Response:
         who, message_id = _there(session), request.query_params.get("id", "")
-        story = await self._offers.ask("why", who, message_id=message_id)
-        details = await self._offers.ask("show", who, message_id=message_id)
+        direction = request.query_params.get("direction", "")
+        meant = {"message_id": message_id} | ({"direction": direction} if direction else {})
+        story = await self._offers.ask("why", who, **meant)
+        details = await self._offers.ask("show", who, **meant)
         return self._page(
             "message.html",
             session,
             {
                 "story": story,
+                "direction": direction,
                 "details": details,
                 "facts": details.facts,
                 "ladder": ladder.draw(story),
@@ -339,7 +380,7 @@ class Console:
                 "quoted": shell_quote(message_id),
                 "encoded": quote(message_id, safe=""),
             }
-            | _done(request),
+            | self._said(request, who),
         )
 
     async def _preview(self, request: Request, who: Session, message_id: str) -> dict[str, Any]:
@@ -371,31 +412,35 @@ class Console:
         return _attached(await self._offers.evidence(message_id), name)
 
     async def _channels(self, request: Request, session: Session | None) -> Response:
-        found = await self._offers.ask("channels", _there(session))
-        return self._page("channels.html", session, {"channels": found} | _done(request))
+        who = _there(session)
+        found = await self._offers.ask("channels", who)
+        return self._page("channels.html", session, {"channels": found} | self._said(request, who))
 
     async def _partners(self, request: Request, session: Session | None) -> Response:
-        seen = await self._offers.ask("overview", _there(session))
-        return self._page("partners.html", session, {"seen": seen} | _done(request))
+        who = _there(session)
+        seen = await self._offers.ask("overview", who)
+        return self._page("partners.html", session, {"seen": seen} | self._said(request, who))
 
     async def _partner(self, request: Request, session: Session | None) -> Response:
-        name = request.query_params.get("name", "")
-        return await self._with_partner(session, name, _done(request))
-
-    async def _with_partner(
-        self, session: Session | None, name: str, more: dict[str, Any]
-    ) -> Response:
-        seen = await self._offers.ask("overview", _there(session))
+        who, name = _there(session), request.query_params.get("name", "")
+        seen = await self._offers.ask("overview", who)
         known = next((each for each in seen.partners if each.name == name), None)
         agreed = await self._offers.agreement(name)
-        values: dict[str, Any] = {"partner": known, "name": name, "agreed": agreed, "tried": []}
-        return self._page("partner.html", session, values | more)
+        values = {"partner": known, "name": name, "agreed": agreed, "trial": self._trials.of(name)}
+        return self._page("partner.html", session, values | self._said(request, who))
 
     async def _ledger(self, _request: Request, session: Session | None) -> Response:
-        values: dict[str, Any] = {"summary": None, "findings": [], "problem": ""}
+        values: dict[str, Any] = {"summary": None, "findings": [], "problem": "", "since": None}
         try:
-            values["summary"] = await self._offers.ledger()
+            values["summary"] = summary = await self._offers.ledger()
             values["findings"] = await self._offers.ledger("findings")
+            values["written"] = _instant(summary.get("written_at"))
+            read = summary.get("nodes", {}).get(self._settings.party.name, {}).get("seq")
+            with suppress(*DOWN):
+                seen = await self._offers.ask("overview", _there(session))
+                # A journal that ends before what was read is another one, or was restored.
+                if isinstance(read, int) and seen.journal >= read:
+                    values["since"] = seen.journal - read
         except NotHere as error:
             values["problem"] = f"{error.problem}; {error.remedy}"
         return self._page("ledger.html", session, values)
@@ -428,14 +473,23 @@ class Console:
         given = dict(fields)
         who = _signed(session, given)
         word = given.get("do", "")
+        place = given.get("back", "").partition("#")[0]
+        place = place if place.startswith("/console/") else "/console/"
+        said = self._outcomes.keep(who.hash, await self._done(word, fields, who))
+        return RedirectResponse(f"{place}{'&' if '?' in place else '?'}said={said}", 303)
+
+    async def _done(self, word: str, fields: list[tuple[str, str]], who: Session) -> str:
+        """Do what a button says; returns what came of it."""
+        given = dict(fields)
         if word == "test":
             name = given.get("partner", "")
-            tried = await self._offers.ask("try_partner", who, partner=name)
-            return await self._with_partner(session, name, {"tried": tried})
+            trying = self._offers.ask("try_partner", who, partner=name)
+            new = self._trials.begin(name, trying, _now)
+            return "The test began." if new else "A test is under way already."
         chaos = self._settings.console.chaos
         if word == "chaos" and chaos is not None:
             await asyncio.to_thread(self._settings.path(chaos).touch)
-            return RedirectResponse("/console/?done=chaos", 303)
+            return "The demo breaks something: a cut network, a kill -9, or a storm."
         if word not in ACTIONS:
             raise InvalidValue(f"{word[:32]!r} cannot be done here")
         action = ACTIONS[word]
@@ -454,46 +508,14 @@ class Console:
             done, first = len(ids) - len(refused), refused[0]
             said = f"done for {done}, refused for {len(refused)}; the first: " if done else ""
             raise NotAllowed(said + first.problem, remedy=first.remedy or "")
-        place = given.get("back", "").partition("#")[0]
-        place = place if place.startswith("/console/") else "/console/"
-        said = word if result is not False else f"{word}-not"
-        return RedirectResponse(f"{place}{'&' if '?' in place else '?'}done={said}", 303)
+        several = f"Done for {len(ids)} messages. " if len(ids) > 1 else ""
+        return several + (action.not_done if result is False else action.done)
 
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A button: its verb, the arguments that its form gives, and those that are fixed."""
-
-    verb: str
-    asks: tuple[str, ...]
-    fixed: dict[str, Any]
-    done: str
-    # What is said where the verb answers with False.
-    not_done: str = ""
-
-
-ACTIONS = {
-    "resend": Action("resend", ("message_id",), {}, "It is sent again, under the same MessageId."),
-    "resume": Action("resume", ("message_id", "channel", "partner"), {}, "It goes on."),
-    "abandon": Action("abandon", ("message_id",), {}, "It is given up."),
-    "hold": Action("hold", ("message_id",), {"held": True}, "It is held: retention leaves it."),
-    "release": Action("hold", ("message_id",), {"held": False}, "The hold is lifted."),
-    "pause": Action("pause", ("channel", "reason"), {}, "The channel is paused."),
-    "accept-clock": Action("accept_clock", (), {}, "The clock is accepted."),
-    "ping": Action("ping", ("partner",), {}, "It answered.", "It did not answer in time."),
-}
-"""What can be done from a page, by the word of its button."""
-
-
-def _done(request: Request) -> dict[str, str]:
-    """What the page says of what was just done."""
-    word = request.query_params.get("done", "")
-    if word == "chaos":
-        return {"done": "The demo breaks something: a cut network, a kill -9, or a storm."}
-    action = ACTIONS.get(word.removesuffix("-not"))
-    if action is None:
-        return {"done": ""}
-    return {"done": action.not_done if word.endswith("-not") else action.done}
+    def _said(self, request: Request, who: Session) -> dict[str, str]:
+        """What the page says of what was just done: once, and not to one that only looks again."""
+        if "hx-request" in request.headers:
+            return {}
+        return {"done": self._outcomes.take(who.hash, request.query_params.get("said", ""))}
 
 
 def _there(session: Session | None) -> Session:
@@ -551,6 +573,13 @@ def _attached(data: bytes, name: str) -> Response:
 
 def _as_json(value: Any) -> Response:
     return Response(json.dumps(value), media_type="application/json")
+
+
+def _instant(text: Any) -> Instant | None:
+    try:
+        return parse_instant(str(text))[0]
+    except InvalidValue:
+        return None
 
 
 def _now() -> Instant:

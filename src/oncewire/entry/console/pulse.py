@@ -34,8 +34,9 @@ class Beat(Struct):
     """What happened in one second."""
 
     second: int
+    # Messages by their first attempt, and all attempts.
     sent: int = 0
-    resent: int = 0
+    attempts: int = 0
     acknowledged: int = 0
     received: int = 0
     confirmed: int = 0
@@ -84,8 +85,8 @@ class Pulse:
         if name is not None:
             setattr(beat, name, getattr(beat, name) + 1)
         elif row.kind == trace.SENT:
-            beat.sent += 1
-            beat.resent += (row.attempt or 1) > 1
+            beat.attempts += 1
+            beat.sent += (row.attempt or 1) == 1
         if row.message_id is None:
             return
         if row.kind == trace.SUBMITTED:

@@ -7,13 +7,15 @@ can run or disguise anything.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from oncewire.entry.files import number_of, size_of
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Instant, moment
@@ -46,13 +48,32 @@ TONES = {
 """How each state looks; the word itself is always shown beside it."""
 
 
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+"""Default_Ignorable_Code_Point of Unicode, and the empty Braille pattern: what has the category of
+a letter or a mark, and is not seen."""
+
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def is_seen(letter: str) -> bool:
+    """Whether a person can see that a character is there, or it is a plain space."""
+    if letter in " \n\t":
+        return True
+    category = unicodedata.category(letter)
+    return category not in _UNSEEN and category != "Zs" and not _IGNORABLE.match(letter)
+
+
 def plain(value: Any) -> Any:
-    """A text in which everything can be seen."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+    """A text in which everything can be seen: what cannot is shown by its number, `\\u{202e}`."""
+    if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else f"\\u{ord(each):04x}" for each in value
-    )
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(each if is_seen(each) else f"\\u{{{ord(each):x}}}" for each in value)
 
 
 def ago(then: Instant | None, now: Instant) -> str:
@@ -85,6 +106,11 @@ def clock(instant: Instant | None) -> str:
     return moment(instant)[11:-1]
 
 
+def day(instant: Instant, later: int = 0) -> str:
+    """The day of an instant, or one so many days later, in UTC."""
+    return moment(instant + later * DAY)[:10]
+
+
 def link(path: str, **asked: Any) -> str:
     """A path of the console with a query; what is empty is left out."""
     given = {name: value for name, value in asked.items() if value not in ("", None, False)}
@@ -105,9 +131,12 @@ def _environment() -> Environment:
         "moment": moment,
         "clock": clock, "lasting": lasting, "size": amount, "count": number_of,
         "tone": lambda state: TONES.get(str(state), "calm"),
+        # What a form gives back must be what it was given.
+        "whole": escape,
+        "combined": lambda some, **others: {**some, **others},
         "word": lambda state: str(state).replace("_", " "),
     }  # fmt: skip
-    made.globals |= {"link": link, "days_left": days_left}
+    made.globals |= {"link": link, "days_left": days_left, "day": day}
     return made
 
 

@@ -18,6 +18,9 @@ from oncewire.entry.control.verb import Verb
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.transition.rows import STORED_INCOMING
 
+FLAGS = ("parts", "again", "slow", "slowest")
+FLAG_WORDS = {"slow": "slow", "late": "slow", "again": "again", "twice": "again"}
+"""What a bare word in the box means."""
 FILTERS = (
     "partner", "state", "since", "until", "conversation", "service", "action", "file", "value",
 )  # fmt: skip
@@ -37,7 +40,7 @@ class Wanted(Struct, frozen=True):
 
     direction: str
     filters: dict[str, str]
-    parts: bool
+    flags: tuple[str, ...]
     after: str
 
     @property
@@ -48,8 +51,7 @@ class Wanted(Struct, frozen=True):
     @property
     def given(self) -> dict[str, Any]:
         """The arguments of that verb."""
-        found: dict[str, Any] = {**self.filters, "limit": SHOWN}
-        found |= {"parts": True} if self.parts else {}
+        found: dict[str, Any] = {**self.filters, "limit": SHOWN, **dict.fromkeys(self.flags, True)}
         return found | ({"after": self.after} if self.after else {})
 
     @property
@@ -57,7 +59,7 @@ class Wanted(Struct, frozen=True):
         """The same as the address of a page has it, without the place."""
         text = {"q": self.filters["text"]} if "text" in self.filters else {}
         rest = {name: value for name, value in self.filters.items() if name != "text"}
-        return {**text, **rest, "direction": self.direction, "parts": self.parts and "1"}
+        return {**text, **rest, "direction": self.direction, **dict.fromkeys(self.flags, "1")}
 
     @property
     def command(self) -> str:
@@ -65,7 +67,7 @@ class Wanted(Struct, frozen=True):
         words = ["oncewire", self.verb]
         for name, value in self.filters.items():
             words += [] if name == "text" else [f"--{name}", quote(value)]
-        words += ["--parts"] if self.parts else []
+        words += [f"--{flag}" for flag in self.flags]
         text = self.filters.get("text", "")
         # What begins like an option is none.
         words += [*(["--"] if text.startswith("-") else []), quote(text)] if text else []
@@ -76,7 +78,7 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
     """What the query of a page asks for; a filter of its own wins over one in the box."""
     filters: dict[str, str] = {}
     known = {argument.name for argument in verb.arguments}
-    left = []
+    left, flags = [], {name for name in FLAGS if asked.get(name) == "1"}
     for word in asked.get("q", "").split():
         found = _WORD.match(word)
         if found and found[1] in FILTERS and found[1] in known:
@@ -86,7 +88,9 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
         elif word in STATES:
             filters["state"] = word
         elif _DAY.match(word):
-            filters |= {"since": word, "until": _next_day(word)}
+            filters |= {"since": word, "until": next_day(word)}
+        elif word in FLAG_WORDS:
+            flags.add(FLAG_WORDS[word])
         else:
             left.append(word)
     if left:
@@ -96,14 +100,65 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
     return Wanted(
         direction if direction in DIRECTIONS else "",
         {name: value.strip() for name, value in filters.items()},
-        asked.get("parts") == "1",
+        tuple(name for name in FLAGS if name in flags),
         asked.get("after", ""),
     )
 
 
-def _next_day(day: str) -> str:
+def next_day(day: str) -> str:
+    """The day after a day; what is no day, as it is."""
     try:
         return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
     except (ValueError, OverflowError):
         # `find` says what is wrong with it.
         return day
+
+
+# --- what was found, in a sentence -------------------------------------------------------------
+
+GOOD = {"out": ("delivered", "sent"), "in": ("confirmed", "forwarded")}
+TROUBLED = {"not_delivered", "unknown", "suspended", "refused", "closed", "held"}
+
+
+def summed_up(wanted: Wanted, tally: Mapping[str, int], today: date, *, whole: bool) -> str:
+    """How many messages there are of what is asked for, and what became of them."""
+    partner = wanted.filters.get("partner", "")
+    said = []
+    for way, word in (("out", "to"), ("in", "from")):
+        counts = {
+            name.partition(".")[2]: count
+            for name, count in tally.items()
+            if name.startswith(f"{way}.")
+        }
+        total = sum(counts.values())
+        if not total and (partner or wanted.direction not in ("", way)):
+            continue
+        many = f"{total:,} message{'' if total == 1 else 's'}"
+        named = f"{many} {word} {partner}" if partner else f"{many} {_DONE[way]}"
+        said.append(named + _became(way, counts, total))
+    when = _when(wanted, today)
+    looked = "" if whole else "of the newest that were counted, "
+    text = "; ".join(said) or f"no message{f' of {partner}' if partner else ''}"
+    text = f"{when}: {looked}{text}" if when else f"{looked}{text}"
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+_DONE = {"out": "sent", "in": "received"}
+
+
+def _became(way: str, counts: Mapping[str, int], total: int) -> str:
+    good = {word: counts[word] for word in GOOD[way] if counts.get(word)}
+    rest = {word: count for word, count in counts.items() if count and word not in good}
+    if total and not rest and len(good) == 1:
+        return f", all {next(iter(good))}"
+    words = [f"{count:,} {word.replace('_', ' ')}" for word, count in {**good, **rest}.items()]
+    return f", {', '.join(words)}" if words else ""
+
+
+def _when(wanted: Wanted, today: date) -> str:
+    """The day that is asked for, if it is one."""
+    since, until = (wanted.filters.get(name, "") for name in ("since", "until"))
+    if not _DAY.match(since) or until != next_day(since):
+        return ""
+    ago = (today - date.fromisoformat(since)).days
+    return {0: f"Today ({since})", 1: f"Yesterday ({since})"}.get(ago, since)

@@ -26,7 +26,8 @@ from oncewire.entry.delivery.received_message import (
 )
 from oncewire.entry.messages.details import MessageDetails
 from oncewire.entry.messages.listing import MessagePage
-from oncewire.entry.messages.outlook import Story, Trouble
+from oncewire.entry.messages.outlook import Trouble
+from oncewire.entry.messages.story import Story
 from oncewire.entry.watching.channels import ChannelView
 from oncewire.entry.watching.overview import Overview
 from oncewire.entry.watching.readiness import Readiness

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.entry.messages.details import MessageDetails
     from oncewire.entry.messages.listing import MessagePage
-    from oncewire.entry.messages.outlook import Story, Trouble
+    from oncewire.entry.messages.outlook import Trouble
+    from oncewire.entry.messages.story import Story
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.entry.watching.channels import ChannelView
@@ -88,6 +89,10 @@ MEANINGS = {
     "file": Meaning("Only with a file of this name."),
     "value": Meaning("Only with this value in a document, where payload.index names it."),
     "parts": Meaning("Parts of documents, too."),
+    "again": Meaning("Only what was sent more than once, or came more than once."),
+    "slow": Meaning("Only what took, or waits, longer than is usual for its partner."),
+    "slowest": Meaning("The slowest of the newest 500 first."),
+    "tally": Meaning("How many there are in each state, too."),
     "after": Meaning("Go on behind the page that had this as its `after`."),
     "resolved": Meaning("Those that are resolved, too."),
     "channel": Meaning("A channel as `oncewire status` names it, or part of it."),
@@ -96,6 +101,7 @@ MEANINGS = {
     "limit": Meaning("At most so many.", 1, 1000),
     "held": Meaning("Whether it is kept."),
     "submission": Meaning("The document and whom it is for."),
+    "direction": Meaning("Of two messages of one id: out, what we sent, or in, what arrived."),
     "sender": Meaning("The authenticated From Party of a message that arrived."),
     "by": Meaning("Whose decision it is; without it, your user name in the operating system."),
     "notice_id": Meaning("Notices as `oncewire notices` names them, or parts."),
@@ -279,10 +285,14 @@ def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., Mes
         file: str | None = None,
         value: str | None = None,
         parts: bool = False,
+        again: bool = False,
+        slow: bool = False,
+        slowest: bool = False,
+        tally: bool = False,
         limit: int = 50,
         after: str | None = None,
     ) -> MessagePage:
-        from oncewire.entry.messages.listing import Asked, list_messages
+        from oncewire.entry.messages.listing import Asked, counted_page
 
         asked = Asked(
             text=text or "",
@@ -296,10 +306,13 @@ def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., Mes
             file=file or "",
             value=value or "",
             parts=parts,
+            again=again,
+            slow=slow,
+            slowest=slowest,
         )
         page: MessagePage = await self.here.look(
-            lambda reader, names, now: list_messages(
-                reader, names, asked, directions, now, limit, after or ""
+            lambda reader, names, now: counted_page(
+                reader, names, asked, directions, now, limit, after or "", counted=tally
             )
         )
         return page
@@ -496,23 +509,27 @@ class PartyVerbs:
     inbox = _listing("inbox", ("in",), "What arrived, newest first.")
 
     @verb(Need.STORE, Permission.LOOK, Within("why"))
-    async def why(self, message_id: str) -> Story:
+    async def why(self, message_id: str, direction: str | None = None) -> Story:
         """Why a message is where it is, in one sentence, and every step that it took."""
-        from oncewire.entry.messages.outlook import story_of
+        from oncewire.entry.messages.story import story_of
 
         settings = self.here.settings
         return await self.here.look(
-            lambda reader, names, now: story_of(reader, names, message_id, now, settings)
+            lambda reader, names, now: story_of(
+                reader, names, message_id, now, settings, direction or ""
+            )
         )
 
     @verb(Need.STORE, Permission.LOOK, Within("show"))
-    async def show(self, message_id: str) -> MessageDetails:
+    async def show(self, message_id: str, direction: str | None = None) -> MessageDetails:
         """What is known of a message: parties, state, times, documents, hops, what may be done."""
         from oncewire.entry.messages.details import details_of
 
         settings = self.here.settings
         return await self.here.look(
-            lambda reader, _, now: details_of(reader, message_id, now, settings)
+            lambda reader, _, now: details_of(
+                reader, message_id, now, settings, direction=direction or ""
+            )
         )
 
     @verb(Need.STORE, Permission.LOOK, Within("incidents"))

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from oncewire.entry.messages.outlook import outlook
 from oncewire.entry.messages.stored import documents_of
+from oncewire.entry.messages.story import Kept, copies_of, kept_of
 from oncewire.handler.runtime.operate import can_resume
 from oncewire.journal.history import explain, passes_of, trail
 from oncewire.journal.outcome import (
@@ -66,6 +67,8 @@ class MessageDetails(Struct, frozen=True):
     `why`: why it is where it is; empty: the journal has no row of it.
     `documents`: each of them. `trail`: each hop.
     `may`: the verbs that can be done to it now, such as resend, resume, abandon, hold, release.
+    `resumes`: the channel that goes on with it, all of it, where it is resumed; empty: it alone.
+    `unproved`: why there is no evidence of its receipt; empty: there is.
     """
 
     message_id: str
@@ -74,6 +77,8 @@ class MessageDetails(Struct, frozen=True):
     documents: tuple[DocumentFacts, ...] = ()
     trail: tuple[HopFacts, ...] = ()
     may: tuple[str, ...] = ()
+    resumes: str = ""
+    unproved: str = ""
 
 
 def details_of(
@@ -83,15 +88,22 @@ def details_of(
     settings: Settings | None,
     elsewhere: Sequence[Row] = (),
     place: str = "",
+    direction: str = "",
 ) -> MessageDetails:
-    """What our own store knows of a message; `elsewhere`: rows of other journals about it."""
-    rows = reader.journal_of(message_id)
+    """What our own store knows of a message; `elsewhere`: rows of other journals about it.
+    `direction`: which one is meant, where two of this id are."""
+    kept = kept_of(reader, message_id, direction)
+    rows = kept.rows
     outcome = fold_outcome(rows)
     if outcome is None:
         return MessageDetails(message_id, {"message_id": message_id})
+    if kept.left_out:
+        outcome = outcome._replace(duplicates_stopped=copies_of(reader, message_id))
     parts = parts_of(rows, reader.journal_of)
     held = reader.on_hold(message_id)
-    then = "" if settings is None else outlook(reader, message_id, now, settings, place)
+    then = ""
+    if settings is not None and kept.arrived is None:
+        then = outlook(reader, message_id, now, settings, place)
     known: dict[str, Any] = {
         "message_id": message_id,
         "outcome": outcome.outcome.value,
@@ -100,7 +112,7 @@ def details_of(
         "refusal": outcome.refusal,
         "confirmed_by": outcome.confirmed_by,
         "given_up_by": outcome.given_up_by,
-        **_stored(reader, message_id),
+        **_stored(kept),
         **_parts(rows, parts),
         "attempts": _tried(rows, outcome, parts),
         "duplicates_stopped": outcome.duplicates_stopped,
@@ -125,17 +137,43 @@ def details_of(
     return MessageDetails(
         message_id,
         known,
-        explain(rows, outlook=then),
+        explain(rows, outlook=then, copies=outcome.duplicates_stopped),
         tuple(DocumentFacts(*each) for each in documents_of(reader, message_id)),
         tuple(_hops([*rows, *elsewhere], parts)),
-        tuple(_may(reader, message_id, now, held=held)),
+        tuple(_may(reader, message_id, now, kept, held=held)),
+        _suspended(reader, kept),
+        _unproved(reader, kept),
     )
 
 
-def _may(reader: Reader, message_id: str, now: Instant, *, held: bool) -> Iterable[str]:
+def _suspended(reader: Reader, kept: Kept) -> str:
+    """The channel of a message, if that stands still."""
+    sent = kept.sent
+    if sent is None or sent.outgoing.channel is None or sent.outgoing.state in FINAL_OUTGOING:
+        return ""
+    channel = reader.sending_channel(sent.outgoing.channel)
+    return channel.key if channel is not None and channel.suspended else ""
+
+
+def _unproved(reader: Reader, kept: Kept) -> str:
+    """Why nothing proves its receipt."""
+    if kept.sent is not None:
+        sent = kept.sent.outgoing
+        if reader.receipt(sent.message_id) is not None or reader.document("", sent.message_id):
+            return ""
+        if sent.state is OutgoingState.DELIVERED:
+            return "its acknowledgement was not signed"
+        return "no acknowledgement of it has come"
+    if kept.arrived is not None and not kept.arrived.answered:
+        return "it was not acknowledged from here"
+    return "" if kept.arrived is not None else "its bytes are not kept any more"
+
+
+def _may(reader: Reader, message_id: str, now: Instant, kept: Kept, *, held: bool) -> Iterable[str]:
     """What an operator may do to a message as it stands."""
-    sent = reader.outgoing(message_id)
-    arrived = [] if sent is not None else reader.incoming(message_id)
+    sent = kept.sent
+    # What is decided by a MessageId is about the message that we sent, if there is one.
+    arrived = [] if kept.arrived is None or kept.shared else reader.incoming(message_id)
     if sent is not None:
         state = sent.outgoing.state
         if state in (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN):
@@ -153,6 +191,7 @@ def _may(reader: Reader, message_id: str, now: Instant, *, held: bool) -> Iterab
         yield "resume"
     if sent is not None or arrived:
         yield "release" if held else "hold"
+    if not _unproved(reader, kept) and not kept.shared:
         yield "evidence"
 
 
@@ -211,15 +250,15 @@ def _hops(rows: Sequence[Row], parts: Parts | None) -> Iterable[HopFacts]:
         )
 
 
-def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
+def _stored(kept: Kept) -> dict[str, Any]:
     """What the state rows add, for as long as they are kept."""
-    sent = reader.outgoing(message_id)
+    sent, arrived = kept.sent, kept.arrived
     if sent is not None:
         facts = {"direction": "out", "state": sent.outgoing.state.value, **_header(sent.facts)}
         facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
         facts["expires"] = moment(sent.outgoing.expires_at)
         return facts
-    for arrived in reader.incoming(message_id):
+    if arrived is not None:
         facts = {"direction": "in", "state": arrived.incoming.state.value, **_header(arrived.facts)}
         facts["hand_overs"] = arrived.incoming.hand_overs
         facts["lease_until"] = moment(arrived.incoming.lease_ends)

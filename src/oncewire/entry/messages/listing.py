@@ -13,22 +13,29 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from oncewire.entry.messages.outlook import held_up, progress, tries
+from oncewire.entry.messages.timing import Usual, is_slow, took, usual
 from oncewire.entry.party.names import Names
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.ids import check_text
-from oncewire.message.instant import Instant, parse_instant
+from oncewire.message.instant import Duration, Instant, parse_instant
 from oncewire.message.kinds import read_duration
-from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.notes import Kind
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoredIncoming, StoredOutgoing
-from oncewire.store.search import Place, Search
-from oncewire.store.transition.rows import STORED_INCOMING
+from oncewire.store.search import LOOKED_AT, Place, Search
+from oncewire.store.transition.rows import FINAL_INCOMING, STORED_INCOMING
 
 OUT, IN = "out", "in"
 
 LIMIT = 50
 """Messages of one page, where nothing else is said."""
+
+TIMED = 500
+"""Messages that are looked at for the slow ones among them."""
+
+COUNTED = 2_000
+"""Messages that are counted where no time is named."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
 _END = "end"
@@ -51,6 +58,12 @@ class Asked(Struct, frozen=True, kw_only=True):
     file: str = ""
     value: str = ""
     parts: bool = False
+    # Sent more than once, or come more than once.
+    again: bool = False
+    # It took, or waits, longer than is usual for its partner.
+    slow: bool = False
+    # Those that took longest first, of the newest TIMED.
+    slowest: bool = False
 
 
 class ListedMessage(Struct, frozen=True):
@@ -64,6 +77,8 @@ class ListedMessage(Struct, frozen=True):
     `state`: where it stands. `reason`: why, where that says more.
     `tries`: how often it was sent; None of what arrived, and of a document that travels in parts.
     `size`: bytes of its documents.
+    `took`: from submission to its outcome, or from arrival until the application confirmed it, in
+    microseconds; None: it waits still. `copies`: how many copies of it came and were stopped.
     """
 
     direction: str
@@ -78,6 +93,8 @@ class ListedMessage(Struct, frozen=True):
     reason: str
     conversation_id: str
     cpa_id: str
+    took: Duration | None = None
+    copies: int = 0
 
 
 class MessagePage(Struct, frozen=True):
@@ -87,10 +104,15 @@ class MessagePage(Struct, frozen=True):
     `after`: what the next page is asked for with; empty: that was all. A page may hold fewer
     messages than were asked for, or none, and not be the last: however many are kept, one question
     looks at some thousands of them.
+    `tally`: where it was asked for, how many there are in all: `out.delivered`, `in.confirmed` and
+    so on, those that are there. `whole`: whether that is all of them, or only of the newest
+    thousands.
     """
 
     messages: tuple[ListedMessage, ...]
     after: str = ""
+    tally: dict[str, int] = {}
+    whole: bool = True
 
 
 def list_messages(
@@ -103,10 +125,16 @@ def list_messages(
     after: str = "",
 ) -> MessagePage:
     """One page of what is asked for."""
+    if asked.slowest:
+        plain = replace(asked, slowest=False)
+        timed = list_messages(reader, names, plain, directions, now, TIMED, after)
+        ranked = sorted(timed.messages, key=lambda each: _lasted(each, now), reverse=True)
+        return replace(timed, messages=tuple(ranked[:limit]))
+    if asked.slow:
+        return _slow_ones(reader, names, asked, directions, now, limit, after)
     search, states = understood(asked, names, directions, now)
     places = dict(zip((OUT, IN), _places(after), strict=True))
     sides = [_Side(each, places[each]) for each in (OUT, IN) if each in directions]
-    suspended = {channel.key: channel for channel in reader.channels()[0] if channel.suspended}
     for side in sides:
         if side.ended or (asked.state and not states[side.direction]):
             side.fill((), None)
@@ -114,10 +142,10 @@ def list_messages(
         meant = replace(search, states=tuple(states[side.direction]))
         if side.direction == OUT:
             sent = reader.find_sent(meant, limit, side.place)
-            side.fill([_sent(reader, one, names, suspended) for one in sent.messages], sent.after)
+            side.fill([_sent(reader, one, names) for one in sent.messages], sent.after)
         else:
             arrived = reader.find_received(meant, limit, side.place)
-            side.fill([_arrived(one, names) for one in arrived.messages], arrived.after)
+            side.fill([_arrived(reader, one, names) for one in arrived.messages], arrived.after)
     page: list[ListedMessage] = []
     while len(page) < limit:
         left = [side for side in sides if side.left]
@@ -128,6 +156,88 @@ def list_messages(
     ends = {side.direction: side.cursor() for side in sides}
     on = f"{ends.get(OUT, _END)}_{ends.get(IN, _END)}"
     return MessagePage(tuple(page), "" if on == f"{_END}_{_END}" else on)
+
+
+def _slow_ones(
+    reader: Reader,
+    names: Names,
+    asked: Asked,
+    directions: Sequence[str],
+    now: Instant,
+    limit: int,
+    after: str,
+) -> MessagePage:
+    """Those that took, or wait, longer than is usual for their partners."""
+    known: dict[tuple[str, str], Usual | None] = {}
+
+    def is_late(each: ListedMessage) -> bool:
+        whose = (each.direction, each.partner)
+        if whose not in known:
+            known[whose] = usual(reader, each.direction, _parties(names, each.partner))
+        return is_slow(_lasted(each, now), known[whose])
+
+    # Slow ones are few, as a rule; where they are not, fewer are looked at.
+    plain, looked_at = replace(asked, slow=False), max(TIMED, limit)
+    while True:
+        page = list_messages(reader, names, plain, directions, now, looked_at, after)
+        found = tuple(filter(is_late, page.messages))
+        if len(found) <= limit:
+            return MessagePage(found, page.after)
+        looked_at = max(limit, looked_at // 2)
+
+
+def _parties(names: Names, partner: str) -> tuple[str, ...]:
+    try:
+        return names.parties(partner)
+    except NotHere:
+        # A party of whom no file is there is called by its PartyId.
+        return (partner,)
+
+
+def _lasted(message: ListedMessage, now: Instant) -> Duration:
+    if message.took is not None:
+        return message.took
+    return 0 if message.state in _ENDED else max(0, now - message.at)
+
+
+_ENDED = {state.value for state in (*FINAL_OUTGOING, *FINAL_INCOMING)}
+
+
+def counted_page(
+    reader: Reader,
+    names: Names,
+    asked: Asked,
+    directions: Sequence[str],
+    now: Instant,
+    limit: int = LIMIT,
+    after: str = "",
+    *,
+    counted: bool,
+) -> MessagePage:
+    """One page of what is asked for and, if that is asked for too, how many there are."""
+    page = list_messages(reader, names, asked, directions, now, limit, after)
+    if not counted:
+        return page
+    found, whole = tally(reader, names, asked, directions, now)
+    return replace(page, tally=found, whole=whole)
+
+
+def tally(
+    reader: Reader, names: Names, asked: Asked, directions: Sequence[str], now: Instant
+) -> tuple[dict[str, int], bool]:
+    """How many there are of what is asked for, by direction and state, whatever they took; and
+    whether all were counted."""
+    search, states = understood(asked, names, directions, now)
+    most = COUNTED if search.since is None else LOOKED_AT
+    found, whole = dict[str, int](), True
+    for each in directions:
+        if asked.state and not states[each]:
+            continue
+        meant = replace(search, states=tuple(states[each]))
+        counted = (reader.count_sent if each == OUT else reader.count_received)(meant, most)
+        found |= {f"{each}.{state}": count for state, count in sorted(counted.states.items())}
+        whole = whole and counted.whole
+    return found, whole
 
 
 def every_page(
@@ -181,9 +291,7 @@ class _Side:
         return "start" if self.place is None else f"{self.place.at}.{self.place.number}"
 
 
-def _sent(
-    reader: Reader, stored: StoredOutgoing, names: Names, suspended: dict[str, SendingChannel]
-) -> Listed:
+def _sent(reader: Reader, stored: StoredOutgoing, names: Names) -> Listed:
     facts, sent = stored.facts, stored.outgoing
     message = ListedMessage(
         OUT,
@@ -195,15 +303,18 @@ def _sent(
         sent.state.value,
         tries(stored),
         facts.size,
-        held_up(stored, suspended) or progress(reader, stored),
+        held_up(reader, stored) or progress(reader, stored),
         facts.conversation_id,
         facts.cpa_id,
+        took(stored, reader.journal_marks(sent.message_id)),
     )
     return message, Place(sent.submitted_at, stored.position)
 
 
-def _arrived(stored: StoredIncoming, names: Names) -> Listed:
+def _arrived(reader: Reader, stored: StoredIncoming, names: Names) -> Listed:
     facts, incoming = stored.facts, stored.incoming
+    marks = reader.journal_marks(incoming.message_id)
+    copies = marks.get(Kind.DUPLICATE.value)
     message = ListedMessage(
         IN,
         incoming.received_at,
@@ -217,6 +328,8 @@ def _arrived(stored: StoredIncoming, names: Names) -> Listed:
         "",
         facts.conversation_id,
         facts.cpa_id,
+        took(stored, marks),
+        0 if copies is None else copies.count,
     )
     return message, Place(incoming.received_at, stored.row)
 
@@ -254,6 +367,7 @@ def _search(asked: Asked, names: Names, now: Instant) -> Search:
         file_name=asked.file,
         value=asked.value,
         parts=asked.parts,
+        again=asked.again,
     )
 
 

@@ -1,4 +1,4 @@
-"""Outlook: the story of a message, what stops it, and the command that makes it go on.
+"""Outlook: what stops a message, the command that makes it go on, and open trouble.
 
 The journal tells what became of a message; whether its channel stands still, and when its timer
 runs out, only the state rows know.
@@ -6,18 +6,14 @@ runs out, only the state rows know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
-from pathlib import Path
+from collections.abc import Iterable
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncewire.errors import OncewireError, UnknownMessage
-from oncewire.journal.history import agreement_of, explain, failure_reason, ladder
-from oncewire.journal.row import Row
+from oncewire.journal.history import failure_reason
 from oncewire.message.instant import SECOND, Instant, moment
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Reader
@@ -26,7 +22,6 @@ from oncewire.store.records import Incident
 if TYPE_CHECKING:
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
-    from oncewire.protocol.sending import SendingChannel
     from oncewire.store.records import StoredOutgoing
 
 PARTS_LOOKED_AT = 20_000
@@ -52,8 +47,7 @@ def outlook(
     sent = stored.outgoing
     if sent.state in FINAL_OUTGOING:
         return sent.reason
-    channels = {each_channel.key: each_channel for each_channel in reader.channels()[0]}
-    channel = channels.get(sent.channel or "")
+    channel = reader.sending_channel(sent.channel or "")
     if channel is not None and channel.suspended:
         return (
             f"its channel {channel.key} is suspended ({channel.suspended_reason}) until "
@@ -71,7 +65,7 @@ def outlook(
         return "it waits for a place in the window of its channel"
     if sent.next_attempt_at is None:
         return ""
-    receiver = channels.get(receiver_key(stored.peer))
+    receiver = reader.sending_channel(receiver_key(stored.peer))
     due = max(sent.next_attempt_at, 0 if receiver is None else receiver.paused_until)
     terms = reader.terms(sent.terms_id)
     if terms is not None and terms.never_repeated and sent.attempts_here:
@@ -142,15 +136,15 @@ def resume_channel(key: str, place: str = "") -> str:
     return f"oncewire resume --channel {quote(key)}{place}"
 
 
-def held_up(stored: StoredOutgoing, suspended: dict[str, SendingChannel]) -> str:
+def held_up(reader: Reader, stored: StoredOutgoing) -> str:
     """In a word, why a message stands where it does: its own reason, else its channel's."""
     from oncewire.protocol.states import FINAL_OUTGOING
 
     sent = stored.outgoing
     if sent.reason or sent.state in FINAL_OUTGOING:
         return sent.reason
-    channel = suspended.get(sent.channel or "")
-    if channel is not None:
+    channel = None if sent.channel is None else reader.sending_channel(sent.channel)
+    if channel is not None and channel.suspended:
         return f"channel suspended: {channel.suspended_reason}"
     if sent.attempts and sent.attempts == sent.attempts_lost:
         return "cannot be reached"
@@ -227,117 +221,6 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     if arrived and any(kept.incoming.state not in FINAL_INCOMING for kept in arrived):
         return ""
     return "resume" if stored is None or can_resume(reader, stored, now) else "abandon"
-
-
-# The story of a message: why it is where it is in one sentence, and every step that it took.
-
-
-class StoryStep(Struct, frozen=True):
-    """One step.
-
-    `at`: when, in microseconds since 1970. `node`: at which handler.
-    `direction`: `in`, `out` or `here`. `peer`: with whom. `what`: what it was.
-    `kind`: the kind of journal row. `seq`: its position in the journal of that handler.
-    `ref_to`: the MessageId of the signal that it is about, if it is about one.
-    """
-
-    at: Instant
-    node: str
-    direction: str
-    peer: str
-    what: str
-    kind: str = ""
-    seq: int = 0
-    ref_to: str = ""
-
-
-class Story(Struct, frozen=True):
-    """What became of a message.
-
-    `message_id`, `cpa_id`: its MessageId, and the agreement that it is under.
-    `why`: why it is where it is, in one sentence.
-    `steps`: every step that it took. `next`: commands that help it on.
-    `elsewhere`: the handlers of `console.with` whose journals were read too.
-    """
-
-    message_id: str
-    why: str
-    cpa_id: str
-    steps: tuple[StoryStep, ...]
-    next: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
-
-
-def story_of(
-    reader: Reader, names: Names, message_id: str, now: Instant, settings: Settings | None
-) -> Story:
-    """The story as our own store tells it; UnknownMessage where it has no row of it."""
-    rows = reader.journal_of(message_id)
-    if not rows:
-        raise UnknownMessage(
-            f"there is no message {message_id[:255]}",
-            remedy="give its whole MessageId; `find` finds it by any 8 characters of it",
-        )
-    if settings is None:
-        return tell(message_id, rows, names, "", resolving(reader, message_id, now, ""))
-    others = [settings.path(Path(folder)) for folder in settings.console.with_]
-    there = list(_elsewhere(message_id, others))
-    then = outlook(reader, message_id, now, settings)
-    steps = resolving(reader, message_id, now, "")
-    try:
-        told = [*rows, *(row for _, _, found in there for row in found)]
-        story = tell(message_id, told, names, then, steps)
-    except Exception:  # noqa: BLE001 - the files of others may say anything
-        there, story = [], tell(message_id, rows, names, then, steps)
-    # A hub is no partner of ours, and its folder says what it is called.
-    called = {party_id: name for name, party_id, _ in there}
-    named = tuple(replace(step, peer=called.get(step.peer, step.peer)) for step in story.steps)
-    return replace(story, steps=named, elsewhere=tuple(name for name, _, _ in there))
-
-
-def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:
-    """What the journals of other parties, whose folders are at hand, tell of a message, each with
-    the name of its handler and its PartyId."""
-    from oncewire.entry.party.settings import load
-    from oncewire.store.sqlite.reader import SqliteReaders
-
-    for folder in folders:
-        # What is wrong with the files of others keeps nobody from our own story.
-        with suppress(OncewireError):
-            party = load(folder, environ={}).settings
-            path = party.path(party.store.path)
-            if path.is_file():
-                with closing(SqliteReaders(path)) as readers, readers.reader() as reader:
-                    rows = reader.journal_of(message_id)
-                # A folder tells of its own handler alone, and not of ours.
-                own = [row for row in rows if row.node == party.party.name]
-                yield party.party.name, party.party.party_id, own
-
-
-def tell(
-    message_id: str, rows: Sequence[Row], names: Names, then: str, steps: tuple[str, ...]
-) -> Story:
-    """The story that rows tell, of any journals; `then`: what has to happen before it goes on."""
-    cpa_id = agreement_of(rows)
-    return Story(
-        message_id,
-        explain(rows, outlook=then),
-        cpa_id,
-        tuple(
-            StoryStep(
-                step.at,
-                step.node,
-                step.direction.value,
-                names(step.peer, cpa_id) if step.peer else "",
-                step.text,
-                step.kind,
-                step.seq,
-                step.ref_to or "",
-            )
-            for step in ladder(rows)
-        ),
-        steps,
-    )
 
 
 # Trouble: open incidents as people meet them, one for each partner and cause.

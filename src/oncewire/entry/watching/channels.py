@@ -16,7 +16,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SLIDES_RANGE
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoredOutgoing
@@ -74,8 +74,9 @@ class ChannelView(Struct, frozen=True):
 
 
 def channels_of(reader: Reader, limit: int) -> list[ChannelView]:
-    """So many channels of each direction, those that stand still first."""
-    sending, receiving = reader.channels()
+    """So many channels of each direction, those that stand still first, then those with messages
+    under way; however many there are, some hundreds of them are looked at."""
+    sending, receiving = _looked_at(reader, limit)
     sending.sort(key=lambda channel: (not channel.suspended, not _busy(channel), channel.key))
     receiving.sort(key=lambda channel: (not channel.held, channel.key))
     live: dict[str, list[StoredOutgoing]] = {}
@@ -96,6 +97,24 @@ def channels_of(reader: Reader, limit: int) -> list[ChannelView]:
         ),
         *map(_receiving, receiving[:limit]),
     ]
+
+
+def _looked_at(reader: Reader, limit: int) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+    """Channels with an open incident or with messages under way, and the first of all by key."""
+    stopped = [each.channel for each in reader.incidents() if each.channel is not None]
+    states = (*UNDER_WAY, OutgoingState.WAITING)
+    busy = [each.outgoing.channel for each in reader.outgoing_list(states=states, limit=LOOKED_AT)]
+    gaps = reader.incoming_list(states=(IncomingState.HELD,), limit=LOOKED_AT)
+    first = reader.channels(limit)
+    out = {channel.key: channel for channel in first[0]}
+    for key in dict.fromkeys([*stopped[:LOOKED_AT], *busy]):
+        if key is not None and key not in out and (sent := reader.sending_channel(key)):
+            out[key] = sent
+    into = {channel.key: channel for channel in first[1]}
+    for key in dict.fromkeys(each.incoming.channel for each in gaps):
+        if key is not None and key not in into and (got := reader.receiving_channel(key)):
+            into[key] = got
+    return list(out.values()), list(into.values())
 
 
 def _busy(channel: SendingChannel) -> bool:

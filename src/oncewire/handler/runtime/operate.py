@@ -62,8 +62,7 @@ def can_resume(reader: Reader, stored: StoredOutgoing, now: Instant) -> bool:
     """Whether `resume` would send a message on now. Past its deadline it would not: it would be
     refused, or end the message."""
     outgoing = stored.outgoing
-    channels = (one for one in reader.channels()[0] if one.key == outgoing.channel)
-    channel = next(channels, None)
+    channel = None if outgoing.channel is None else reader.sending_channel(outgoing.channel)
     try:
         check_resumable(reader, stored, channel)
         terms = reader.terms(outgoing.terms_id)

@@ -49,17 +49,24 @@ def demo(
     seed: Annotated[int, typer.Option(help="Chooses the network's bad luck.")] = 1,
     fair: Annotated[bool, typer.Option("--fair", help="A network without faults.")] = False,
     kill: Annotated[
-        bool, typer.Option("--kill/--no-kill", help="Kill the receiver half-way with kill -9.")
+        bool,
+        typer.Option(
+            "--kill/--no-kill", help="Kill the hub, or the receiver, half-way with kill -9."
+        ),
     ] = True,
     limit: Annotated[
         float, typer.Option(min=1, help="End after so many seconds, whatever was reached.")
-    ] = 75.0,
+    ] = 60.0,
     transport: Annotated[
         str, typer.Option(help="http, smtp, sftp, nats, or fallback: by mail while HTTP is down.")
     ] = "http",
     hub: Annotated[
-        bool, typer.Option("--hub", help="Through a hub, which is killed instead of the receiver.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--hub/--no-hub",
+            help="Through a hub, which is killed instead of the receiver; over http by default.",
+        ),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Go on when all is settled, until Ctrl-C.")
     ] = False,
@@ -71,10 +78,10 @@ def demo(
     ] = True,
     json: Json = False,
 ) -> Report:
-    """Two parties over a network that loses, repeats, delays and reorders; one is killed.
+    """Buyer, hub and seller over a network that loses, repeats, delays and reorders; one is killed.
 
-    A buyer sends orders to a seller, each of them a process of its own. At the end both
-    journals are judged, and Spark computes the ledger and the reconciliation of both parties'
+    A buyer sends orders to a seller through a hub, each of them a process of its own. At the end
+    all journals are judged, and Spark computes the ledger and the reconciliation of both parties'
     stores. The command ends with status 0 only if every order was delivered once, in order,
     and none was lost, and if Spark finds the same. Where Spark cannot run, that is said and
     the journals' verdict stands alone; with CI=true in the environment it is a failure.
@@ -95,7 +102,9 @@ def demo(
     if chaos:
         break_more(folder)
         return Report({"folder": str(folder)}, summary="The demo breaks something now.")
-    plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub, keep)
+    through = transport == "http" if hub is None else hub
+    weather = FAIR if fair else STORM
+    plan = Plan(folder, messages, seed, weather, kill, limit, transport, through, keep)
     warming = _warm_up() if spark else None
     if not json:
         _announce(plan)

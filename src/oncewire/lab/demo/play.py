@@ -127,7 +127,7 @@ class Plan:
     weather: Weather = STORM
     kill: bool = True
     # Seconds after which it ends, whatever was reached.
-    limit: float = 75.0
+    limit: float = 60.0
     # By which way the orders travel.
     transport: str = "http"
     # Through a hub, which then is the one that is killed.

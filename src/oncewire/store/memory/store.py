@@ -44,7 +44,7 @@ from oncewire.store.records import (
     Unsettled,
     Word,
 )
-from oncewire.store.search import Found, Place, Search
+from oncewire.store.search import MARKED, Found, Mark, Place, Search, Tally
 from oncewire.store.spool import check_name
 from oncewire.store.spool_contract import Digest
 from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING, WordsRow, whole
@@ -87,6 +87,19 @@ class MemoryReader:
     def journal_of(self, message_id: str) -> list[Row]:
         row = self._tables.journal.row
         return [row(seq) for _, seq in self._tables.journal.by_message.of(message_id)]
+
+    def journal_ends(self, message_id: str, most: int) -> tuple[list[Row], int]:
+        rows = self.journal_of(message_id)
+        between = max(0, len(rows) - 2 * most)
+        return rows[:most] + rows[most + between :], between
+
+    def journal_marks(self, message_id: str) -> dict[str, Mark]:
+        found: dict[str, Mark] = {}
+        for row in self.journal_of(message_id)[:MARKED]:
+            mark = found.get(row.kind, Mark(0, row.at, row.at))
+            first, last = min(mark.first, row.at), max(mark.last, row.at)
+            found[row.kind] = Mark(mark.count + 1, first, last)
+        return found
 
     def terms(self, terms_id: str) -> Terms | None:
         return self._tables.terms.get(terms_id)
@@ -175,6 +188,7 @@ class MemoryReader:
             words = _words(tables.words.get(("", message_id)))
             known = (message_id, stored.facts, stored.facts.to_party, outgoing.state, at, words)
             shown = search.parts or not _is_part_of_ours(stored)
+            shown = shown and (not search.again or outgoing.attempts > 1)
             if shown and not is_trial(message_id) and search.holds(*known):
                 found.append((Place(at, stored.position), stored))
         return _page(found, limit, after)
@@ -189,9 +203,19 @@ class MemoryReader:
             words = _words(tables.words.get(key))
             known = (key[1], facts, facts.from_party, incoming.state, at, words)
             shown = search.parts or not stored.stands_behind
+            if search.again and Kind.DUPLICATE.value not in self.journal_marks(key[1]):
+                shown = False
             if shown and not is_trial(key[1]) and search.holds(*known):
                 found.append((Place(at, stored.row), stored))
         return _page(found, limit, after)
+
+    def count_sent(self, search: Search, most: int) -> Tally:  # noqa: ARG002
+        found = self.find_sent(search, len(self._tables.outgoing.present()))
+        return Tally(Counter(each.outgoing.state.value for each in found.messages))
+
+    def count_received(self, search: Search, most: int) -> Tally:  # noqa: ARG002
+        found = self.find_received(search, len(self._tables.incoming.present()))
+        return Tally(Counter(each.incoming.state.value for each in found.messages))
 
     def counts(self) -> dict[str, int]:
         sent, received = self._tables.outgoing, self._tables.incoming
@@ -242,12 +266,18 @@ class MemoryReader:
         newest = reversed(known[-limit:])
         return [one for one in newest if part in one and one in refused and not is_trial(one)]
 
-    def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+    def channels(self, limit: int = 2**62) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending, receiving = self._tables.sending, self._tables.receiving
         return (
-            [channel for _, channel in sorted(sending.present(), key=itemgetter(0))],
-            [channel for _, channel in sorted(receiving.present(), key=itemgetter(0))],
+            [channel for _, channel in sorted(sending.present(), key=itemgetter(0))[:limit]],
+            [channel for _, channel in sorted(receiving.present(), key=itemgetter(0))[:limit]],
         )
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        return self._tables.sending.get(key)
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        return self._tables.receiving.get(key)
 
     def spooled(self) -> set[str]:
         tables = self._tables

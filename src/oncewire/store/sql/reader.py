@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -27,7 +28,7 @@ from oncewire.store.records import (
     StoredReceipt,
     Unsettled,
 )
-from oncewire.store.search import Found, Place, Search
+from oncewire.store.search import MARKED, Found, Mark, Place, Search, Tally
 from oncewire.store.sql.rows import (
     DOCUMENTS,
     FROM_INCOMING,
@@ -60,6 +61,13 @@ from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING
 T = TypeVar("T")
 
 _ROW = ", ".join(COLUMNS)
+_SEQS = "SELECT seq FROM journal_row WHERE message = (SELECT id FROM message WHERE message_id = ?)"
+_MARKS = (
+    "SELECT kind, count(*), min(at), max(at) FROM (SELECT kind, at FROM journal_row WHERE message "
+    "= (SELECT id FROM message WHERE message_id = ?) LIMIT ?) AS rows_of_it GROUP BY kind"
+)
+_SENDING = f"SELECT {', '.join(SENDING)} FROM sending_channel"  # noqa: S608
+_RECEIVING = f"SELECT {RECEIVING.text} FROM receiving_channel"  # noqa: S608
 _PARCEL = (
     f"SELECT {', '.join(PARCEL)} FROM outgoing_bytes JOIN outgoing USING (position) "  # noqa: S608
     "JOIN message ON message.id = outgoing.message WHERE message_id = ?"
@@ -127,6 +135,18 @@ class SqlReader:
     def journal_of(self, message_id: str) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
         return [Row(*row) for row in self._run(statement, (message_id,))]
+
+    def journal_ends(self, message_id: str, most: int) -> tuple[list[Row], int]:
+        # Of a message with many copies the index alone is gone through.
+        seqs = sorted(seq for (seq,) in self._run(_SEQS, (message_id,)))
+        between = max(0, len(seqs) - 2 * most)
+        kept = seqs[:most] + seqs[most + between :]
+        numbers = self._dialect.numbers
+        statement = f"SELECT {_ROW} FROM journal WHERE seq {numbers} ORDER BY seq"  # noqa: S608
+        return [Row(*row) for row in self._run(statement, (json.dumps(kept),))], between
+
+    def journal_marks(self, message_id: str) -> dict[str, Mark]:
+        return {kind: Mark(*values) for kind, *values in self._run(_MARKS, (message_id, MARKED))}
 
     def terms(self, terms_id: str) -> Terms | None:
         rows = self._run(TERMS, (terms_id,))
@@ -233,6 +253,12 @@ class SqlReader:
         rows, on = Finding(self._run, self._dialect, RECEIVED, search).page(limit, after)
         return Found(tuple(list_incoming(rows)), on)
 
+    def count_sent(self, search: Search, most: int) -> Tally:
+        return Finding(self._run, self._dialect, SENT, search).tally(most)
+
+    def count_received(self, search: Search, most: int) -> Tally:
+        return Finding(self._run, self._dialect, RECEIVED, search).tally(most)
+
     def counts(self) -> dict[str, int]:
         counts = {f"out.{state.value}": 0 for state in OutgoingState}
         counts.update({f"in.{state.value}": 0 for state in STORED_INCOMING})
@@ -269,13 +295,20 @@ class SqlReader:
     def refused_ids(self, part: str, limit: int) -> list[str]:
         return [str(row[0]) for row in self._run(_REFUSED_IDS, (limit, part))]
 
-    def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
-        sending = f"SELECT {', '.join(SENDING)} FROM sending_channel ORDER BY key"  # noqa: S608
-        receiving = f"SELECT {RECEIVING.text} FROM receiving_channel ORDER BY key"  # noqa: S608
+    def channels(self, limit: int = 2**62) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+        tail = " ORDER BY key LIMIT ?"
         return (
-            list(_readable(read_sending, self._run(sending, ()))),
-            list(_readable(read_receiving, self._run(receiving, ()))),
+            list(_readable(read_sending, self._run(_SENDING + tail, (limit,)))),
+            list(_readable(read_receiving, self._run(_RECEIVING + tail, (limit,)))),
         )
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        found = self._run(f"{_SENDING} WHERE key = ?", (key,))
+        return next(_readable(read_sending, found), None)
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        found = self._run(f"{_RECEIVING} WHERE key = ?", (key,))
+        return next(_readable(read_receiving, found), None)
 
     def spooled(self) -> set[str]:
         names: set[str] = set()

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import TRIAL_SERVICE
 from oncewire.message.instant import Instant
-from oncewire.store.search import ID_SEARCHED, LOOKED_AT, Place, Search, terms_of
+from oncewire.protocol.notes import Kind
+from oncewire.store.search import ID_SEARCHED, LOOKED_AT, Place, Search, Tally, terms_of
 from oncewire.store.sql.rows import (
     FROM_INCOMING,
     FROM_OUTGOING,
@@ -54,6 +55,8 @@ class Side(NamedTuple):
     source: str
     # What holds of a part that its document stands for.
     behind: str
+    # What holds of a message that was sent, or that came, more than once.
+    again: str
 
     @property
     def filed(self) -> str:
@@ -69,6 +72,7 @@ SENT = Side(
     OUTGOING_VALUES,
     FROM_OUTGOING,
     "split_number IS NOT NULL AND relayed_from IS NULL",
+    "attempts > 1",
 )
 RECEIVED = Side(
     "incoming",
@@ -78,6 +82,8 @@ RECEIVED = Side(
     INCOMING_VALUES,
     FROM_INCOMING,
     "split_number IS NOT NULL AND state IN ('confirmed', 'gathered')",
+    "EXISTS (SELECT 1 FROM journal_row AS copy WHERE copy.message = incoming.message "  # noqa: S608
+    f"AND copy.kind = '{Kind.DUPLICATE.value}')",
 )
 SIDES = (SENT, RECEIVED)
 
@@ -179,6 +185,30 @@ class Finding:
         if len(rows) > limit:
             rows, looked_at = rows[:limit], Place(*rows[limit - 1][-2:])
         return [row[:-2] for row in rows], looked_at
+
+    def tally(self, most: int) -> Tally:
+        """How many are meant, by state; so many are looked at, at most."""
+        found, counted = self._candidates(), dict[str, int]()
+        end = Place(_LATEST, _LATEST)
+        if found is not None:
+            self._count(found, counted)
+            return Tally(counted)
+        for _ in range(0, most, PAGE):
+            looked_at = self._newest(end)
+            self._count([number for _, number in looked_at], counted)
+            if len(looked_at) < PAGE:
+                return Tally(counted)
+            end = Place(*looked_at[-1])
+        return Tally(counted, whole=False)
+
+    def _count(self, numbers: Iterable[int], counted: dict[str, int]) -> None:
+        conditions, values = self._conditions()
+        statement = (
+            f"SELECT state, count(*) {self._side.source} "
+            f"WHERE {self._key} {self._dialect.numbers} {conditions}GROUP BY state"
+        )
+        for state, count in self._run(statement, (json.dumps(list(numbers)), *values)):
+            counted[state] = counted.get(state, 0) + count
 
     # --- the few that an index knows ---
 
@@ -289,6 +319,8 @@ class Finding:
         found: list[tuple[str, Values]] = [("service <> ?", (str(TRIAL_SERVICE),))]
         if not search.parts:
             found.append((f"NOT ({side.behind})", ()))
+        if search.again:
+            found.append((side.again, ()))
         word = f"EXISTS (SELECT 1 FROM {side.table}_word AS w WHERE w.{side.number} = {self._key} "  # noqa: S608
         if search.text:
             # Where in a MessageId the text may begin at the latest: before its `@`.

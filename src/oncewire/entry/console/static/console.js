@@ -26,7 +26,10 @@ const say = (word) => {
   if (link && link.textContent !== word) { link.textContent = word; link.dataset.word = word; }
 };
 document.body.addEventListener("htmx:sse:after:connection", () => say("live"));
-document.body.addEventListener("htmx:sse:error", () => say("not connected"));
+const full = "not live: too many windows";
+document.body.addEventListener("htmx:sse:error", (event) => {
+  say(event.detail.status === 429 ? full : "not connected");
+});
 document.body.addEventListener("htmx:sse:before:connection", (event) => {
   if (event.detail.connection.attempt > 0) say("not connected");
 });
@@ -34,7 +37,20 @@ document.body.addEventListener("ended", () => location.reload());
 // A refused page is never put into this one.
 document.body.addEventListener("htmx:before:swap", (event) => {
   const status = event.detail.ctx?.response?.status ?? 200;
+  if (status === 429) say(full);
   if (status >= 400 && status !== 422) event.preventDefault();
+});
+
+// A list that is renewed keeps the row that the keys are on.
+let chosen = null;
+document.body.addEventListener("htmx:before:swap", () => {
+  const row = document.activeElement?.closest("[data-rows] tbody a.id");
+  chosen = row ? row.getAttribute("href") : null;
+});
+document.body.addEventListener("htmx:after:swap", () => {
+  if (chosen === null || document.activeElement?.getAttribute("href") === chosen) return;
+  const rows = [...document.querySelectorAll("[data-rows] tbody a.id")];
+  rows.find((row) => row.getAttribute("href") === chosen)?.focus({ preventScroll: true });
 });
 
 // Copy.
@@ -98,7 +114,7 @@ function drawn(id, data) {
   const options = {
     width: place.clientWidth, height: 170, series: [{}, ...lines],
     axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(hour) }, { ...axis, size: 64 }],
-    scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 1, 1)] } },
+    scales: { y: { range: (_, low, high) => [0, Math.max((high ?? 1) * 1.1, 1)] } },
     legend: { live: false }, cursor: { drag: { x: false, y: false } },
   };
   const plot = new uPlot(options, columns(id, data), place);

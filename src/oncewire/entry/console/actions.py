@@ -1,0 +1,117 @@
+"""Actions: what can be done from a page, and what came of it.
+
+What a button did is told once, on the page that follows it and to the browser that pressed it: by
+an address alone nothing can be said to have happened. A test of a partner takes a while, so it goes
+on while pages show how far it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from oncewire.errors import OncewireError
+
+if TYPE_CHECKING:
+    from oncewire.message.instant import Instant
+
+KEPT_MAX = 200
+"""Outcomes that wait for their page, and tests that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button: its verb, the arguments that its form gives, and those that are fixed."""
+
+    verb: str
+    asks: tuple[str, ...]
+    fixed: dict[str, Any]
+    done: str
+    # What is said where the verb answers with False.
+    not_done: str = ""
+
+
+ACTIONS = {
+    "resend": Action("resend", ("message_id",), {}, "It is sent again, under the same MessageId."),
+    "resume": Action("resume", ("message_id",), {}, "It is tried now, and its retries start anew."),
+    "resume-channel": Action("resume", ("channel",), {}, "The channel goes on."),
+    "resume-partner": Action("resume", ("partner",), {}, "All that waits for it is sent now."),
+    "abandon": Action("abandon", ("message_id",), {}, "It is given up."),
+    "hold": Action(
+        "hold", ("message_id",), {"held": True}, "It is under legal hold: retention leaves it."
+    ),
+    "release": Action("hold", ("message_id",), {"held": False}, "The legal hold is lifted."),
+    "pause": Action("pause", ("channel", "reason"), {}, "The channel is suspended."),
+    "accept-clock": Action("accept_clock", (), {}, "The clock is accepted."),
+    "ping": Action("ping", ("partner",), {}, "It answered.", "It did not answer in time."),
+}
+"""What can be done from a page, by the word of its button."""
+
+
+class Outcomes:
+    """What came of actions, until the page that tells it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def keep(self, session: str, said: str) -> str:
+        """Keep a sentence for the next page of a session; returns the word that leads to it."""
+        word = secrets.token_urlsafe(9)
+        self._kept[session, word] = said
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return word
+
+    def take(self, session: str, word: str) -> str:
+        """The sentence that a word leads to, once; empty: there is none."""
+        return self._kept.pop((session, word), "")
+
+
+class Trial(Struct):
+    """A test of a partner: when it began, what it found, and why it could not be done."""
+
+    began: Instant
+    ended: Instant | None = None
+    tried: tuple[Any, ...] = ()
+    problem: str = ""
+
+
+class Trials:
+    """The last test of each partner."""
+
+    def __init__(self) -> None:
+        self._trials: OrderedDict[str, Trial] = OrderedDict()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def of(self, partner: str) -> Trial | None:
+        """The last one, if there was one."""
+        return self._trials.get(partner)
+
+    def begin(self, partner: str, trying: Coroutine[Any, Any, Any], clock: Any) -> bool:
+        """Begin one; False: one is under way."""
+        last = self._trials.get(partner)
+        if last is not None and last.ended is None:
+            trying.close()
+            return False
+        trial = self._trials[partner] = Trial(clock())
+        self._trials.move_to_end(partner)
+        while len(self._trials) > KEPT_MAX:
+            self._trials.popitem(last=False)
+        task = asyncio.create_task(self._run(trial, trying, clock))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return True
+
+    async def _run(self, trial: Trial, trying: Coroutine[Any, Any, Any], clock: Any) -> None:
+        try:
+            trial.tried = tuple(await trying)
+        except OncewireError as error:
+            trial.problem = f"{error.problem}; {error.remedy}" if error.remedy else error.problem
+        finally:
+            trial.ended = clock()

@@ -1,0 +1,258 @@
+"""The story of a message: why it is where it is in one sentence, every step that it took, and where
+the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from oncewire.entry.messages.outlook import outlook, resolving
+from oncewire.entry.messages.timing import Timing, timing_of
+from oncewire.errors import OncewireError, UnknownMessage
+from oncewire.journal import trace
+from oncewire.journal.history import agreement_of, explain, ladder
+from oncewire.journal.row import Row
+from oncewire.message.instant import Instant
+from oncewire.store.contract import Reader
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.names import Names
+    from oncewire.entry.party.settings import Settings
+    from oncewire.store.records import StoredIncoming, StoredOutgoing
+
+ENDS = 60
+"""Of the rows about one message, so many are read from the beginning and as many from the end."""
+
+LEFT_OUT = "left_out"
+"""The kind of the step that stands for those between."""
+
+_RECEIVING = {
+    trace.RECEIVED, trace.DUPLICATE, trace.REFUSED, trace.SKIPPED, trace.WARNING_SENT,
+    trace.ACK_SENT, trace.HANDED_OVER, trace.CONFIRMED, trace.JOINED,
+}  # fmt: skip
+_EITHER = {trace.INCIDENT, trace.RESOLVED, trace.ABANDONED}
+
+
+class StoryStep(Struct, frozen=True):
+    """One step.
+
+    `at`: when, in microseconds since 1970. `node`: at which handler.
+    `direction`: `in`, `out` or `here`. `peer`: with whom. `what`: what it was.
+    `kind`: the kind of journal row; `left_out` stands for many that are not told.
+    `seq`: its position in the journal of that handler.
+    `ref_to`: the MessageId of the signal that it is about, if it is about one.
+    """
+
+    at: Instant
+    node: str
+    direction: str
+    peer: str
+    what: str
+    kind: str = ""
+    seq: int = 0
+    ref_to: str = ""
+
+
+class Story(Struct, frozen=True):
+    """What became of a message.
+
+    `message_id`, `cpa_id`: its MessageId, and the agreement that it is under.
+    `why`: why it is where it is, in one sentence.
+    `steps`: the first and the last steps that it took. `next`: commands that help it on.
+    `elsewhere`: the handlers of `console.with` whose journals were read too.
+    `left_out`: how many steps between the first and the last are not told.
+    `timing`: how long it took and where the time went, while its state is kept.
+    """
+
+    message_id: str
+    why: str
+    cpa_id: str
+    steps: tuple[StoryStep, ...]
+    next: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    left_out: int = 0
+    timing: Timing | None = None
+
+
+class Kept(Struct, frozen=True):
+    """What our own store has of a message: the one that was sent, or the one that arrived, and the
+    first and the last rows about it."""
+
+    sent: StoredOutgoing | None
+    arrived: StoredIncoming | None
+    rows: list[Row]
+    left_out: int
+    # Whether another message has the same id, in the other direction.
+    shared: bool
+
+    @property
+    def direction(self) -> str:
+        """`out`, `in`, or empty: its state is not kept any more."""
+        return "out" if self.sent is not None else "in" if self.arrived is not None else ""
+
+
+def kept_of(reader: Reader, message_id: str, direction: str = "") -> Kept:
+    """What is kept of a message; `direction`: which one, where two of this id are."""
+    rows, between = reader.journal_ends(message_id, ENDS)
+    sent, arrived = reader.outgoing(message_id), next(iter(reader.incoming(message_id)), None)
+    # A hub has one message in both directions.
+    shared = sent is not None and arrived is not None and sent.relayed_from is None
+    if shared:
+        inward = direction == "in"
+        rows = of_direction(rows, inward=inward)
+        sent, arrived = (None, arrived) if inward else (sent, None)
+    elif sent is not None:
+        arrived = None
+    return Kept(sent, arrived, rows, between, shared)
+
+
+def of_direction(rows: Iterable[Row], *, inward: bool) -> list[Row]:
+    """Of the rows of one node those about what arrived there, or about what it sent."""
+    return [row for row in rows if row.kind in _EITHER or (row.kind in _RECEIVING) is inward]
+
+
+def story_of(
+    reader: Reader,
+    names: Names,
+    message_id: str,
+    now: Instant,
+    settings: Settings | None,
+    direction: str = "",
+) -> Story:
+    """The story as our own store tells it; UnknownMessage where it has no row of it."""
+    kept = kept_of(reader, message_id, direction)
+    if not kept.rows:
+        raise UnknownMessage(
+            f"there is no message {message_id[:255]}",
+            remedy="give its whole MessageId; `find` finds it by any 8 characters of it",
+        )
+    steps = resolving(reader, message_id, now, "")
+    then, others = "", list[Path]()
+    if settings is not None:
+        others = [settings.path(Path(folder)) for folder in settings.console.with_]
+        then = "" if kept.arrived is not None else outlook(reader, message_id, now, settings)
+    copies = copies_of(reader, message_id) if kept.left_out else None
+    there = list(_elsewhere(message_id, others))
+    if kept.shared:
+        inward = kept.arrived is not None
+        there = [
+            (name, party, of_direction(rows, inward=not inward)) for name, party, rows in there
+        ]
+    try:
+        told = [*kept.rows, *(row for _, _, found in there for row in found)]
+        story = tell(message_id, told, names, then, steps, copies)
+    except Exception:  # noqa: BLE001 - the files of others may say anything
+        there, story = [], tell(message_id, kept.rows, names, then, steps, copies)
+    # A hub is no partner of ours, and its folder says what it is called.
+    called = {party_id: name for name, party_id, _ in there}
+    party = _party(kept)
+    if party:
+        called.setdefault(party, names(party, story.cpa_id))
+    named = [_named(step, called) for step in story.steps]
+    return replace(
+        story,
+        steps=tuple(_with_gap(named, kept)),
+        elsewhere=tuple(name for name, _, _ in there),
+        left_out=kept.left_out,
+        timing=_timing(reader, names, kept, now),
+    )
+
+
+def _party(kept: Kept) -> str:
+    """The PartyId of the other side; empty: it is not kept."""
+    if kept.sent is not None:
+        return kept.sent.facts.to_party
+    return "" if kept.arrived is None else kept.arrived.facts.from_party
+
+
+def _named(step: StoryStep, called: Mapping[str, str]) -> StoryStep:
+    """A step with the names of parties in the place of their PartyIds."""
+    what = step.what
+    for party_id, name in called.items():
+        what = what.replace(party_id, name)
+    return replace(step, peer=called.get(step.peer, step.peer), what=what)
+
+
+def copies_of(reader: Reader, message_id: str) -> int:
+    """How many copies of it were stopped."""
+    mark = reader.journal_marks(message_id).get(trace.DUPLICATE)
+    return 0 if mark is None else mark.count
+
+
+def _with_gap(steps: Sequence[StoryStep], kept: Kept) -> Iterator[StoryStep]:
+    """The steps, with one in the place of those that are left out."""
+    if not kept.left_out or len(kept.rows) <= ENDS:
+        yield from steps
+        return
+    node, behind = kept.rows[0].node, kept.rows[ENDS].seq
+    told = False
+    for step in steps:
+        if not told and step.node == node and step.seq >= behind:
+            told = True
+            what = f"{kept.left_out:,} steps in between are left out"
+            yield StoryStep(step.at, node, "here", "", what, LEFT_OUT)
+        yield step
+
+
+def _timing(reader: Reader, names: Names, kept: Kept, now: Instant) -> Timing | None:
+    stored = kept.sent or kept.arrived
+    if stored is None:
+        return None
+    partner = names(_party(kept), stored.facts.cpa_id)
+    return timing_of(reader, stored, kept.rows, partner, now)
+
+
+def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:
+    """What the journals of other parties, whose folders are at hand, tell of a message, each with
+    the name of its handler and its PartyId."""
+    from oncewire.entry.party.settings import load
+    from oncewire.store.sqlite.reader import SqliteReaders
+
+    for folder in folders:
+        # What is wrong with the files of others keeps nobody from our own story.
+        with suppress(OncewireError):
+            party = load(folder, environ={}).settings
+            path = party.path(party.store.path)
+            if path.is_file():
+                with closing(SqliteReaders(path)) as readers, readers.reader() as reader:
+                    rows, _ = reader.journal_ends(message_id, ENDS)
+                # A folder tells of its own handler alone, and not of ours.
+                own = [row for row in rows if row.node == party.party.name]
+                yield party.party.name, party.party.party_id, own
+
+
+def tell(
+    message_id: str,
+    rows: Sequence[Row],
+    names: Names,
+    then: str,
+    steps: tuple[str, ...],
+    copies: int | None = None,
+) -> Story:
+    """The story that rows tell, of any journals; `then`: what has to happen before it goes on.
+    `copies`: how many were stopped, where not all rows are given."""
+    cpa_id = agreement_of(rows)
+    return Story(
+        message_id,
+        explain(rows, outlook=then, copies=copies),
+        cpa_id,
+        tuple(
+            StoryStep(
+                step.at,
+                step.node,
+                step.direction.value,
+                names(step.peer, cpa_id) if step.peer else "",
+                step.text,
+                step.kind,
+                step.seq,
+                step.ref_to or "",
+            )
+            for step in ladder(rows)
+        ),
+        steps,
+    )

@@ -1,0 +1,94 @@
+"""What a newcomer asks of the console, and where the answer stands."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.entry.console.conftest import Desk
+from tests.entry.console.test_console import SUMMARY
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.process
+PROFILE = "window"
+
+
+@pytest.fixture(scope="module")
+def client(desk: Desk) -> Iterator[httpx.Client]:
+    """A browser that is signed in, without a screen; six orders were quick, one was late."""
+    for number in range(6):
+        desk.delivered(desk.send(f"PO-{number}@acme"))
+    desk.cut()
+    late, behind = desk.send("PO-late@acme"), desk.send("PO-behind@acme")
+    wait_until(lambda: desk.do("show", message_id=late).facts["state"] == "suspended")  # type: ignore[attr-defined]
+    desk.heal()
+    desk.do("resume", message_id=late)
+    for each in (late, behind):
+        desk.delivered(each)
+    with httpx.Client(base_url=desk.url, follow_redirects=True) as made:
+        made.post("/console/sign-in", data={"link": desk.link().partition("#")[2]})
+        yield made
+
+
+def text_of(answer: httpx.Response) -> str:
+    """The words of a page."""
+    assert answer.status_code == 200, answer.text
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
+
+
+def listed(answer: httpx.Response) -> list[str]:
+    """The ids of a list."""
+    return re.findall(r'<a class="id" href="[^"]+">([^<]+)</a></td>', answer.text)
+
+
+def test_why_an_order_is_late(client: httpx.Client) -> None:
+    slow = client.get("/console/messages?slow=1&direction=out")
+    assert {"PO-late@acme", "PO-behind@acme"} >= set(listed(slow)) >= {"PO-late@acme"}
+    slowest = listed(client.get("/console/messages?slowest=1&direction=out"))
+    assert set(slowest[:2]) == {"PO-late@acme", "PO-behind@acme"}
+    assert listed(client.get("/console/messages?q=late")) == listed(slow)
+    page = text_of(client.get("/console/message?id=PO-late@acme&direction=out"))
+    sentence = re.search(r"It took [\d.]+ s: .*?That is longer than usual for globex: half", page)
+    assert sentence is not None, page[:2000]
+    assert "went unanswered" in sentence[0] or "could not be reached" in sentence[0]
+
+
+def test_what_was_sent_twice(client: httpx.Client) -> None:
+    now = client.get("/console/").text
+    assert "/console/messages?direction=in&amp;again=1" in now
+    assert "PO-late@acme" in listed(client.get("/console/messages?direction=out&again=1"))
+    assert "PO-0@acme" not in listed(client.get("/console/messages?q=twice"))
+
+
+def test_whether_a_partner_got_everything(client: httpx.Client) -> None:
+    today = datetime.now(UTC).date()
+    asked = f"partner=globex&direction=out&since={today}&until={today + timedelta(days=1)}"
+    assert asked.replace("&", "&amp;") in client.get("/console/").text
+    page = text_of(client.get(f"/console/messages?{asked}"))
+    assert f"Today ({today}): 8 messages to globex, all delivered." in page
+    yesterday = today - timedelta(days=1)
+    asked = f"partner=globex&direction=out&since={yesterday}&until={today}"
+    page = text_of(client.get(f"/console/messages?{asked}"))
+    assert f"Yesterday ({yesterday}): no message of globex." in page
+
+
+def test_how_old_the_ledger_is(desk: Desk, client: httpx.Client) -> None:
+    lake = desk.settings.path(Path("../lake"))
+    told = SUMMARY | {"written_at": "2026-01-01T00:00:00Z", "nodes": {"acme": {"seq": 3}}}
+    (lake / "summary.json").write_text(json.dumps(told))
+    page = text_of(client.get("/console/ledger"))
+    last = desk.do("overview").journal  # type: ignore[attr-defined]
+    assert re.search(r"The last run was \d+ d ago \( ?2026-01-01T00:00:00", page), page[:900]
+    assert f"{last - 3:,} rows were added to the journal of acme since" in page
+
+
+def test_now_counts_messages_and_names_attempts(client: httpx.Client) -> None:
+    page = text_of(client.get("/console/"))
+    assert re.search(r"acknowledged 8 of 8 messages sent", page), page[:1500]
+    tried = re.search(r"attempts (\d+) (\d+) again", page)
+    assert tried is not None
+    assert int(tried[1]) == 8 + int(tried[2]) > 8

@@ -1,0 +1,143 @@
+"""How long a message took, where the time went, and which ones are slow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from oncewire.entry.messages.details import details_of
+from oncewire.entry.messages.listing import Asked, counted_page, list_messages
+from oncewire.entry.messages.story import ENDS, LEFT_OUT, story_of
+from oncewire.entry.party.names import Names
+from oncewire.journal.row import Row
+from oncewire.message.instant import SECOND
+from oncewire.protocol.notes import Kind, Resumed, SendFailed
+from oncewire.protocol.sender import ANSWERS_AGAIN
+from oncewire.store.sqlite.store import SqliteStore
+from tests.store.samples import CONFIRMED, DELIVERED, OUTSTANDING, add, prepare, received, sent
+
+NOW = 1000 * SECOND
+NAMES = Names()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """Six quick messages, then one that waited for another and for its partner, and one that
+    waits still."""
+    made = SqliteStore.open(tmp_path / "store.db", node="node")
+    prepare(made)
+    for number in range(6):
+        _keep(made, f"quick-{number}", number, ("sent", number), ("acknowledged", number + 0.02))
+    _keep(made, "first", 100, ("sent", 100), ("acknowledged", 110), channel="c")
+    _keep(
+        made, "late", 101, ("numbered", 110), ("sent", 110), ("send_failed", 110.5), ("sent", 112),
+        ("send_failed", 112.5), ("sent", 114), ("sent", 115), ("acknowledged", 115.1), channel="c",
+    )  # fmt: skip
+    _keep(made, "waits", 900, ("sent", 900), state=OUTSTANDING)
+    yield made
+    made.close()
+
+
+def _keep(
+    store: SqliteStore,
+    message_id: str,
+    at: float,
+    *rows: tuple[str, float],
+    state: object = DELIVERED,
+    channel: str | None = None,
+) -> None:
+    tries = sum(kind == "sent" for kind, _ in rows)
+    outgoing = sent(message_id, state=state, submitted_at=int(at * SECOND), channel=channel)
+    outgoing = replace(outgoing, outgoing=replace(outgoing.outgoing, attempts=tries))
+    with store.transition() as tx:
+        add(tx, outgoing)
+        tx.journal([_row(message_id, kind, when) for kind, when in [("submitted", at), *rows]])
+    store.commit()
+
+
+def _row(message_id: str, kind: str, at: float) -> Row:
+    said = SendFailed(reason="refused").write() if kind == Kind.SEND_FAILED else "{}"
+    if kind == Kind.RESUMED:
+        said = Resumed(by=message_id).write()
+    return Row(0, int(at * SECOND), 0, "boot", "node", kind, message_id, attempt=1, detail=said)
+
+
+def test_a_late_message_says_where_its_time_went(store: SqliteStore) -> None:
+    with store.reader() as reader:
+        late = story_of(reader, NAMES, "late", NOW, None).timing
+        waits = story_of(reader, NAMES, "waits", NOW, None).timing
+    assert late is not None
+    assert waits is not None
+    assert late.took == 14.1 * SECOND
+    told = [(wait.start // SECOND, (wait.end or 0) // SECOND, wait.behind) for wait in late.waits]
+    assert told == [(101, 110, "first"), (110, 114, ""), (114, 115, "")]
+    assert "2 attempts failed, the last with: refused" in late.waits[1].why
+    assert "seller could not be reached" in late.said
+    assert "longer than usual for seller: half within 20 ms" in late.said
+    assert waits.took is None
+    assert waits.said.startswith("It waits, for 100 s so far: 100 s no answer to")
+    assert waits.waits[-1].end is None
+
+
+def test_who_let_it_go_on_is_told_apart(store: SqliteStore) -> None:
+    for by in (ANSWERS_AGAIN, "olga"):
+        rows = [("sent", 20.0), ("send_failed", 21.0), ("resumed", 25.0), ("sent", 25.0)]
+        _keep(store, by, 20, *rows, ("acknowledged", 25.1))
+    with store.reader() as reader:
+        said = [story_of(reader, NAMES, by, NOW, None).timing for by in (ANSWERS_AGAIN, "olga")]
+    itself, olga = ([wait.why for wait in each.waits] if each else [] for each in said)
+    assert any("could not be reached" in why for why in itself)
+    assert not any("operator" in why for why in itself)
+    assert any("operator" in why for why in olga)
+
+
+def test_lists_tell_and_sort_by_how_long_it_took(store: SqliteStore) -> None:
+    with store.reader() as reader:
+        slow = list_messages(reader, NAMES, Asked(slow=True), ("out", "in"), NOW)
+        first = list_messages(reader, NAMES, Asked(slowest=True), ("out",), NOW, 2)
+        again = list_messages(reader, NAMES, Asked(again=True), ("out",), NOW)
+        counted = counted_page(reader, NAMES, Asked(), ("out",), NOW, 1, counted=True)
+        bare = counted_page(reader, NAMES, Asked(), ("out",), NOW, 1, counted=False)
+    assert [each.message_id for each in slow.messages] == ["waits", "late", "first"]
+    assert [each.message_id for each in first.messages] == ["waits", "late"]
+    assert [each.took for each in first.messages] == [None, 14.1 * SECOND]
+    assert [(each.message_id, each.tries) for each in again.messages] == [("late", 4)]
+    assert (counted.tally, counted.whole) == ({"out.delivered": 8, "out.outstanding": 1}, True)
+    assert bare.tally == {}
+
+
+def test_of_many_copies_the_first_and_the_last_are_told(store: SqliteStore) -> None:
+    with store.transition() as tx:
+        tx.add_incoming(received("copied", state=CONFIRMED, confirmed_at=300))
+        tx.journal([_row("copied", "received", 0)])
+        tx.journal(_row("copied", "duplicate", at) for at in range(5_000))
+    store.commit()
+    with store.reader() as reader:
+        story = story_of(reader, NAMES, "copied", NOW, None)
+        details = details_of(reader, "copied", NOW, None)
+        (listed,) = list_messages(reader, NAMES, Asked(), ("in",), NOW).messages
+    assert len(story.steps) == 2 * ENDS + 1
+    assert story.left_out == 5_001 - 2 * ENDS
+    (gap,) = [step for step in story.steps if step.kind == LEFT_OUT]
+    assert story.steps.index(gap) == ENDS
+    assert "5000 copies were stopped" in story.why
+    assert (details.facts["duplicates_stopped"], listed.copies) == (5_000, 5_000)
+
+
+def test_two_messages_of_one_id_have_a_story_each(store: SqliteStore) -> None:
+    with store.transition() as tx:
+        tx.add_incoming(received("late", state=CONFIRMED, received_at=7, confirmed_at=9))
+        tx.journal([_row("late", "received", 500), _row("late", "confirmed", 501)])
+    store.commit()
+    with store.reader() as reader:
+        kinds = {
+            way: {step.kind for step in story_of(reader, NAMES, "late", NOW, None, way).steps}
+            for way in ("out", "in")
+        }
+        facts = {way: details_of(reader, "late", NOW, None, direction=way) for way in ("out", "in")}
+    assert kinds["in"] == {"received", "confirmed"}
+    assert "acknowledged" in kinds["out"]
+    assert "received" not in kinds["out"]
+    assert [facts[way].facts["state"] for way in ("out", "in")] == ["delivered", "confirmed"]
+    assert "abandon" not in facts["in"].may
