@@ -68,7 +68,7 @@ format: setup ## rewrite the files as `check` wants them
 requirements: setup ## which rows of docs/requirements.csv have tests
 	$(BIN)/python scripts/requirements.py $(ARGS)
 
-conformance: setup ## run the test of every rule of ebMS 2.0 and write docs/conformance.md
+conformance: setup ## run the test of every rule of ebMS 2.0 and write docs/reference/conformance.md
 	$(BIN)/python scripts/conformance.py $(ARGS)
 
 mutants: setup ## every deliberate bug, and what caught it

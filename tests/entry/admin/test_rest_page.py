@@ -1,4 +1,4 @@
-"""docs/rest.md: its commands and its program, run as they are printed."""
+"""docs/reference/rest.md: its commands and its program, run as they are printed."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from tests.parts import ROOT
 
 pytestmark = pytest.mark.process
 
-TEXT = (ROOT / "docs" / "rest.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "rest.md").read_text(encoding="utf-8")
 
 
 def _blocks(language: str) -> list[str]:
