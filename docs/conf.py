@@ -6,12 +6,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import reference
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
 
 import oncewire
 
 project = "Oncewire"
 author = "The Oncewire maintainers"
-copyright = author
+project_copyright = author
 release = version = oncewire.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -27,7 +29,10 @@ html_copy_source = False
 html_show_sphinx = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-# A docstring is plain text here: nothing in it is a markup of reStructuredText.
-nitpicky = False
 
 reference.write()
+
+
+def setup(app: Sphinx) -> None:
+    """Show diagrams that a repository's pages draw from text as that text."""
+    app.add_lexer("mermaid", TextLexer)

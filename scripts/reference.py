@@ -75,7 +75,8 @@ def commands() -> Iterator[str]:
     yield "Every command has `--help`; one that shows something has `--json`."
     yield ""
     for name, command in _walk(get_command(build()), "oncewire"):
-        if name == "oncewire" or getattr(command, "commands", None):
+        group = getattr(command, "commands", None)
+        if name == "oncewire" or (group and not command.invoke_without_command):
             continue
         yield f"## {name}"
         yield ""
@@ -293,6 +294,8 @@ def python() -> Iterator[str]:
         if name.startswith("_") or inspect.ismodule(found):
             continue
         kind = "autoclass" if inspect.isclass(found) else "autofunction"
+        if kind == "autofunction" and not inspect.isfunction(found):
+            continue
         if inspect.isclass(found) and issubclass(found, Exception):
             continue
         yield "```{eval-rst}"

@@ -20,7 +20,8 @@ FOLDERS = {"src", "tests", "bench", "scripts"}
 FILES = [
     path
     for path in house_rules.project_files(ROOT)
-    if path.suffix == ".md" or (path.suffix == ".py" and path.relative_to(ROOT).parts[0] in FOLDERS)
+    if (path.suffix == ".md" and "made" not in path.parts)
+    or (path.suffix == ".py" and path.relative_to(ROOT).parts[0] in FOLDERS)
 ]
 MAPS = (
     "ARCHITECTURE.md",

@@ -76,17 +76,19 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
 def script(page: Path, home: Path) -> str:
     """The page as one script; its ports are ones that are free here."""
     lines = ["set -e"]
+    blocks = home.parent / "blocks"
+    blocks.mkdir()
     for number, (language, text) in enumerate(steps(page.read_text(encoding="utf-8"))):
         if language == "python":
-            (home / f"block{number}.py").write_text(text)
-            lines.append(f"python block{number}.py")
+            (blocks / f"block{number}.py").write_text(text)
+            lines.append(f"python {blocks / f'block{number}.py'}")
         else:
             lines.append(text)
     joined = "\n".join(lines)
     ports = sorted(set(_PORT.findall(joined)))
     for printed, free in [(port, free_port()) for port in ports]:
         joined = re.sub(rf"\b{printed}\b", str(free), joined)
-        for block in home.glob("block*.py"):
+        for block in blocks.iterdir():
             block.write_text(re.sub(rf"\b{printed}\b", str(free), block.read_text()))
     return joined
 
