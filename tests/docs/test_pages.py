@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.keys import KEYS as AGREEMENT_KEYS
+from oncewire.entry.party.settings import KEYS as SETTINGS
 from tests.parts import ROOT
 from tests.ports import free_port
 
@@ -123,6 +125,8 @@ def test_the_blocks_of_a_page_run_as_they_are_printed(page: Path, tmp_path: Path
     finally:
         _stop_what_is_left(home)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    # What curl shows of a refused call, with which it ends well.
+    assert "urn:oncewire:problem" not in done.stdout, done.stdout[-4000:]
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
@@ -133,6 +137,15 @@ def test_a_block_that_is_not_run_says_why() -> None:
         if piece["kind"] == "not run"
     ]
     assert all(len(reason.split()) > 3 for reason in reasons)
+
+
+@pytest.mark.parametrize("page", [*DOCS.glob("*/*.md")], ids=lambda page: page.stem)
+def test_every_key_that_a_page_names_is_one(page: Path) -> None:
+    known = {*SETTINGS, *AGREEMENT_KEYS}
+    sections = {name.partition(".")[0] for name in known}
+    named = re.findall(r"`([a-z]+)(\.[a-z_]+)(?: = [^`]+)?`", page.read_text(encoding="utf-8"))
+    spoken = {section + key for section, key in named if section in sections}
+    assert {name for name in spoken if not name.endswith((".md", ".toml", ".py", ".json", ".data"))} <= known
 
 
 def _stop_what_is_left(home: Path) -> None:

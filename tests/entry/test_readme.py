@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -15,8 +14,8 @@ import pytest
 from oncewire.entry.party.folder import make_party
 from oncewire.entry.party.keys import KeyKind
 from oncewire.handler.world import RealWorld
-from tests.entry.served import Served, both_served
-from tests.entry.terminal import run, run_json
+from tests.entry.served import Served
+from tests.entry.terminal import run
 from tests.parts import missing
 
 ROOT = Path(__file__).parents[2]
@@ -141,26 +140,6 @@ def test_the_commands_for_a_foreign_cpa_work_in_an_empty_home(tmp_path: Path, co
         _stop_what_is_left(home)
     (document,) = (tmp_path / "in").glob("*.xml")
     assert document.read_text() == "<order/>"
-
-
-def test_who_has_no_partners_cpa_can_have_one_written_and_take_it(
-    pair: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CPA of the section is not shipped: the reader is shown one that can be made here."""
-    monkeypatch.chdir(pair)
-    named = ("acme-globex.xml", "--partner-role")
-    commands = [line for line in CPA.splitlines() if any(word in line for word in named)]
-    assert len(commands) == 4
-    for command in commands:
-        program, *words = shlex.split(command)
-        assert program == "oncewire"
-        # The parties of this test listen without TLS.
-        run(*words, *(("--insecure",) if "--partner-role" in words else ()))
-    (order := pair / "order.xml").write_text("<order/>")
-    with both_served(pair):
-        found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60", "-c", "acme")
-    assert found["messages"][0]["state"] == "delivered"
-    assert (pair / "globex" / "agreements" / "cpa" / "acme.xml").is_file()
 
 
 def _stop_what_is_left(home: Path) -> None:
