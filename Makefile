@@ -23,7 +23,7 @@ WORKERS ?= 3
 # The quick ones wait for next to nothing, and each worker has to load all of them first.
 QUICK_WORKERS ?= 2
 
-.PHONY: help setup python java proof browser screenshots postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
+.PHONY: help setup python java proof browser screenshots postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,7 +68,10 @@ format: setup ## rewrite the files as `check` wants them
 requirements: setup ## which rows of docs/requirements.csv have tests
 	$(BIN)/python scripts/requirements.py $(ARGS)
 
-conformance: setup ## run the test of every rule of ebMS 2.0 and write docs/conformance.md
+docs: setup ## build the site into build/site: links checked, search included
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+
+conformance: setup ## run the test of every rule of ebMS 2.0 and write docs/reference/conformance.md
 	$(BIN)/python scripts/conformance.py $(ARGS)
 
 mutants: setup ## every deliberate bug, and what caught it

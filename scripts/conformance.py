@@ -1,4 +1,4 @@
-"""Runs the tests that show each rule of ebMS 2.0, and writes the table of docs/conformance.md.
+"""Runs the tests that show each rule of ebMS 2.0, and writes docs/reference/conformance.md.
 
     python scripts/conformance.py          run the tests and write the page
     python scripts/conformance.py --list   only list the rules and their tests
@@ -19,14 +19,14 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "docs" / "conformance.csv"
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "reference" / "conformance.md"
 HEAD = """\
 # Conformance with ebMS 2.0
 
 What OASIS ebMS 2.0, its HTTP binding and CPPA 2.0 ask of a handler, rule by rule, each with a test
 that shows it. The rules are numbered by us; they stand in `docs/conformance.csv`. `python
 scripts/conformance.py` runs the tests and writes this page. How places are settled where the text
-leaves a choice: [decisions.md](decisions.md).
+leaves a choice: [decisions.md](../explanation/decisions.md).
 
 | rule | about | what is asked | shown by | result |
 |---|---|---|---|---|

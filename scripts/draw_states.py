@@ -1,4 +1,4 @@
-"""Draw docs/states.md from the state tables: `python scripts/draw_states.py [--check]`.
+"""Draw docs/explanation/states.md from the state tables: `python scripts/draw_states.py [--check]`.
 
 The tables in `oncewire.protocol.states` are what the code moves along, so a picture drawn from
 them cannot show a step that the code would refuse. `--check` writes nothing and fails when the
@@ -22,7 +22,7 @@ from oncewire.protocol.states import (
     Phase,
 )
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "states.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "states.md"
 
 # Keys are (state, event) of one side; Any, because a Mapping's key type does not vary.
 Table = Mapping[tuple[Any, Any], frozenset[Any]]
@@ -88,7 +88,7 @@ def tabulate(table: Table) -> str:
 
 
 def page() -> str:
-    """The whole of docs/states.md."""
+    """The whole of docs/explanation/states.md."""
     # A message stays where no event leads on.
     left = {state for state, _ in INCOMING}
     ends_in = frozenset(state for state in IncomingState if state not in left)
@@ -116,7 +116,9 @@ def page() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Write the page, or say whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail when docs/states.md is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="fail when docs/explanation/states.md is stale"
+    )
     options = parser.parse_args(arguments)
     drawn = page()
     if not options.check:
@@ -124,7 +126,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"drew {PAGE.name}")
         return 0
     if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != drawn:
-        print("docs/states.md is stale; run: python scripts/draw_states.py", file=sys.stderr)
+        print(
+            "docs/explanation/states.md is stale; run: python scripts/draw_states.py",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -40,14 +40,16 @@ class Sources:
 
     @cached_property
     def promises(self) -> frozenset[str]:
-        """The promises that docs/journal.md lists."""
-        page = (self.root / "docs" / "journal.md").read_text(encoding="utf-8")
+        """The promises that docs/reference/journal.md lists."""
+        page = (self.root / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")
         return frozenset(re.findall(r"^\| ([SL]\d+) ", page, re.MULTILINE))
 
     @cached_property
     def decisions(self) -> frozenset[str]:
-        """The anchors of docs/decisions.md."""
-        return anchors((self.root / "docs" / "decisions.md").read_text(encoding="utf-8"))
+        """The anchors of docs/explanation/decisions.md."""
+        return anchors(
+            (self.root / "docs" / "explanation" / "decisions.md").read_text(encoding="utf-8")
+        )
 
     @cached_property
     def row(self) -> re.Pattern[str]:

@@ -132,7 +132,7 @@ class TransientError(EbxmlError):
     """The receiver cannot take the message now (v0-078 §2.6.6, slides).
 
     Its severity is Warning so that a partner who does not know the code does not
-    treat the message as dead (docs/decisions.md#extensions).
+    treat the message as dead (docs/explanation/decisions.md#extensions).
     """
 
     code = "TransientError"

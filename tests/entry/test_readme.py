@@ -1,8 +1,7 @@
-"""README's first exchange, run as it is printed, in an empty home."""
+"""README's first exchange and the page on CPAs, run as they are printed, in an empty home."""
 
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -15,18 +14,18 @@ import pytest
 from oncewire.entry.party.folder import make_party
 from oncewire.entry.party.keys import KeyKind
 from oncewire.handler.world import RealWorld
-from tests.entry.served import Served, both_served
-from tests.entry.terminal import run, run_json
+from tests.entry.served import Served
+from tests.entry.terminal import run
 from tests.parts import missing
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CPA = (ROOT / "docs" / "howto" / "cpa.md").read_text(encoding="utf-8")
 
 
-def first_exchange(heading: str = "## The first exchange") -> list[str]:
-    """The commands of the first shell block under its heading."""
-    section = README.partition(heading)[2]
-    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+def first_exchange(page: str = README) -> list[str]:
+    """The commands of the first shell block of a page."""
+    block = re.search(r"```sh\n(.*?)```", page, re.DOTALL)
     assert block is not None
     return block.group(1).splitlines()
 
@@ -98,11 +97,8 @@ def _exchange(home: Path, commands: Path) -> None:
     ]  # fmt: skip
 
 
-FOREIGN = "## Under a partner's CPA"
-
-
 def test_a_foreign_cpa_takes_at_most_ten_commands() -> None:
-    assert 0 < len(first_exchange(FOREIGN)) <= 10
+    assert 0 < len(first_exchange(CPA)) <= 10
 
 
 @pytest.mark.process
@@ -133,7 +129,7 @@ def test_the_commands_for_a_foreign_cpa_work_in_an_empty_home(tmp_path: Path, co
     try:
         served.start("logius")
         done = subprocess.run(
-            ["bash", "-e", "-c", "\n".join(first_exchange(FOREIGN))],
+            ["bash", "-e", "-c", "\n".join(first_exchange(CPA))],
             cwd=home, env=environ, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -144,26 +140,6 @@ def test_the_commands_for_a_foreign_cpa_work_in_an_empty_home(tmp_path: Path, co
         _stop_what_is_left(home)
     (document,) = (tmp_path / "in").glob("*.xml")
     assert document.read_text() == "<order/>"
-
-
-def test_who_has_no_partners_cpa_can_have_one_written_and_take_it(
-    pair: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CPA of the section is not shipped: the reader is shown one that can be made here."""
-    monkeypatch.chdir(pair)
-    named = ("acme-globex.xml", "--partner-role")
-    commands = [line for line in README.splitlines() if any(word in line for word in named)]
-    assert len(commands) == 4
-    for command in commands:
-        program, *words = shlex.split(command)
-        assert program == "oncewire"
-        # The parties of this test listen without TLS.
-        run(*words, *(("--insecure",) if "--partner-role" in words else ()))
-    (order := pair / "order.xml").write_text("<order/>")
-    with both_served(pair):
-        found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60", "-c", "acme")
-    assert found["messages"][0]["state"] == "delivered"
-    assert (pair / "globex" / "agreements" / "cpa" / "acme.xml").is_file()
 
 
 def _stop_what_is_left(home: Path) -> None:

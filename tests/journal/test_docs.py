@@ -1,4 +1,4 @@
-"""docs/journal.md names every column, kind, fact, outcome and finding that the code has."""
+"""docs/reference/journal.md names each column, kind, fact, outcome and finding of the code."""
 
 import re
 
@@ -9,7 +9,7 @@ from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 from tests.parts import ROOT
 
-TEXT = (ROOT / "docs" / "journal.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([a-z_]+)`", TEXT))
 
 

@@ -73,7 +73,7 @@ def test_a_note_past_its_definition_is_seen(source: str) -> None:
 
 def test_every_kind_has_its_definition_its_writer_and_its_row_of_the_page() -> None:
     """A kind that is added is forgotten in none of them."""
-    page = (ROOT / "docs" / "journal.md").read_text()
+    page = (ROOT / "docs" / "reference" / "journal.md").read_text()
     source = "\n".join(path.read_text() for path in WRITERS if path not in DEFINED)
     for kind in Kind:
         assert f"`{kind.value}`" in page, kind

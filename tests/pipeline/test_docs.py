@@ -1,4 +1,4 @@
-"""docs/pipeline.md explains every column of every table, every command, and no other."""
+"""docs/howto/pipeline.md explains every column of every table, every command, and no other."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests.parts import ROOT
 
 pytestmark = pytest.mark.spark
 
-PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "howto" / "pipeline.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 TABLES = {

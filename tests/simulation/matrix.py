@@ -154,7 +154,7 @@ POSSIBLE = tuple(cell for cell in CELLS if not cell.forbidden)
 
 
 def page() -> str:
-    """What docs/matrix.md says."""
+    """What docs/internals/matrix.md says."""
     forbidden: dict[str, list[Cell]] = {}
     for cell in CELLS:
         forbidden.setdefault(cell.forbidden, []).append(cell)

@@ -138,7 +138,7 @@ def test_a_single_message_under_the_wrong_subtype_is_one_message() -> None:
     assert only.message == codec.read(parcel).message
 
 
-# What the values imply in each dialect (docs/decisions.md#values-on-the-wire)
+# What the values imply in each dialect (docs/explanation/decisions.md#values-on-the-wire)
 
 
 def test_reliable_semantics_become_elimination_and_an_acknowledgement() -> None:

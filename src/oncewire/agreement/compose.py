@@ -378,7 +378,7 @@ _NHS_RELIABLE = {
 }
 
 _NHS_FRAGMENTS = {
-    # Joined by the handlers, without the application's word in between (docs/documents.md).
+    # Joined by the handlers, without the application's word in between (docs/howto/documents.md).
     "payload.parts": "mid",
     "payload.compress": "gzip",
 }

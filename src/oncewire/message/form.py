@@ -15,7 +15,7 @@ from oncewire.message.envelope import Dialect
 
 class Validation(StrEnum):
     """What happens when a header breaks the official schema
-    (docs/decisions.md#real-partners)."""
+    (docs/explanation/decisions.md#real-partners)."""
 
     ENFORCE = "enforce"
     REPORT = "report"
@@ -67,7 +67,7 @@ class EncryptionSyntax(StrEnum):
 
 class Extension(StrEnum):
     """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed
-    (docs/decisions.md#extensions)."""
+    (docs/explanation/decisions.md#extensions)."""
 
     SPLIT = "split"
     HOP_SEQUENCE = "hop_sequence"
@@ -77,7 +77,7 @@ class Extension(StrEnum):
 
 
 class PartsForm(StrEnum):
-    """How a document that is too large for one message travels (docs/documents.md)."""
+    """How a document that is too large for one message travels (docs/howto/documents.md)."""
 
     SPLIT = "split"  # parts that say which of how many they are, and of which document
     MID = "mid"  # NHS Spine: fragments, and a message whose Manifest names theirs
@@ -121,7 +121,7 @@ class Form(Struct, frozen=True, gc=False):
 
 
 # What each wire format carries by itself; ebMS 2.0 needs our extension
-# (docs/decisions.md#extensions).
+# (docs/explanation/decisions.md#extensions).
 _CARRIES = {
     Dialect.EBMS2: frozenset[Extension](),
     Dialect.MS_09X: frozenset(Extension),

@@ -49,7 +49,7 @@ def parse_instant(text: str) -> tuple[Instant, bool]:
     """The instant a dateTime names, and whether it named its zone.
 
     A time without a zone is taken as UTC and flagged: real partners send them
-    (docs/decisions.md#real-partners), and refusing would lose the message.
+    (docs/explanation/decisions.md#real-partners), and refusing would lose the message.
     """
     match = _DATETIME.match(text.strip())
     if match is None:

@@ -138,7 +138,7 @@ _MEDIA_TYPE = re.compile(
 
 class Compression(Struct, frozen=True, gc=False):
     """How a payload document was compressed, and its size before (BIG-1;
-    docs/decisions.md#extensions)."""
+    docs/explanation/decisions.md#extensions)."""
 
     encoding: str
     original_size: int | None = None
@@ -146,8 +146,8 @@ class Compression(Struct, frozen=True, gc=False):
 
 class Stretch(Struct, frozen=True, gc=False):
     """Which bytes of a payload a part of a split document has (BIG-3;
-    docs/decisions.md#large-documents). What counts are the bytes that travel: compressed ones,
-    where the payload is; size and digest are those of the whole."""
+    docs/explanation/decisions.md#large-documents). What counts are the bytes that travel:
+    compressed ones, where the payload is; size and digest are those of the whole."""
 
     offset: int
     size: int

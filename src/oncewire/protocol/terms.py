@@ -1,6 +1,6 @@
 """Terms: the policies in force for one message, as data.
 
-Every place where the drafts disagree is a value here (docs/decisions.md), so one
+Every place where the drafts disagree is a value here (docs/explanation/decisions.md), so one
 engine runs all of them and nothing outside `wire/` asks which dialect it speaks. The
 agreement fills them; their digest, `terms_id`, is what journal rows refer to.
 """

@@ -1,7 +1,7 @@
 """A header's bytes to a Message: limits, tree, dialect, fields, schema, in that order.
 
 Which dialect a header is written in is told by its content alone
-(docs/decisions.md#drafts-on-the-wire).
+(docs/explanation/decisions.md#drafts-on-the-wire).
 """
 
 from __future__ import annotations

@@ -492,7 +492,7 @@ class Reader:
         self._decoder: Decoder | None = None
         self.work = Work()
         media_type, params = parameters(content_type)
-        # With or without brackets: NHS Spine leaves them out (docs/decisions.md#real-partners).
+        # NHS Spine leaves the brackets out (docs/explanation/decisions.md#real-partners).
         self._start = bare_id(params["start"]) if "start" in params else ""
         try:
             if media_type.startswith("multipart/"):

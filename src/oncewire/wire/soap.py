@@ -34,7 +34,7 @@ def check_action(stated: str | None, message: Message, form: Form) -> None:
     The quotes around it are a matter of taste among senders and carry no meaning.
     """
     # App. B.2 says "ebXML", and NHS Spine writes service and action
-    # (docs/decisions.md#real-partners); so it is agreed.
+    # (docs/explanation/decisions.md#real-partners); so it is agreed.
     if form.soap_action_check is SoapActionCheck.ANY or message.dialect is not Dialect.EBMS2:
         return
     wanted = action_of(message, form)

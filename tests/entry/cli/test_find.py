@@ -40,7 +40,7 @@ def _ids(*words: object) -> list[str]:
 
 
 def test_the_commands_of_the_page_are_understood(pair: Path) -> None:
-    text = (ROOT / "docs" / "finding.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "finding.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     (paths,) = re.findall(r"^index = (.*)$", text, re.MULTILINE)
     _index(pair, paths)

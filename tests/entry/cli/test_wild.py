@@ -73,7 +73,7 @@ def test_what_chooses_among_a_wild_seed_is_not_passed_over_without_it(flag: str)
 
 
 def test_the_commands_of_the_page_can_be_run() -> None:
-    page = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "simulation.md").read_text(encoding="utf-8")
     lines = [line.split()[1:] for line in page.splitlines() if line.startswith("    oncewire ")]
     chosen = [words for words in lines if "--only-messages" in words]
     assert chosen

@@ -1,4 +1,4 @@
-"""docs/delivery.md against the code: names, figures, and its examples, run as they are printed."""
+"""docs/howto/delivery.md against the code: names, figures, examples that run as printed."""
 
 import asyncio
 import io
@@ -35,7 +35,7 @@ from oncewire.protocol.terms import Terms
 from tests.entry.served import Served
 from tests.parts import ROOT
 
-TEXT = (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "howto" / "delivery.md").read_text(encoding="utf-8")
 PLAIN = " ".join(TEXT.split())
 NAMED = set(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)))
 

@@ -42,8 +42,8 @@ def test_no_document_goes_under_it(pair: Path, served: Served) -> None:
 def test_the_page_on_security_is_linked_and_names_real_commands() -> None:
     from oncewire.entry.cli.main import build
 
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    assert "docs/security.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+    assert "docs/explanation/security.md" in (ROOT / "README.md").read_text(encoding="utf-8")
     import re
 
     import typer

@@ -77,7 +77,7 @@ def test_a_damage_that_a_handler_meets_is_told_with_the_way_to_a_restore(
         with running.handler.engine.context.store.reader() as reader:
             found = reader.incidents()
     assert [incident.channel for incident in found] == ["handler damaged"]
-    assert "docs/backup.md" in found[0].reason
+    assert "docs/howto/backup.md" in found[0].reason
     assert "goes on" not in found[0].reason
     steps = run_json("incidents", "-c", pair / "globex", exit_code=output.WRONG)["next"]
     assert steps == [f"oncewire doctor -c {pair / 'globex'}"]

@@ -84,7 +84,7 @@ def refused(pair: Path, said: str) -> None:
     ):
         party.take()
     assert type(raised.value).__name__ == "StoreReplaced"
-    assert "docs/backup.md" in raised.value.remedy
+    assert "docs/howto/backup.md" in raised.value.remedy
     assert f"remove {pair / 'globex' / RECORD}" in raised.value.remedy
     with pytest.raises(StoreProblem, match=said):
         make_engine(settings_of(pair))
@@ -107,7 +107,7 @@ def refused(pair: Path, said: str) -> None:
     (told,) = [check for check in checks if check["what"] == "store"]
     assert told["grade"] == "bad"
     assert re.search(said, told["finding"])
-    assert "docs/backup.md" in told["fix"]
+    assert "docs/howto/backup.md" in told["fix"]
     # Whoever was refused has left no trace that another could take for a store.
     assert (store.read_bytes() if store.exists() else None) == before
 

@@ -22,7 +22,7 @@ from tests.entry.watching.watched import watched
 from tests.transport.exchange import run
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/watching.md").read_text()
+PAGE = (ROOT / "docs/howto/watching.md").read_text()
 NAMES = {metric.name for metric in METRICS}
 
 

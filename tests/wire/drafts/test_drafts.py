@@ -1,5 +1,5 @@
 """The drafts of 2000 and 2001: their own words written, every spelling read
-(docs/decisions.md#drafts-on-the-wire)."""
+(docs/explanation/decisions.md#drafts-on-the-wire)."""
 
 import pytest
 from msgspec.structs import replace

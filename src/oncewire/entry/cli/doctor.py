@@ -241,7 +241,7 @@ def backup(
     """Copy the party, its messages, keys and agreements into a folder, and read it back.
 
     The handler may go on meanwhile. The copy is a party's folder: to restore, stop the handler,
-    put the copy in the folder's place and start it (see docs/backup.md).
+    put the copy in the folder's place and start it (see docs/howto/backup.md).
     """
 
     from oncewire.entry.running.backup import check_backup, take_backup

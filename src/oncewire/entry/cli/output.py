@@ -152,7 +152,7 @@ EXIT_CODES = {
     errors.HandlerFailed.exit_code: "`serve`: the handler failed, and is to be started again",
     INTERRUPTED: "interrupted",
 }
-"""With what a command ends, and what that means; `docs/watching.md` has the same table."""
+"""With what a command ends, and what that means; `docs/howto/watching.md` has the same table."""
 
 _DOCUMENTED = range(BAD_INPUT, TROUBLE + 1)
 

@@ -131,7 +131,7 @@ def _report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...], fresh: lis
     ]
     problems: tuple[Problem, ...] = ()
     if len(found) > SHOWN_MAX:
-        step = "`oncewire pipeline` lists all of them: docs/pipeline.md, the table violations"
+        step = "`oncewire pipeline` lists all of them: docs/howto/pipeline.md, the table violations"
         problems = (Problem(f"{len(found) - SHOWN_MAX} more are not shown", next=step),)
     return Report(
         facts,

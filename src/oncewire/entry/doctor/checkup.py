@@ -155,7 +155,7 @@ def check_restored(settings: Settings) -> Iterator[Finding]:
             Grade.WARNING,
             f"{restored}: what was sent and received after that backup is unknown here",
             "ask partners for it (`oncewire ask ID --to PARTNER`) or compare books "
-            "(`oncewire pipeline reconcile`; docs/backup.md); when that is done, "
+            "(`oncewire pipeline reconcile`; docs/howto/backup.md); when that is done, "
             f"remove {settings.folder / MANIFEST}",
         )
 
@@ -305,7 +305,7 @@ def check_certificates(
             "our certificate",
             pair.not_after,
             now,
-            "`oncewire keys next` makes another; docs/security.md says how it follows",
+            "`oncewire keys next` makes another; docs/explanation/security.md says how it follows",
         )
         if not is_private(key):
             yield Finding("our key", Grade.BAD, "others can read it", f"chmod 600 {key}")

@@ -359,7 +359,7 @@ class ApplicationSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Where alerts go, and of what; docs/watching.md says how."""
+    """Where alerts go, and of what; docs/howto/watching.md says how."""
 
     url: Annotated[str, "What is called, as https://...; empty: no webhook."] = ""
     secret: Annotated[str, "What it is signed with.", HIDDEN] = ""
@@ -398,7 +398,7 @@ class AdminSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """The pages of the admin port; docs/console.md says what is on them."""
+    """The pages of the admin port; docs/howto/console.md says what is on them."""
 
     with_: Annotated[
         tuple[str, ...], "Folders of other parties whose side of a message is shown too."

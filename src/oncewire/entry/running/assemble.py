@@ -125,8 +125,8 @@ def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
     return StoreReplaced(
         replaced.problem,
         remedy=f"{first}put the right file back, or restore the party from a backup "
-        "(docs/backup.md); to go on without what it knew, so that partners' messages may be handed "
-        f"over a second time, remove {settings.folder / RECORD}",
+        "(docs/howto/backup.md); to go on without what it knew, so that partners' messages may be "
+        f"handed over a second time, remove {settings.folder / RECORD}",
     )
 
 

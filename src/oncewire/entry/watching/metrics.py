@@ -1,8 +1,8 @@
 """Metrics: what Prometheus asks a running handler for, each defined once.
 
-The table below names every metric with its meaning; the page of `docs/watching.md`, the dashboard
-and the text that is served are held to it. Labels are the partners that agreements name, and words
-of our own: nothing that a stranger says becomes one.
+The table below names every metric with its meaning; the page `docs/howto/watching.md`, the
+dashboard and the text that is served are held to it. Labels are the partners that agreements name,
+and words of our own: nothing that a stranger says becomes one.
 """
 
 from __future__ import annotations

@@ -385,7 +385,7 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
         step = transmission_ended(stored.outgoing, channel, terms, is_last_word=last_word)
     elif ended.retry_after is not None:
         # HTTP 503 + Retry-After is the transport's twin of a Transient Error
-        # (docs/decisions.md#extensions).
+        # (docs/explanation/decisions.md#extensions).
         error = Error(
             "TransientError", Severity.WARNING, "", ended.reason, min_retry_secs=ended.retry_after
         )

@@ -77,7 +77,7 @@ def ask(spark: SparkSession, lake: Lake, question: str, rows: int = ROWS_MAX) ->
             line = str(error).strip().splitlines()[0]
             raise InvalidValue(
                 f"this cannot be asked: {line[:300]}",
-                remedy=f"the views are {', '.join(EVERY)}; docs/pipeline.md has their columns",
+                remedy=f"the views are {', '.join(EVERY)}; see docs/howto/pipeline.md",
             ) from None
     values = tuple(tuple(row.values()) for row in found[:rows])
     return Answer(number, tuple(frame.columns), values, len(found) > rows)

@@ -78,7 +78,7 @@ def compare(place: object, known: StoreMark, found: StoreMark | None, head: str)
 
 def replaced(problem: str) -> StoreReplaced:
     """The error for a store that is not the marked one."""
-    return StoreReplaced(problem, remedy="restore the party from a backup (docs/backup.md)")
+    return StoreReplaced(problem, remedy="restore the party from a backup (docs/howto/backup.md)")
 
 
 def once(known: StoreMark) -> str:

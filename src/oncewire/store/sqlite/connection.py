@@ -119,7 +119,7 @@ def failure(error: apsw.Error, path: Path) -> StoreFull | StoreGone:
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreCorrupt(
             f"the database {path} is damaged: {error}",
-            remedy="stop the handler and restore the party from a backup (docs/backup.md)",
+            remedy="stop the handler and restore the party from a backup (docs/howto/backup.md)",
         )
     return StoreGone(f"the database {path} fails: {error}", remedy=f"check {GOES_ON}")
 

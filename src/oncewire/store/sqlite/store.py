@@ -181,7 +181,7 @@ class SqliteStore(TransactionManager):
         if file_id(self._path) != self._file:
             raise StoreReplaced(
                 f"{self._path} was removed or replaced while the handler ran",
-                remedy="stop the handler, and restore the party from a backup (docs/backup.md)",
+                remedy="stop the handler and restore the party (docs/howto/backup.md)",
             )
 
     def _mark(self) -> None:

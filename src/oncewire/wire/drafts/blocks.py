@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from oncewire.wire.refusal import Findings
 
 # The words of the drafts of 2000 and 2001, and the aliases readers accept
-# (docs/decisions.md#drafts-on-the-wire).
+# (docs/explanation/decisions.md#drafts-on-the-wire).
 
 
 # MS 1.0's name; the drafts print none, so a header without any is read as well.
@@ -186,7 +186,8 @@ canonical_tag: Callable[[str], str] = _Names(_canonical_tag).__getitem__
 # One element of a draft header: children and attributes by name, whatever their spelling.
 #
 # The drafts leave open what is an attribute and what an element, and partners differ in namespaces
-# and in capitals (docs/decisions.md#drafts-on-the-wire), so a value is asked for by name alone.
+# and in capitals (docs/explanation/decisions.md#drafts-on-the-wire), so a value is asked for by
+# its name alone.
 
 
 # Never changed.

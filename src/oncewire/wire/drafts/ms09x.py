@@ -1,5 +1,5 @@
 """The dialect `ms-0.9x`: the `ebXMLHeader` document of early 2001
-(docs/decisions.md#drafts-on-the-wire)."""
+(docs/explanation/decisions.md#drafts-on-the-wire)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _quality(message: Message) -> str:
     header = message.header
     receipt = header.delivery_receipt_requested
     # The same wish may be said as AckRequested of the To Party
-    # (docs/decisions.md#values-on-the-wire).
+    # (docs/explanation/decisions.md#values-on-the-wire).
     if receipt is None:
         wanted = message.asks_ack_of(Actor.TO_PARTY_MSH)
         receipt = wanted if wanted is not AckRequest.NONE else None

@@ -1,6 +1,6 @@
 """Reading the drafts' `ebXMLHeader`: one tolerant reader for both dialects.
 
-What the drafts leave open it takes either way (docs/decisions.md#drafts-on-the-wire).
+What the drafts leave open it takes either way (docs/explanation/decisions.md#drafts-on-the-wire).
 
 What differs between ms-0.9x and rm-0.78 is which words they write, and a reader accepts
 them all; only the kind of a message is told in two ways, so the dialect hands that in.
@@ -326,7 +326,7 @@ class DraftReading(Findings):
 
     def _expiry(self, data: DraftElement, quality: DraftElement | None) -> Instant | None:
         expiry = self._instant(data, "timetolive", "TimeToLive")
-        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
+        # v0.91 had it there (docs/explanation/decisions.md#drafts-on-the-wire).
         earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
         if expiry is not None and earlier is not None:
             self.twice("TimeToLive", "//Header/MessageData/TimeToLive")

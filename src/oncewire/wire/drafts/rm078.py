@@ -1,5 +1,5 @@
 """The dialect `rm-0.78`: Reliable Messaging v0-078 over MS v0-21
-(docs/decisions.md#drafts-on-the-wire)."""
+(docs/explanation/decisions.md#drafts-on-the-wire)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from oncewire.wire.refusal import Findings
 
 # The names ebMS 2.0 puts on the wire, by its schema 2.0c, and those of our extensions
-# (docs/decisions.md#extensions).
+# (docs/explanation/decisions.md#extensions).
 
 
 # SOAP 1.1 alone (§2.1.1); the namespace of 1.2 is known only to be answered with VersionMismatch.
@@ -131,7 +131,7 @@ DS_DIGEST_METHOD = f"{{{DS}}}DigestMethod"
 DS_DIGEST_VALUE = f"{{{DS}}}DigestValue"
 
 # Ours. Split and Compression lie inside signed elements, the others belong to a hop
-# (docs/decisions.md#extensions).
+# (docs/explanation/decisions.md#extensions).
 SPLIT = f"{{{RMX}}}Split"
 SPLIT_ID = f"{{{RMX}}}SplitId"
 SPLIT_NUMBER = f"{{{RMX}}}SplitNumber"
@@ -147,7 +147,7 @@ MIN_RETRY_SECS = f"{{{RMX}}}MinRetrySecs"
 
 
 # SOAP 1.1 §4.2.3 has 0 and 1 alone, but `true` is what real partners send
-# (docs/decisions.md#real-partners).
+# (docs/explanation/decisions.md#real-partners).
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
 _STATUSES = {status.value: status for status in SequenceStatus}
@@ -176,7 +176,7 @@ def check_version(element: Element, location: str, findings: Findings) -> None:
 
 def instant(element: Element, location: str, findings: Findings) -> Instant | None:
     """A dateTime; one without a zone is taken as UTC and noted
-    (docs/decisions.md#real-partners)."""
+    (docs/explanation/decisions.md#real-partners)."""
     try:
         value, zoned = read_moment(element.text or "")
     except InvalidValue as problem:
@@ -264,7 +264,7 @@ def message_order(element: Element, findings: Findings) -> SequenceNumber | None
 
 
 def hop_sequence(element: Element, findings: Findings) -> SequenceNumber | None:
-    """rmx:HopSequence (docs/decisions.md#extensions)."""
+    """rmx:HopSequence (docs/explanation/decisions.md#extensions)."""
     return _sequence(element, element.get("status"), "//Header/HopSequence", findings)
 
 

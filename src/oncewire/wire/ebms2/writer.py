@@ -1,8 +1,8 @@
 """Writing ebMS 2.0: a Message to a SOAP envelope that the official schema accepts.
 
 Strict: rules of `rules` are checked first, and features that 2.0 lacks are written
-only when the agreement names them (docs/decisions.md#extensions). Templates and escaping,
-because they are ten times faster than building a tree.
+only when the agreement names them (docs/explanation/decisions.md#extensions). Templates and
+escaping, because they are ten times faster than building a tree.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def _opening(header: Header) -> str:
 
 def ack_requests(message: Message) -> tuple[AckRequested, ...]:
     """Every AckRequested the message implies, however its values say it
-    (docs/decisions.md#values-on-the-wire)."""
+    (docs/explanation/decisions.md#values-on-the-wire)."""
     # These are never acknowledged: two handlers would go on for ever (§6.3.1).
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         return ()

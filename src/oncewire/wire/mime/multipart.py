@@ -25,7 +25,7 @@ from oncewire.wire.parcel import Parcel
 # MIME headers: a block of lines to names and values, and a Content-Type to its parameters.
 #
 # Lenient where partners are: parameters without quotes, boundaries with odd characters, `start`
-# without angle brackets (docs/decisions.md#real-partners).
+# without angle brackets (docs/explanation/decisions.md#real-partners).
 
 
 # A type and parameters in plain quotes, as nearly everybody writes them, without their values.
@@ -490,7 +490,7 @@ class Packaging(Struct, frozen=True, gc=False):
     related_params: str
     root_id: str
     # The drafts have one payload container: several payloads are nested in it
-    # (docs/decisions.md#drafts-on-the-wire).
+    # (docs/explanation/decisions.md#drafts-on-the-wire).
     nest_payloads: bool = False
     base64: bool = False
 
