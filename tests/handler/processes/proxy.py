@@ -11,11 +11,13 @@ import asyncio
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+_OWN_ID = re.compile(rb"<(?:\w+:)?MessageId>([^<]+)<")
 _ID = re.compile(rb"<(?:\w+:)?(?:RefTo)?MessageId>([^<]+)<")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _HEAD_MAX = 64 * 1024
@@ -57,6 +59,8 @@ class Proxy:
         self.busy = 0
         self._seed = seed
         self._seen: Counter[bytes] = Counter()
+        # Which message came in which transmission, from when to when.
+        self.book: list[tuple[bytes, float, float]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -84,15 +88,27 @@ class Proxy:
                 if request is None:
                     return
                 self.busy += 1
+                began = time.monotonic()
                 try:
                     going = await self._exchange(request, writer)
                 finally:
                     self.busy -= 1
+                    name = _OWN_ID.search(request)
+                    self.book.append((name[1] if name else b"", began, time.monotonic()))
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Cancelled by `close` alone; the streams of this Python log it as an error otherwise.
             return
         finally:
             writer.close()
+
+    def at_once(self) -> list[bytes]:
+        """Messages of which two transmissions were under way at one moment."""
+        found, until = [], dict[bytes, float]()
+        for name, began, ended in sorted(self.book, key=lambda entry: entry[1]):
+            if began < until.get(name, 0.0):
+                found.append(name)
+            until[name] = max(ended, until.get(name, 0.0))
+        return found
 
     async def _exchange(self, request: bytes, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer, or what becomes of them; False ends the connection."""

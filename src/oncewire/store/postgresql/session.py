@@ -34,6 +34,8 @@ from oncewire.store.sql.session import (
 if TYPE_CHECKING:
     import psycopg
 
+    from oncewire.store.postgresql.fellows import PostgresFellows
+
 DIALECT = Dialect(
     "= ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(?::json)))",
     "= ANY (ARRAY(SELECT value FROM json_array_elements_text(?::json)))",
@@ -43,7 +45,12 @@ _COLUMNS = (
     "SELECT table_name, column_name, data_type, is_nullable = 'NO' "
     "FROM information_schema.columns WHERE table_schema = current_schema()"
 )
-_TURN = "SELECT fence, pg_current_xact_id()::text FROM counter FOR UPDATE"
+_LOCK = "SELECT fence FROM counter FOR UPDATE"
+# A statement of its own: it sees what was committed while that one waited.
+_TURN = (
+    "SELECT fence, pg_current_xact_id()::text, EXISTS (SELECT 1 FROM handler WHERE name = ?) "
+    "FROM counter"
+)
 _FENCE = "SELECT fence FROM counter"
 _MARK = re.compile(r"\?(\d*)")
 
@@ -66,13 +73,18 @@ class PostgresSession:
 
     dialect = DIALECT
 
-    def __init__(self, connection: psycopg.Connection[Values], url: str) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Values],
+        url: str,
+        fellows: PostgresFellows | None = None,
+    ) -> None:
         import psycopg
 
         self._error = psycopg.Error
         server = (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError)
         self._refused = (*server, OverflowError, UnicodeError, TypeError)
-        self._connection, self._url = connection, url
+        self._connection, self._url, self._fellows = connection, url, fellows
         # What is asked has a cursor of its own: in a pipeline, one would give its first answer.
         self._cursor, self._writer = connection.cursor(binary=True), connection.cursor()
         self._in_turn = False
@@ -166,12 +178,20 @@ class PostgresSession:
     def begin_turn(self) -> None:
         if not self._in_turn:
             self._in_turn = True
-            self._queue = [("BEGIN", ())]
-            ((self.found, self.transaction),) = self.run(_TURN)
+            self._queue = [("BEGIN", ()), (_LOCK, ())]
+            fellows = self._fellows
+            name = "" if fellows is None else fellows.name
+            ((self.found, self.transaction, is_member),) = self.run(_TURN, (name,))
+            if fellows is not None:
+                if self.found != self._fence:
+                    fellows.forget()
+                fellows.began(self.run, is_member=is_member)
 
     def let_go(self) -> None:
         if self._in_turn:
             self._in_turn = False
+            if self._fellows is not None:
+                self._fellows.undone()
             self._queue.clear()
             self._send("ROLLBACK", ())
 
@@ -199,6 +219,8 @@ class PostgresSession:
     def commit(self) -> None:
         if not self._in_turn:
             return
+        if self._fellows is not None:
+            self._queue += self._fellows.statements()
         self._queue.append(("UPDATE counter SET fence = fence + 1", ()))
         self._send("COMMIT", ())
         if self._cursor.statusmessage != "COMMIT":
@@ -206,11 +228,15 @@ class PostgresSession:
             raise self.failure
         self._in_turn, self._changes = False, 0
         self._fence += 1
+        if self._fellows is not None:
+            self._fellows.committed()
 
     def abandon(self) -> None:
         """End the turn after a failure; the connection is not used any more."""
         self._in_turn, self._changes = False, 0
         self._queue.clear()
+        if self._fellows is not None:
+            self._fellows.undone()
         with suppress(self._error):
             self._connection.close()
 
