@@ -59,7 +59,8 @@ class Proxy:
         self.busy = 0
         self._seed = seed
         self._seen: Counter[bytes] = Counter()
-        # Which message came in which transmission, from when to when.
+        # Which document came in which transmission, from when to when. Signals are not in it: each
+        # copy of a message is answered, and a signal that comes twice is one signal.
         self.book: list[tuple[bytes, float, float]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -93,8 +94,8 @@ class Proxy:
                     going = await self._exchange(request, writer)
                 finally:
                     self.busy -= 1
-                    name = _OWN_ID.search(request)
-                    self.book.append((name[1] if name else b"", began, time.monotonic()))
+                    if (name := _OWN_ID.search(request)) and b"Manifest" in request:
+                        self.book.append((name[1], began, time.monotonic()))
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Cancelled by `close` alone; the streams of this Python log it as an error otherwise.
             return

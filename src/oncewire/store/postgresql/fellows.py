@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from oncewire.errors import HandlerFailed, StoreGone
 from oncewire.store.postgresql.connection import (
+    HELD_SECONDS,
     connect,
     disconnect,
     schema_of,
@@ -96,17 +97,21 @@ class PostgresFellows:
         # that is under way, and since when it never ran out.
         self._asked_at = self._asking_at = self._steady_since = monotonic()
         self._ears: psycopg.Connection[Values] | None = None
-        self._channel = ""
+        self._channel, self._joined = "", False
 
     # --- its lease ---
 
     def join(self, connection: psycopg.Connection[Values]) -> None:
-        """Be one of the handlers, from now on; once is enough."""
-        if self._channel:
-            return
+        """Be one of the handlers, from now on; on later connections, go on being one."""
         self._channel = f"oncewire_{schema_of(connection)}"[:63]
         if not self._lease:
             return
+        # One that stands still in its turn keeps others from renewing theirs.
+        held = int(min(HELD_SECONDS, self._lease / 3) * 1000)
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{held}ms'".encode())
+        if self._joined:
+            return
+        self._joined = True
         asked = monotonic()
         who = (socket.gethostname(), self.machine, os.getpid(), self._born)
         connection.execute(_REGISTER, (self.name, *who, int(self._lease * 1_000_000)))
@@ -211,7 +216,9 @@ class PostgresFellows:
         """See `contract.Fellows`."""
         if not self._lease or self._run is None:
             return 0
-        steady = monotonic() - self._steady_since >= self._lease
+        # Whether its own lease has held for that long, and holds still.
+        now = monotonic()
+        steady = self._steady_since + self._lease <= now <= self._asked_at + self._lease
         rows = self._run(_OTHERS, (self.name,))
         self._over = [
             name

@@ -45,10 +45,11 @@ _COLUMNS = (
     "SELECT table_name, column_name, data_type, is_nullable = 'NO' "
     "FROM information_schema.columns WHERE table_schema = current_schema()"
 )
-_LOCK = "SELECT fence FROM counter FOR UPDATE"
-# A statement of its own: it sees what was committed while that one waited.
+# Three statements of one round trip. The last one sees what was committed while the one before it
+# waited.
 _TURN = (
-    "SELECT fence, pg_current_xact_id()::text, EXISTS (SELECT 1 FROM handler WHERE name = ?) "
+    "BEGIN; SELECT fence FROM counter FOR UPDATE; "
+    "SELECT fence, pg_current_xact_id()::text, EXISTS (SELECT 1 FROM handler WHERE name = '{}') "
     "FROM counter"
 )
 _FENCE = "SELECT fence FROM counter"
@@ -147,11 +148,17 @@ class PostgresSession:
         return tuple([written for _, written in kinds]), values
 
     def _send(self, statement: str, values: Sequence[Any]) -> None:
-        """Run what waits and then this statement, in one round trip."""
+        """Run what waits and then this statement; what ends a turn, in one round trip.
+
+        Within a turn they are not sent together: of a client that stands still after a pipeline
+        the server does not notice that it is idle.
+        """
         self.count += 1
         queue, self._queue = self._queue, []
         try:
-            if not queue:
+            if statement != "COMMIT":
+                for queued, given in queue:
+                    self._writer.execute(queued, given)
                 self._cursor.execute(statement, values)
                 return
             with self._connection.pipeline():
@@ -178,14 +185,24 @@ class PostgresSession:
     def begin_turn(self) -> None:
         if not self._in_turn:
             self._in_turn = True
-            self._queue = [("BEGIN", ()), (_LOCK, ())]
             fellows = self._fellows
-            name = "" if fellows is None else fellows.name
-            ((self.found, self.transaction, is_member),) = self.run(_TURN, (name,))
+            self.found, self.transaction, is_member = self._lock_turn(
+                _TURN.format("" if fellows is None else fellows.name)
+            )
             if fellows is not None:
                 if self.found != self._fence:
                     fellows.forget()
                 fellows.began(self.run, is_member=is_member)
+
+    def _lock_turn(self, statement: str) -> Values:
+        self.count += 1
+        try:
+            self._writer.execute(statement.encode())
+            while self._writer.nextset():
+                pass
+            return self._writer.fetchall()[0]
+        except Exception as error:
+            raise self._trouble(error) from error
 
     def let_go(self) -> None:
         if self._in_turn:

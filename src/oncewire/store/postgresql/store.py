@@ -269,15 +269,20 @@ class PostgresStore(TransactionManager):
         migrate(connection, self._url, known_migrations())
         if self._alone or self._fellows is not None:
             own(connection, self._url, alone=self._alone)
-        found = connection.execute("SELECT name, journal_version FROM node").fetchall()
+        select = "SELECT name, journal_version FROM node"
+        found = connection.execute(select).fetchall()
         if not found:
             if node is None:
                 raise StoreProblem(
                     f"{place(self._url)} has no node yet", remedy="open it with its name"
                 )
-            make = "INSERT INTO node (id, name, journal_version, store_id) VALUES (1, $1, $2, $3)"
+            # Another handler may do the same at this moment.
+            make = (
+                "INSERT INTO node (id, name, journal_version, store_id) VALUES (1, $1, $2, $3) "
+                "ON CONFLICT DO NOTHING"
+            )
             connection.execute(make, (node, JOURNAL_VERSION, uuid4().hex))
-            found = [(node, JOURNAL_VERSION)]
+            found = connection.execute(select).fetchall()
         self._node = str(found[0][0])
         check_version(str(found[0][1]))
         if node is not None and node != self._node:
