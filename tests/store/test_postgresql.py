@@ -182,7 +182,7 @@ def test_a_turn_is_two_round_trips_however_much_is_in_it(backend: PostgresBacken
 def test_one_handler_has_the_store(
     backend: PostgresBackend, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("oncewire.store.postgresql.store.OWNER_SECONDS", 1)
+    monkeypatch.setattr("oncewire.store.postgresql.connection.OWNER_SECONDS", 1)
     with pytest.raises(StoreProblem, match="in use by another handler"):
         PostgresStore.open(backend.url, spool=tmp_path)
     # That ends with the handler, however it ends.

@@ -446,7 +446,7 @@ class Fellows(Protocol):
     @property
     def wants_turn(self) -> bool:
         """Whether a commit is to be made although no transition changed anything: to renew the
-        lease, or to write claims."""
+        lease, to write claims, or to tell the others something."""
 
     @property
     def takes_over(self) -> bool:

@@ -82,6 +82,7 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        gone = _note_end(reader)
         try:
             going = True
             while going:
@@ -95,7 +96,8 @@ class Proxy:
                 finally:
                     self.busy -= 1
                     if (name := _OWN_ID.search(request)) and b"Manifest" in request:
-                        self.book.append((name[1], began, time.monotonic()))
+                        # A sender that hangs up before its answer sends no more.
+                        self.book.append((name[1], began, min([time.monotonic(), *gone])))
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Cancelled by `close` alone; the streams of this Python log it as an error otherwise.
             return
@@ -187,6 +189,23 @@ class Proxy:
         task = asyncio.get_running_loop().create_task(again())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _note_end(reader: asyncio.StreamReader) -> list[float]:
+    """When the other side hung up, as soon as it does."""
+    gone: list[float] = []
+    feed_eof, set_exception = reader.feed_eof, reader.set_exception
+
+    def ended() -> None:
+        gone.append(time.monotonic())
+        feed_eof()
+
+    def failed(problem: Exception) -> None:
+        gone.append(time.monotonic())
+        set_exception(problem)
+
+    reader.feed_eof, reader.set_exception = ended, failed  # type: ignore[method-assign]
+    return gone
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes | None:

@@ -126,7 +126,8 @@ class PostgresFellows:
     def wants_turn(self) -> bool:
         """See `contract.Fellows`."""
         due = self._asked_at + self._lease / RENEWED_EACH
-        return bool(self._lease) and (monotonic() > due or self._wanted != self._claimed)
+        is_due = bool(self._lease) and (monotonic() > due or self._wanted != self._claimed)
+        return is_due or bool(self._said)
 
     def leave(self, connection: psycopg.Connection[Values]) -> None:
         """Say that this one is over: others take up what it leaves."""
@@ -177,9 +178,10 @@ class PostgresFellows:
             self._steady_since = self._asking_at
         self._asked_at = self._asking_at
 
-    def undone(self) -> None:
-        """The turn is undone: nothing of it is said."""
-        self._said = []
+    def undone(self, *, failed: bool) -> None:
+        """The turn is undone, or has changed nothing. Where it failed, nothing of it is said."""
+        if failed:
+            self._said = []
         if self._over:
             self._over, self._elsewhere = [], None
 

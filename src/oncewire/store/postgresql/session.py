@@ -208,7 +208,7 @@ class PostgresSession:
         if self._in_turn:
             self._in_turn = False
             if self._fellows is not None:
-                self._fellows.undone()
+                self._fellows.undone(failed=False)
             self._queue.clear()
             self._send("ROLLBACK", ())
 
@@ -253,7 +253,7 @@ class PostgresSession:
         self._in_turn, self._changes = False, 0
         self._queue.clear()
         if self._fellows is not None:
-            self._fellows.undone()
+            self._fellows.undone(failed=True)
         with suppress(self._error):
             self._connection.close()
 
