@@ -102,11 +102,16 @@ def companies() -> Iterator[list[Company]]:
         company.close()
 
 
-@pytest.mark.parametrize("mode", ["window", "responding", "parts"])
+LONG = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    "mode", ["responding", pytest.param("window", marks=LONG), pytest.param("parts", marks=LONG)]
+)
 def test_three_handlers_do_the_work_of_one(
     stage: Stage, postgres: Server, companies: list[Company], mode: str
 ) -> None:
-    orders = 120
+    orders = 60
     companies.append(Company(stage, postgres, mode, orders))
     verdict = companies[0].finish()
     if mode == "responding":
@@ -120,13 +125,14 @@ def test_three_handlers_do_the_work_of_one(
         assert len(boots) == 3
 
 
+@pytest.mark.parametrize("deaths", [3, pytest.param(30, marks=LONG)])
 def test_one_is_killed_at_random_and_others_go_on(
-    stage: Stage, postgres: Server, companies: list[Company]
+    stage: Stage, postgres: Server, companies: list[Company], deaths: int
 ) -> None:
-    orders, chance = 160, random.Random(SEED)
-    company = Company(stage, postgres, "window", orders)
+    chance = random.Random(SEED)
+    company = Company(stage, postgres, "window", 20 * (deaths + 1))
     companies.append(company)
-    for death in range(1, 7):
+    for death in range(1, deaths + 1):
         company.wait_for(death * 20)
         key = chance.choice([key for key, run in stage.runs.items() if run.code is None])
         stage.kill(key)
@@ -134,13 +140,15 @@ def test_one_is_killed_at_random_and_others_go_on(
     assert_in_order(company.finish())
 
 
+@pytest.mark.parametrize(
+    "names", [("alpha",), pytest.param(("alpha", "beta") * 3, marks=LONG)], ids=len
+)
 def test_one_that_stood_still_for_longer_than_its_lease_ends(
-    stage: Stage, postgres: Server, companies: list[Company]
+    stage: Stage, postgres: Server, companies: list[Company], names: tuple[str, ...]
 ) -> None:
-    orders = 200
-    company = Company(stage, postgres, "window", orders)
+    company = Company(stage, postgres, "window", 60 * (len(names) + 1))
     companies.append(company)
-    for number, name in enumerate(("alpha", "beta"), 1):
+    for number, name in enumerate(names, 1):
         company.wait_for(number * 40)
         key = company.run_of(name)
         stage.runs[key].signal(signal.SIGSTOP)
@@ -151,13 +159,13 @@ def test_one_that_stood_still_for_longer_than_its_lease_ends(
     assert_in_order(company.finish())
 
 
+@pytest.mark.parametrize("stops", [1, pytest.param(20, marks=LONG)])
 def test_a_server_that_is_stopped_and_started_takes_no_work_from_them(
-    stage: Stage, postgres: Server, companies: list[Company]
+    stage: Stage, postgres: Server, companies: list[Company], stops: int
 ) -> None:
-    orders = 160
-    company = Company(stage, postgres, "window", orders)
+    company = Company(stage, postgres, "window", 30 * (stops + 1))
     companies.append(company)
-    for stop in range(1, 4):
+    for stop in range(1, stops + 1):
         company.wait_for(stop * 30)
         postgres.stop((signal.SIGINT, signal.SIGQUIT)[stop % 2])
         time.sleep(1.5 * LEASE)
