@@ -148,7 +148,8 @@ def _post(
         parcel = tx.outgoing_parcel(effect.message_id)
         if parcel is not None:
             check_kept(parcel, effect.message_id)
-    if ("", effect.message_id) in context.elsewhere("send"):
+    fellows = context.store.fellows
+    if fellows is not None and ("", effect.message_id) in fellows.elsewhere("send"):
         raise NotAllowed(
             f"message {effect.message_id} is being sent by another handler",
             remedy="try again when its attempt is over",

@@ -282,7 +282,8 @@ def _give(
 def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a document comes before a message on its channel that is still put together."""
     channel, position = stored.incoming.channel, stored.position
-    elsewhere = context.elsewhere("join")
+    fellows = context.store.fellows
+    elsewhere = () if fellows is None else fellows.elsewhere("join")
     if channel is None or not (context.state.joining or elsewhere):
         return False
     keys = [
