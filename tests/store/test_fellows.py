@@ -129,6 +129,13 @@ def test_a_claim_that_was_not_committed_is_none(
     # The next commit claims it.
     one.commit()
     assert elsewhere(other) == {"m"}
+    # Nor does one that lost its connection miss what was claimed meanwhile.
+    hold(other, "n")
+    assert elsewhere(one) == {"n"}
+    one._abandon()
+    hold(other, "o")
+    one._abandon()
+    assert elsewhere(one) == {"o"}
 
 
 def test_a_lease_that_ran_out_is_taken_over_once_and_its_handler_ends(

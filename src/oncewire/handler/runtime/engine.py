@@ -420,7 +420,7 @@ class Engine:
                 one_by_one=one_by_one,
                 is_over=lambda stored: close_if_alone(self.context, tx, stored),
             )
-        if lease >= ENDLESS:
+        if lease >= ENDLESS and self.context.store.fellows is not None:
             # The application is called with them by this process, and by no other.
             keys = [(given.taken.sender, given.taken.message_id) for given in found]
             self.context.state.offering.update(keys)

@@ -86,6 +86,9 @@ class PostgresSession:
         server = (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError)
         self._refused = (*server, OverflowError, UnicodeError, TypeError)
         self._connection, self._url, self._fellows = connection, url, fellows
+        if fellows is not None:
+            # What was committed while there was no connection is unknown.
+            fellows.forget()
         # What is asked has a cursor of its own: in a pipeline, one would give its first answer.
         self._cursor, self._writer = connection.cursor(binary=True), connection.cursor()
         self._in_turn = False
