@@ -23,12 +23,12 @@ WORKERS ?= 3
 # The quick ones wait for next to nothing, and each worker has to load all of them first.
 QUICK_WORKERS ?= 2
 
-.PHONY: help setup python java proof browser screenshots postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo docs clean
+.PHONY: help setup python java proof browser screenshots postgres balancer test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: java proof browser postgres $(STAMP) ## make .venv with every extra; install Java, xmlsec1, Chromium and PostgreSQL where that is allowed
+setup: java proof browser postgres balancer $(STAMP) ## make .venv with every extra; install Java, xmlsec1, Chromium, PostgreSQL and HAProxy where that is allowed
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
 	@PYTHON="$(PYTHON)" bash scripts/setup-python.sh "$(VENV)"
@@ -45,6 +45,9 @@ browser:
 
 postgres:
 	@bash scripts/setup-postgres.sh
+
+balancer:
+	@bash scripts/setup-balancer.sh
 
 test: setup ## run every test but the long ones
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)

@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 376,
-    "lines": 108_418,
-    "code_lines": 77_339,
+    "modules": 378,
+    "lines": 109_600,
+    "code_lines": 78_200,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -80,6 +80,8 @@ class PostReply:
     sender: str
     message_id: str
     post: Post | None = None
+    # A connection waits for it at another handler, which hears of it.
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,9 +116,9 @@ class Refusals:
 
 # ProcessState and Caches: what a handler holds in memory beside its store.
 #
-# Each field says whether another process of the same party, working on the same database, would
-# need it. "Own" means that each process has its own. "Shared" means that the processes would have
-# to agree on it, by the database or by a message between them.
+# Each field says whether another process of the same party, working on the same database, needs it.
+# "Own" means that each process has its own. "Claimed" means that the commit writes it down for the
+# others, who leave it alone (`runtime.beside`).
 
 IN_FLIGHT_MAX = 256
 """Transmissions under way at once; the rest wait their turn without a timer running."""
@@ -223,53 +223,65 @@ class ProcessState:
 
     # --- messages under way ---
 
-    # Shared: messages whose transmission is under way; two processes must not send one at once.
+    # Claimed: messages whose transmission is under way; two processes must not send one at once.
     in_flight: set[str] = field(default_factory=set)
-    # Shared: messages with an incident, and when each is looked at again; 0: it may go on now.
+    # Claimed: messages that a reliable transport is trusted with.
+    delegated: set[str] = field(default_factory=set)
+    # Claimed: received messages, by sender and MessageId, whose answer is leaving.
+    answering: set[tuple[str, str]] = field(default_factory=set)
+    # Claimed: received messages that the application is called with, and those since the last
+    # commit.
+    offering: set[tuple[str, str]] = field(default_factory=set)
+    offered: list[tuple[str, str]] = field(default_factory=list)
+    # Claimed: notices that the application is being told.
+    telling: set[str] = field(default_factory=set)
+    # Own: messages with an incident, and when each is looked at again; 0: it may go on now.
     troubled: dict[str, Instant] = field(default_factory=dict)
     # Own: messages whose timer cannot be set, passed over until the next start.
     stuck: set[str] = field(default_factory=set)
-    # Shared: messages that a reliable transport was asked about again after a restart.
+    # Own: messages that a reliable transport was asked about again after a restart.
     taken_up: set[str] = field(default_factory=set)
-    # Shared: receiver labels and transports that messages have left, until a probe gets through.
+    # Own: receiver labels and transports that messages have left, until a probe gets through.
     left: set[tuple[str, str]] = field(default_factory=set)
     # Own: channels on which a part of a document entered last; a whole message goes next.
     part_went: set[str] = field(default_factory=set)
-    # Shared: documents that are being joined, with their channel and their place in its order.
+    # Claimed: documents that are being joined, with their channel and their place in its order.
     joining: dict[tuple[str, str], tuple[str | None, int]] = field(default_factory=dict)
     # Own: documents compressed in a thread, until their turn, by `compressed_key`.
     compressed: dict[tuple[object, ...], list[Any]] = field(default_factory=dict)
 
     # --- who waits here ---
 
-    # Own: requests, by sender and MessageId, whose connection waits for their response.
+    # Claimed: requests, by sender and MessageId, whose connection waits for their response.
     replying: Collection[tuple[str, str]] = ()
     # Own: the same at a hub, whose next hop gives the reply.
     relaying: Collection[tuple[str, str]] = ()
-    # Shared: acknowledgments that wait for a response to ride on, the earliest due first.
+    # Own: acknowledgments that wait for a response to ride on, the earliest due first.
     acks_waiting: list[tuple[Instant, str, str]] = field(default_factory=list)
-    # Shared: MessageIds of unanswered Pings; the Pong may reach another process.
+    # Claimed: MessageIds of unanswered Pings; the Pong may reach another process.
     pings: set[str] = field(default_factory=set)
-    # Shared: status questions about messages unknown here, by CPAId and MessageId.
+    # Claimed: status questions about messages unknown here, by CPAId and MessageId.
     asked: set[tuple[str, str]] = field(default_factory=set)
-    # Shared: trials that a caller waits for, by their MessageId.
+    # Own: trials that a caller waits for, by their MessageId.
     trials: dict[str, Trial] = field(default_factory=dict)
 
     # --- timers ---
 
-    # Shared: when held messages are looked at next.
+    # Own: when held messages are looked at next.
     gaps_due_at: Instant = 0
-    # Shared: when retention removes messages, and then their files.
+    # Own: when it is looked next whether another handler is over.
+    fellows_due_at: Instant = NEVER
+    # Own: when retention removes messages, and then their files.
     sweep_due_at: Instant = NEVER
     clean_due_at: Instant = NEVER
-    # Shared: the row after which answers of an earlier run are still to be posted.
+    # Own: the row after which answers of an earlier run are still to be posted.
     repost_after: int | None = None
     # Own: when the timers were served last.
     ticked_at: Instant = 0
 
     # --- partners ---
 
-    # Shared: whether each partner answers; what one process hears concerns the attempts of all.
+    # Own: whether each partner answers, as far as the attempts of this process tell.
     contacts: Contacts = field(default_factory=Contacts)
 
     # --- strangers ---
@@ -284,6 +296,7 @@ class ProcessState:
     def shift(self, by: Duration) -> None:
         """Move every timer with the clock, so that no wait becomes longer or shorter."""
         self.gaps_due_at += by
+        self.fellows_due_at += by
         self.sweep_due_at += by
         self.clean_due_at += by
         self.ticked_at += by
@@ -453,7 +466,18 @@ class HandlerContext:
     def room(self) -> int:
         """How many more attempts may begin now. One that had to wait for its turn after it was
         begun would be sent again as soon as it was sent."""
-        return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
+        if self.at_rest or self.drains:
+            return 0
+        return max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
+
+    @property
+    def drains(self) -> bool:
+        """Whether this handler takes no new work, because another one does."""
+        return self.store.fellows is not None and self.store.fellows.draining
+
+    def elsewhere(self, kind: str) -> Collection[tuple[str, str]]:
+        """What other handlers of the same store claim of a kind (`runtime.beside`)."""
+        return () if self.store.fellows is None else self.store.fellows.elsewhere(kind)
 
     @contextmanager
     def transition(self, by: str | None = None) -> Iterator[Transaction]:
@@ -506,7 +530,9 @@ class HandlerContext:
         What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are
         instants of UTC and stay where they are (DRV-8).
         """
-        tx.shift_timers(self.state.timeline.ahead)
+        # Of several handlers one moves what all of them wait for.
+        if self.store.fellows is None or self.store.fellows.leads:
+            tx.shift_timers(self.state.timeline.ahead)
         by = self.state.timeline.follow()
         self.state.shift(by)
         self.state.moment = self.state.timeline.read(self.world)

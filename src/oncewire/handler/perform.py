@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from oncewire.errors import InvalidValue, StoreDamaged
+from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.content_digest import check_kept
 from oncewire.handler.context import HandlerContext
@@ -148,6 +148,12 @@ def _post(
         parcel = tx.outgoing_parcel(effect.message_id)
         if parcel is not None:
             check_kept(parcel, effect.message_id)
+    fellows = context.store.fellows
+    if fellows is not None and ("", effect.message_id) in fellows.elsewhere("send"):
+        raise NotAllowed(
+            f"message {effect.message_id} is being sent by another handler",
+            remedy="try again when its attempt is over",
+        )
     if address is None or parcel is None:
         raise StoreDamaged(
             f"message {effect.message_id} has no bytes or no address to be sent with",

@@ -26,10 +26,11 @@ a step that reads it whole gets the error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from oncewire.errors import HandlerFailed
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.documents import SplitDocument
@@ -39,6 +40,7 @@ from oncewire.protocol.states import Incoming, IncomingState, Outgoing, Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
     Damage,
+    Fellow,
     Incident,
     Refusal,
     Removed,
@@ -440,8 +442,71 @@ class Reader(Protocol):
         """Names of the spool files that any parcel, answer or receipt is made of."""
 
 
+class Fellows(Protocol):
+    """The handlers that work with one store beside each other, seen by one of them.
+
+    What a handler does outside of its turns and no other may do meanwhile it claims, in the commit
+    that decides about it. Claims hold for as long as its lease, which its commits renew.
+    """
+
+    lost: HandlerFailed | None
+    """Why this one is no handler of the store any more: its lease ran out and others have taken
+    over. Its process is to be ended."""
+    draining: bool
+    """It takes no new work, and ends when it has done what it claims."""
+
+    others: int
+    """How many others there were when it last looked who is over."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether its lease holds, by the steady clock of this process. A byte that belongs to a
+        claim may leave only while it does."""
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a commit is to be made although no transition changed anything: to renew the
+        lease, to write claims, or to tell the others something."""
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether a transition since the last commit drops handlers."""
+
+    def hold(self, claims: Mapping[str, Iterable[tuple[str, str]]]) -> None:
+        """What is claimed from the next commit on, and nothing else: of each kind the (sender,
+        MessageId)."""
+
+    def elsewhere(self, kind: str) -> Collection[tuple[str, str]]:
+        """What the others claim of a kind; to be asked in a transition."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the eldest of them; to be asked in a transition."""
+
+    def take_over(self) -> int:
+        """Drop handlers that are over, with their claims, as a step of the open transition; returns
+        how many they were. What they left is to be taken up."""
+
+    def tell(self, words: Iterable[tuple[str, ...]]) -> None:
+        """Let the others know, with the next commit. It is a hint that may be lost."""
+
+    def listen(self) -> int:
+        """Begin to hear what the others tell; returns the file descriptor that something comes
+        in on."""
+
+    def heard(self) -> list[tuple[str, ...]]:
+        """What they told since this was asked last; StoreGone: it must be listened anew."""
+
+    def all(self) -> list[Fellow]:
+        """Every handler of the store, in order of their beginnings."""
+
+
 class Store(Protocol):
     """A store of one node."""
+
+    @property
+    def fellows(self) -> Fellows | None:
+        """The handlers beside this one; None: there can be none."""
 
     @property
     def spool(self) -> Spool:

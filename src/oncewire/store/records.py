@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -242,3 +244,31 @@ class Damage(Struct, frozen=True, gc=False):
     message_id: str | None = None
     # It was sent from here; otherwise it was received.
     sent: bool = False
+
+
+class Claim(NamedTuple):
+    """Something that one handler does and no other of the same store may do meanwhile, or that a
+    connection waits for at it."""
+
+    kind: str
+    # Empty where the MessageId alone says it.
+    sender: str
+    message_id: str
+
+
+class Fellow(Struct, frozen=True, gc=False):
+    """A handler among those that work with one store, as the store knows it. Its instants are those
+    of the store's own clock."""
+
+    name: str
+    host: str
+    pid: int
+    started_at: Instant
+    # When it was heard of last, how long it may do what it claims, and what time it is there.
+    seen_at: Instant
+    leased_until: Instant
+    now: Instant
+    draining: bool
+    ended: bool
+    # How many things it claims, of each kind.
+    claims: dict[str, int]

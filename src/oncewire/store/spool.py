@@ -23,8 +23,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from time import thread_time
+from time import thread_time, time
 from typing import BinaryIO, ParamSpec
+from uuid import uuid4
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
 from oncewire.store.spool_contract import Digest
@@ -292,8 +293,14 @@ def check_name(name: str) -> str:
     return name
 
 
+SHARED_AGE = 3600.0
+"""Seconds that a file which several processes can write stays after it was put or used last."""
+
+
 class FileSpool:
-    """See `spool_contract.Spool`. One process writes to a directory at a time.
+    """See `spool_contract.Spool`. One process writes to a directory at a time, unless it is
+    `shared`: then a file stays for a while (`SHARED_AGE`) after it was put or used last, because
+    another process may have put it for a commit that is still to come.
 
     What is in use is counted here, under a lock, because bodies are put in threads of their
     own: a file is counted before it gets its name, and removed only while it is not counted.
@@ -301,8 +308,10 @@ class FileSpool:
     are gone with the process, and rightly: what it had put and not committed belongs to no message.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, *, shared: bool = False) -> None:
+        self._directory, self._shared = directory, shared
+        # Processes on several machines may have the same number.
+        self._writer = f"{os.getpid()}-{uuid4().hex[:12]}" if shared else str(os.getpid())
         self._numbers = itertools.count(1)
         self._in_use: Counter[str] = Counter()
         # Files that were made here and are not let go yet.
@@ -312,7 +321,8 @@ class FileSpool:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What a crash left half-written was never named by a row.
         for path in directory.glob(f"*{_UNFINISHED}"):
-            path.unlink()
+            if not self._is_fresh(path):
+                path.unlink(missing_ok=True)
 
     def size(self) -> int:
         """Bytes of all its files, those that are being written too. Any thread may ask."""
@@ -326,7 +336,7 @@ class FileSpool:
 
     def begin(self) -> SpoolFile:
         """See `spool_contract.Spool`. Raises StoreFull or StoreGone."""
-        path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"
+        path = self._directory / f"{self._writer}-{next(self._numbers)}{_UNFINISHED}"
         with _store_trouble():
             return SpoolFile(path, path.open("xb", buffering=0), self._name, self._removal)
 
@@ -370,6 +380,9 @@ class FileSpool:
         """See `spool_contract.Spool`."""
         with self._lock:
             self._in_use[name] += 1
+        if self._shared:
+            with contextlib.suppress(OSError):
+                os.utime(self._directory / name)
 
     def let_go(self, name: str) -> None:
         """See `spool_contract.Spool`."""
@@ -381,11 +394,19 @@ class FileSpool:
         """See `spool_contract.Spool`."""
         with self._lock:
             self._count_down(name)
-            if name in self._made and name not in self._in_use:
+            if name in self._made and name not in self._in_use and not self._shared:
                 self._made.discard(name)
                 # What cannot be removed now is found by the next cleaning.
                 with contextlib.suppress(OSError):
                     self._removal.remove(self._directory / name)
+
+    def _is_fresh(self, path: Path) -> bool:
+        """Whether another process may be about to name it."""
+        if not self._shared:
+            return False
+        with contextlib.suppress(OSError):
+            return time() - path.stat().st_mtime < SHARED_AGE
+        return False
 
     def _count_down(self, name: str) -> None:
         self._in_use[name] -= 1
@@ -425,7 +446,7 @@ class FileSpool:
     def _remove(self, name: str) -> bool:
         path = self._directory / name
         with self._lock:
-            if name in self._in_use:
+            if name in self._in_use or self._is_fresh(path):
                 return False
             with contextlib.suppress(FileNotFoundError):
                 # A sweep does not wait for large files, one after the other.

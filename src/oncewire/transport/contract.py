@@ -46,6 +46,8 @@ class Cargo:
     # Seconds after which nothing of it may leave any more that has not begun to; None: the timeout
     # of the attempt alone counts.
     begin_within: float | None = None
+    # Asked right before the first byte leaves: whether it still may. None: it may.
+    may_leave: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from oncewire.store.sql.copying import TABLES
 from oncewire.store.sqlite import connection as sqlite
 from tests.entry.served import both_served
 from tests.entry.terminal import run, run_json
+from tests.ports import free_port
 from tests.postgres import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -155,3 +158,43 @@ def test_a_party_is_made_with_its_database(tmp_path: Path, postgres: Server) -> 
     wrong = run("init", tmp_path / "other", "--store", "mysql://db", exit_code=output.BAD_INPUT)
     assert "PostgreSQL" in wrong.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_two_handlers_of_a_party_work_beside_each_other_and_one_drains(
+    pair: Path, postgres: Server, order: Path
+) -> None:
+    acme, second, url = pair / "acme", pair / "second", postgres.new_schema()
+    spool = {"store.spool": f'"{pair / "spool"}"'}
+    keep_in(acme, url)
+    file = acme / "oncewire.toml"
+    file.write_text(with_values(file.read_text(), spool))
+    shutil.copytree(acme, second)
+    file = second / "oncewire.toml"
+    file.write_text(with_values(file.read_text(), {"http.port": str(free_port())}))
+    folders = (acme, second, pair / "globex")
+    try:
+        started = [run_json("serve", "--detach", "-c", folder) for folder in folders]
+        shown = run_json("status", "-c", second)["handlers"]
+        assert [one["pid"] for one in shown] == [one["pid"] for one in started[:2]]
+        assert {one["state"] for one in shown} == {"running"}
+        assert all(0 < one["lease_ms"] <= 15_000 for one in shown)
+        for folder in (acme, second):
+            # Its acknowledgement comes to the first one, whose address the partner has.
+            (sent,) = run_json(
+                *("send", order, "--to", "globex", "--wait", "--timeout", "60", "-c", folder)
+            )["messages"]
+            assert sent["state"] == "delivered"
+            assert run_json("show", sent["message_id"], "-c", acme)["state"] == "delivered"
+        # The answer to the question of the second comes there, too.
+        assert "own" in run("ping", "globex", "-c", second).output
+        said = run_json("serve", "--drain", "-c", second)
+        assert said["pid"] == started[1]["pid"]
+        assert said["stopped"]
+        wait_until(lambda: len(run_json("status", "-c", acme)["handlers"]) == 1)
+        # A command beside the handler that goes on, in the folder of the one that has ended.
+        (waiting,) = run_json("send", order, "--to", "globex", "-c", second)["messages"]
+        wait_until(lambda: run_json("show", waiting["message_id"])["state"] == "delivered")
+    finally:
+        run("stop", *folders)
+    assert not run_json("serve", "--drain", "-c", second)["stopped"]
+    run("verify", "-c", acme)

@@ -61,10 +61,10 @@ def clean(pair: Network) -> None:
 
 def test_it_waits_for_no_connection_whose_response_was_agreed_meanwhile() -> None:
     """The receiver's agreement asks for a response on the connection, which no part has."""
-    pair = Pair("ms-0.9x", SPLIT)
+    pair = Network.pair("ms-0.9x", SPLIT)
     sync = SPLIT + '[sync]\nmode = "signalsAndResponse"\nretries = "none"\n'
     pair.beta.context.application_called = True
-    pair.beta.context.agreements = Pair("ms-0.9x", sync).beta.context.agreements
+    pair.beta.context.agreements = Network.pair("ms-0.9x", sync).beta.context.agreements
     submit(pair, DATA)
     pair.pass_time()
     assert [given.message_id for given in taken(pair)] == ["doc@alpha"]

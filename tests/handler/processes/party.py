@@ -43,12 +43,17 @@ LOOK_EVERY = 0.05
 """Seconds between two looks at the store: for work, and for something to say."""
 
 
-def open_store(folder: Path, name: str) -> Store:
-    """A party's store: in the database that a file names, or in a file."""
+FAILED = 70
+"""The status with which a process ends whose handler has failed."""
+
+
+def open_store(folder: Path, name: str, lease: float | None = None) -> Store:
+    """A party's store: in the database that a file names, or in a file; `lease`: beside other
+    handlers of the party."""
     server, file = folder / f"{name}.url", folder / f"{name}.db"
     if server.exists():
         spool = folder / f"{name}.db.spool"
-        return PostgresStore.open(server.read_text(), node=name, spool=spool)
+        return PostgresStore.open(server.read_text(), node=name, spool=spool, lease=lease)
     return SqliteStore.open(file, node=name)
 
 
@@ -83,6 +88,8 @@ class Settings:
     responds: bool = False
     # Whether an operator stands by, who resumes what was suspended.
     operator: bool = False
+    # Seconds of its lease, where handlers of the party work beside each other.
+    lease: float | None = None
     # Names this run of the process in everything it says.
     run: int = 0
     environment: dict[str, str] = field(default_factory=dict)
@@ -153,7 +160,7 @@ class Party:
         self.settings = settings
         folder = Path(settings.folder)
         self.ledger = Ledger(folder / f"{settings.name}.ledger", settings)
-        store = open_store(folder, settings.name)
+        store = open_store(folder, settings.name, settings.lease)
         agreements = Agreements([read_toml(text) for text in settings.agreements])
         self.handler = Handler(
             HandlerContext(settings.name, store, agreements, RealWorld()),
@@ -176,6 +183,8 @@ class Party:
         if self.settings.operator:
             work.append(self._operate())
         tasks = [asyncio.create_task(one) for one in work]
+        failed = asyncio.create_task(self.handler.supervisor.failed())
+        failed.add_done_callback(lambda task: None if task.cancelled() else os._exit(FAILED))
         await stopping.wait()
         for task in tasks:
             task.cancel()

@@ -11,11 +11,13 @@ import asyncio
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+_OWN_ID = re.compile(rb"<(?:\w+:)?MessageId>([^<]+)<")
 _ID = re.compile(rb"<(?:\w+:)?(?:RefTo)?MessageId>([^<]+)<")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _HEAD_MAX = 64 * 1024
@@ -57,6 +59,9 @@ class Proxy:
         self.busy = 0
         self._seed = seed
         self._seen: Counter[bytes] = Counter()
+        # Which document came in which transmission, from when to when. Signals are not in it: each
+        # copy of a message is answered, and a signal that comes twice is one signal.
+        self.book: list[tuple[bytes, float, float]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -77,6 +82,7 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        gone = _note_end(reader)
         try:
             going = True
             while going:
@@ -84,15 +90,28 @@ class Proxy:
                 if request is None:
                     return
                 self.busy += 1
+                began = time.monotonic()
                 try:
                     going = await self._exchange(request, writer)
                 finally:
                     self.busy -= 1
+                    if (name := _OWN_ID.search(request)) and b"Manifest" in request:
+                        # A sender that hangs up before its answer sends no more.
+                        self.book.append((name[1], began, min([time.monotonic(), *gone])))
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Cancelled by `close` alone; the streams of this Python log it as an error otherwise.
             return
         finally:
             writer.close()
+
+    def at_once(self) -> list[bytes]:
+        """Messages of which two transmissions were under way at one moment."""
+        found, until = [], dict[bytes, float]()
+        for name, began, ended in sorted(self.book, key=lambda entry: entry[1]):
+            if began < until.get(name, 0.0):
+                found.append(name)
+            until[name] = max(ended, until.get(name, 0.0))
+        return found
 
     async def _exchange(self, request: bytes, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer, or what becomes of them; False ends the connection."""
@@ -170,6 +189,23 @@ class Proxy:
         task = asyncio.get_running_loop().create_task(again())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _note_end(reader: asyncio.StreamReader) -> list[float]:
+    """When the other side hung up, as soon as it does."""
+    gone: list[float] = []
+    feed_eof, set_exception = reader.feed_eof, reader.set_exception
+
+    def ended() -> None:
+        gone.append(time.monotonic())
+        feed_eof()
+
+    def failed(problem: Exception) -> None:
+        gone.append(time.monotonic())
+        set_exception(problem)
+
+    reader.feed_eof, reader.set_exception = ended, failed  # type: ignore[method-assign]
+    return gone
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes | None:

@@ -236,6 +236,12 @@ class Stage:
         self.runs[name] = self.nursery.start(settings)
         return self.runs[name]
 
+    def start_beside(self, name: str, port: int) -> Run:
+        """Start one of several handlers of a party, on a port of its own."""
+        key = f"{name} {port}"
+        self.runs[key] = self.nursery.start(replace(self.parties[name], listen=port))
+        return self.runs[key]
+
     def start_to_die(self, name: str, point: str, count: int = 1) -> Run:
         """Start a party that kills itself when it has come to a point that many times."""
         mark = self.mark(name)

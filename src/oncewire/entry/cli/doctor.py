@@ -290,7 +290,7 @@ def upgrade(
             f"A start brings the store from version {found} to {newest}; there is no way back."
         )
     else:
-        open_store(settings).close()
+        open_store(settings, at_rest=True).close()
         summary = f"The store was brought from version {found} to {newest}."
     if problems:
         summary += f" {number_of(len(problems), 'problem')} to correct."

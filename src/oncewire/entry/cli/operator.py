@@ -113,12 +113,31 @@ def status(config: Config = None, json: Json = False) -> Report:
     )
     shown = rows if json else rows[:CHANNELS_SHOWN]
     listings = [Listing("channels", columns, shown)]
+    if settings.store.url:
+        listings.append(_handlers(settings.store.url))
     if strangers:
         listings.append(_refusals(strangers if json else strangers[:REFUSALS_SHOWN]))
     works = found is not None and lives and not found.stuck
     code = output.WRONG if open_ones or (found is not None and found.admin) else output.OK
     code = code if works else output.NOT_RUNNING
     return Report(facts, tuple(listings), hints=hints, exit_code=code)
+
+
+def _handlers(url: str) -> Listing:
+    """The handlers beside each other on one database: what each is busy with, how long its lease
+    lasts, and how long ago it was heard of, in milliseconds."""
+    from oncewire.store.postgresql.fellows import fellows_of
+
+    rows: list[tuple[Any, ...]] = []
+    for one in fellows_of(url):
+        state = "ended" if one.ended else "draining" if one.draining else "running"
+        left = (one.leased_until - one.now) // 1000
+        work = ", ".join(f"{kind} {count}" for kind, count in sorted(one.claims.items()))
+        state = "gone" if left <= 0 and not one.ended else state
+        seen = (one.now - one.seen_at) // 1000
+        rows.append((one.host, one.pid, moment(one.started_at), state, left, seen, work))
+    columns = ("host", "pid", "started", "state", "lease_ms", "lag_ms", "work")
+    return Listing("handlers", columns, rows)
 
 
 def _refusals(strangers: list[Refusal]) -> Listing:

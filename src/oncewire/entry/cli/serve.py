@@ -44,6 +44,13 @@ def serve(
         bool, typer.Option("--detach", "-d", help="In the background; returns once it listens.")
     ] = False,
     detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain",
+            help="Have the running handler take no new work, finish what it has begun, and end.",
+        ),
+    ] = False,
     systemd: Annotated[
         bool, typer.Option("--systemd", help="Print a unit file for systemd, and run nothing.")
     ] = False,
@@ -74,6 +81,8 @@ def serve(
         from oncewire.entry.running.background import unit_of
 
         return Report(text=unit_of(found))
+    if drain:
+        return _drained(found)
     if detach:
         return _detached(found, settings or [])
     log = found.log
@@ -182,6 +191,13 @@ def _detached(settings: Settings, given: list[str]) -> Report:
     )
 
 
+def _drained(settings: Settings) -> Report:
+    """End the running handler when it has done what it has begun; others go on with the rest."""
+    party, pid, ended = _stopped(settings.folder, drain=True)
+    said = f"{party} has ended as process {pid}." if ended else "None was running."
+    return Report({"party": party, "pid": pid, "stopped": ended}, summary=said)
+
+
 @output.answers
 def stop(
     parties: Annotated[
@@ -212,7 +228,7 @@ def stop(
     )
 
 
-def _stopped(folder: Path | None) -> tuple[str, int | None, bool]:
+def _stopped(folder: Path | None, *, drain: bool = False) -> tuple[str, int | None, bool]:
     """The party, the process it ran as, and whether that was stopped."""
     import asyncio
 
@@ -223,5 +239,5 @@ def _stopped(folder: Path | None) -> tuple[str, int | None, bool]:
     status = asyncio.run(running(settings))
     if status is None:
         return settings.party.name, None, False
-    background.stop(settings, status.pid)
+    background.stop(settings, status.pid, drain=drain)
     return settings.party.name, status.pid, True

@@ -283,6 +283,9 @@ class StoreSettings:
     path: Annotated[Path, "The SQLite database of this party."] = Path("data/oncewire.db")
     url: Annotated[str, "Its PostgreSQL database instead, postgresql://...", HIDDEN] = ""
     spool: Annotated[Path, "The folder for large payloads."] = Path("data/spool")
+    lease: Annotated[
+        int, "Seconds after which other handlers take over the work of one that is gone.", HIDDEN
+    ] = 15
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,9 @@ def store_versions(settings: Settings) -> tuple[int, int]:
     return found, postgresql.known_migrations()[-1].version if found else 0
 
 
-def open_store(settings: Settings) -> SqliteStore | PostgresStore:
-    """The party's store, opened as its only writer; made where the party never had one."""
+def open_store(settings: Settings, *, at_rest: bool = False) -> SqliteStore | PostgresStore:
+    """The party's store, opened as its only writer on this machine; made where the party never had
+    one. `at_rest`: what is opened on PostgreSQL is none of its handlers."""
     path, node = store_path(settings), party_name(settings)
     spool, known = settings.path(settings.store.spool), read_record(settings)
     note = partial(write_record, settings)
@@ -174,6 +175,7 @@ def open_store(settings: Settings) -> SqliteStore | PostgresStore:
                 settings.store.url,
                 node=node,
                 spool=spool,
+                lease=0 if at_rest else max(1, settings.store.lease),
                 known=known,
                 note=note,
                 closed=owner.release,
@@ -283,7 +285,7 @@ def make_engine(settings: Settings) -> Engine:
     """An engine at rest: it stores and confirms, and leaves sending to the next handler."""
     agreements = tuple(load_readable(settings).kept)
     keys = keys_of(settings)
-    store = open_store(settings)
+    store = open_store(settings, at_rest=True)
     try:
         return Engine(make_node(settings, store, agreements, keys, at_rest=True))
     except BaseException:

@@ -19,6 +19,7 @@ from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+DRAIN_SECONDS = 90.0
 END_SECONDS = 10.0
 """How long a process may take to end after its last word."""
 
@@ -97,22 +98,24 @@ def _problem(said: str) -> tuple[str, str]:
         return said.strip()[:300] or "it said nothing", ""
 
 
-def stop(settings: Settings, pid: int) -> None:
+def stop(settings: Settings, pid: int, *, drain: bool = False) -> None:
     """Stop the process gracefully and wait until it has ended: what it lets go of before that is
-    its store, while a call of the application may still be under way."""
+    its store, while a call of the application may still be under way. `drain`: when all that it has
+    begun is done."""
+    patience = DRAIN_SECONDS if drain else STOP_SECONDS
     try:
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGUSR1 if drain else signal.SIGTERM)
     except ProcessLookupError:
         return
     except PermissionError:
         raise NotAllowed(
             f"process {pid} belongs to somebody else", remedy="stop it as that user"
         ) from None
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + patience
     while is_owned(store_path(settings)) or _lives(pid):
         if time.monotonic() > deadline:
             raise TransportProblem(
-                f"process {pid} has not stopped within {STOP_SECONDS:.0f} seconds",
+                f"process {pid} has not stopped within {patience:.0f} seconds",
                 remedy="an application that has not returned from a call keeps it; "
                 f"`kill -9 {pid}` loses nothing that was stored",
             )

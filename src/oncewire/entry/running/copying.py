@@ -56,6 +56,8 @@ def _session(place: str) -> Iterator[Session]:
         try:
             with postgresql.told_as(place):
                 postgresql.migrate(server, place, postgresql.known_migrations())
+                # Handlers on other machines, too, must have ended.
+                postgresql.own(server, place, alone=True)
             yield PostgresSession(server, place)
         finally:
             postgresql.disconnect(server)

@@ -45,6 +45,7 @@ from oncewire.entry.running.assemble import (
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import HandlerFailed, NotAllowed, OncewireError, StoreDamaged, TransportProblem
 from oncewire.handler.perform import HANDLER
+from oncewire.handler.runtime.beside import RELOAD
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.upkeep import OutageIncident
 from oncewire.message.instant import DAY, Instant, format_instant
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
 
 
 RELOAD_EVERY = 1.0
+
+DRAIN_SECONDS = 60.0
+"""How long a handler that takes no new work waits for the end of what it has begun."""
 
 Seen = tuple[tuple[Path, Stamp], ...]
 
@@ -97,9 +101,18 @@ class Reloading:
         await self._tell(_unread(found))
 
     async def reload(self) -> int:
-        """Read every file again and take it over; returns how many agreements are in force."""
+        """Read every file again and take it over; returns how many agreements are in force. The
+        handlers beside this one do the same with theirs."""
+        fellows = self._handler.engine.context.store.fellows
+        if fellows is not None:
+            fellows.tell([(RELOAD,)])
         self._agreements.forget()
         return await self._take_over()
+
+    async def follow(self) -> None:
+        """Another handler of the party was told to read its files again."""
+        self._agreements.forget()
+        await self._take_over()
 
     async def _take_over(self) -> int:
         """The same, of agreements only those that have changed."""
@@ -344,6 +357,8 @@ async def serving(
         _tell_of_refused_partners(handler)
         await reloading.begin()
         handler.supervisor.keep(reloading.run())
+        if handler.hearing is not None:
+            handler.hearing.reload = lambda: handler.supervisor.spawn(reloading.follow())
         handler.supervisor.keep(OwnCertificate(settings, handler.engine.context.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
@@ -487,6 +502,17 @@ def _hear_signals(here: list[LocalHandler], stop: asyncio.Event) -> None:
             running.handler.supervisor.spawn(reload(running))
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+    async def drain(running: LocalHandler) -> None:
+        await running.handler.drain(DRAIN_SECONDS)
+        stop.set()
+
+    def no_more() -> None:
+        logger.info("no new work is taken; it ends when what was begun is done")
+        for running in here:
+            running.handler.supervisor.spawn(drain(running))
+
+    loop.add_signal_handler(signal.SIGUSR1, no_more)
 
 
 def _stop(stop: asyncio.Event) -> None:

@@ -282,14 +282,21 @@ def _give(
 def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a document comes before a message on its channel that is still put together."""
     channel, position = stored.incoming.channel, stored.position
-    if channel is None or not context.state.joining:
+    fellows = context.store.fellows
+    elsewhere = () if fellows is None else fellows.elsewhere("join")
+    if channel is None or not (context.state.joining or elsewhere):
         return False
-    before = any(
-        on == channel
-        and place < position
-        and (document := tx.document(*key)) is not None
-        and document.state is DocumentState.JOINING
+    keys = [
+        key
         for key, (on, place) in context.state.joining.items()
+        if on == channel and place < position
+    ]
+    before = any(
+        (document := tx.document(*key)) is not None
+        and document.state is DocumentState.JOINING
+        and document.channel == channel
+        and document.position < position
+        for key in (*keys, *elsewhere)
     )
     return before and _is_ordered(context, tx, stored)
 
@@ -350,7 +357,14 @@ def recover_hand_overs(context: HandlerContext, tx: Transaction) -> None:
     The application may have died with this process; waiting for its leases to run out
     would let later messages of a stream overtake these.
     """
+    elsewhere = context.elsewhere("offer")
+    beside = context.store.fellows is not None and context.store.fellows.others
     for stored in tx.ready(FOR_EVER, 10_000):
+        if _key(stored) in elsewhere or _key(stored) in context.state.offering:
+            continue
+        if beside and stored.incoming.lease_ends is not None:
+            # Its taker may have it from a handler that goes on, and confirm it here.
+            continue
         if stored.incoming.state is IncomingState.HANDED_OVER:
             try:
                 tx.save_incoming(stored.incoming.lost())

@@ -259,7 +259,8 @@ def standing(
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
     ours = tuple([None if sent is None else sent.outgoing.state for sent in found])
-    return Standing(accepted, ours, reference in context.state.pings)
+    pinged = reference in context.state.pings or ("", reference) in context.elsewhere("ping")
+    return Standing(accepted, ours, pinged)
 
 
 # Conform: whether a message has the form that was agreed for it.

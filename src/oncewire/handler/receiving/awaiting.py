@@ -77,7 +77,7 @@ def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncom
     """Close a request that only its connection could answer when no connection waits for it:
     its initiator has given up, and must not hear of it in another way (SYNC-18)."""
     incoming = stored.incoming
-    if (incoming.sender, incoming.message_id) in context.state.replying:
+    if _is_waited_for(context, stored):
         return False
     if not is_awaited(context, tx, stored):
         return False
@@ -85,6 +85,12 @@ def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncom
         return False
     _close(context, tx, stored, _GONE)
     return True
+
+
+def _is_waited_for(context: HandlerContext, stored: StoredIncoming) -> bool:
+    """Whether a connection waits for its response, here or at another handler."""
+    key = stored.incoming.sender, stored.incoming.message_id
+    return key in context.state.replying or key in context.elsewhere("reply")
 
 
 def left_alone(context: HandlerContext, tx: Transaction, awaited: Awaited) -> None:
@@ -103,6 +109,8 @@ def take_up_waiting(context: HandlerContext, tx: Transaction) -> None:
             terms = context.terms_of(tx, stored.incoming.terms_id)
         except StoreDamaged as problem:
             withhold(context, tx, stored, problem)
+            continue
+        if _is_waited_for(context, stored):
             continue
         if is_awaited(context, tx, stored) and not answerable_after_restart(terms):
             _close(context, tx, stored, _GONE)

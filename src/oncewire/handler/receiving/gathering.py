@@ -448,7 +448,9 @@ def forget_joined(context: HandlerContext) -> None:
 def begin_all(context: HandlerContext, tx: Transaction) -> None:
     """After a restart: what was not put together yet."""
     for document in tx.open_documents():
-        if document.state is DocumentState.JOINING:
+        if document.state is DocumentState.JOINING and (
+            document.key not in context.elsewhere("join")
+        ):
             begin(context, document)
 
 

@@ -418,6 +418,10 @@ def repost_answers(context: HandlerContext, tx: Transaction) -> None:
     context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None
     for stored in owed:
         sender, message_id = stored.incoming.sender, stored.incoming.message_id
+        if (sender, message_id) in context.state.answering or (
+            (sender, message_id) in context.elsewhere("answer")
+        ):
+            continue
         try:
             agreement = agreement_of_hop(context, tx, stored)
             answer = tx.answer(sender, message_id)

@@ -84,8 +84,8 @@ def receive_signal(
         return NOTHING
     if kind is MessageKind.PONG:
         ping_id = message.header.ref_to_message_id or ""
-        if ping_id in context.state.pings:
-            context.state.pings.remove(ping_id)
+        if ping_id in context.state.pings or ("", ping_id) in context.elsewhere("ping"):
+            context.state.pings.discard(ping_id)
             context.state.actions.append(Ponged(ping_id))
         elif not ping_id.startswith(PROBE_MARK):
             unasked = "nobody here waits for it"
@@ -475,7 +475,8 @@ def _learn_status(
         return
     reference = response.ref_to_message_id
     stored = tx.outgoing(reference)
-    if (resolution.agreement.cpa_id, reference) in context.state.asked:
+    question = (resolution.agreement.cpa_id, reference)
+    if question in context.state.asked or question in context.elsewhere("ask"):
         # It is not of ours as far as is known here, so there is nothing to settle.
         context.state.actions.append(StatusTold(response, resolution.agreement.cpa_id))
         return

@@ -194,6 +194,9 @@ class CommitLoop:
             if self._broken is not None:
                 raise self._broken
             self.turn()
+            fellows = self.engine.context.store.fellows
+            if fellows is not None and fellows.lost is not None:
+                raise fellows.lost
             if self._stopping and not self._waits:
                 return
             # Let the callers of this turn, and arrivals, have theirs before the next.

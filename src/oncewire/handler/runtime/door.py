@@ -263,6 +263,9 @@ class Door:
             delivery.peer.certificate,
         )
         self._kill.reach("read before body")
+        if self._engine.context.drains:
+            # A balancer takes it to another handler, or its sender comes again.
+            return Reply(503, retry_after=1)
         try:
             inbound = await take_in(self._engine.context, delivery, self._expects)
         except TooLarge as problem:

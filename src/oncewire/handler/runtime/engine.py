@@ -64,7 +64,8 @@ from oncewire.handler.receiving.receive import (
     repost_answers,
 )
 from oncewire.handler.receiving.release import give_up_gaps
-from oncewire.handler.runtime import operate, retention
+from oncewire.handler.runtime import beside, operate, retention
+from oncewire.handler.runtime.beside import LOOK_EVERY
 from oncewire.handler.runtime.failures import left_untold, tell_failures
 from oncewire.handler.runtime.operate import close_what_is_over
 from oncewire.handler.runtime.retention import next_wake
@@ -86,7 +87,7 @@ from oncewire.handler.spool_reading import Reading
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.notes import Note, Raise, Resolve, Started, Stopped
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import ENDLESS, IncomingState
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel, Received
 
@@ -120,6 +121,16 @@ class Engine:
             )
             context.write(tx, [Note(Started(__version__, JOURNAL_VERSION, tuple(parties)))])
         retention.watch(context)
+        if context.store.fellows is not None:
+            with context.transition():
+                context.store.fellows.take_over()
+            context.state.fellows_due_at = context.now() + LOOK_EVERY
+        self._take_up()
+        retention.begin_retention(context)
+
+    def _take_up(self) -> None:
+        """Take up what an earlier run has left, or a handler beside this one that is over."""
+        context = self.context
         for step in (
             lambda tx: release.survey(context, tx),
             lambda tx: deliver.recover_hand_overs(context, tx),
@@ -135,7 +146,18 @@ class Engine:
             if problem is not None:
                 # A handler that cannot take up one part of it serves the rest.
                 logger.error("what an earlier run left is not taken up", exc_info=problem)
-        retention.begin_retention(context)
+
+    def _look_around(self) -> None:
+        """Take up what handlers have left that are over."""
+        context, fellows = self.context, self.context.store.fellows
+        context.state.fellows_due_at = context.now() + LOOK_EVERY
+        if fellows is None or fellows.draining:
+            return
+        with context.transition():
+            gone = fellows.take_over()
+        if gone:
+            logger.warning("the work of other handlers is taken over", extra={"handlers": gone})
+            self._take_up()
 
     def stop(self) -> None:
         """Record a graceful end."""
@@ -161,7 +183,12 @@ class Engine:
                 tell_failures(context)
             if state.unaddressed:
                 unaddressed.call_operator(context)
-            if context.store.pending():
+            fellows = context.store.fellows
+            if fellows is not None:
+                with beside.claimed(context, fellows):
+                    if context.store.pending() or fellows.wants_turn:
+                        context.store.commit()
+            elif context.store.pending():
                 context.store.commit()
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
@@ -259,6 +286,7 @@ class Engine:
         """Take the transport's word on an attempt, and what came back with it."""
         # It is over even when the store cannot take note of it: its timer brings it up again.
         self.context.state.in_flight.discard(ended.message_id)
+        self.context.state.delegated.discard(ended.message_id)
         with self.context.transition() as tx:
             if reply is not None:
                 receive_reply(self.context, tx, reply, ended)
@@ -301,6 +329,8 @@ class Engine:
         look_again(context)
         transmit.expire_due(context)
         transmit.transmit_due(context)
+        if state.ticked_at >= state.fellows_due_at:
+            self._look_around()
         looks_at_gaps = state.ticked_at >= state.gaps_due_at
         give_up_gaps(context)
         if looks_at_gaps:
@@ -381,7 +411,7 @@ class Engine:
         by: str | None = None,
     ) -> list[deliver.Given]:
         with self.context.transition(by) as tx:
-            return deliver.hand_over(
+            found = deliver.hand_over(
                 self.context,
                 tx,
                 limit,
@@ -390,6 +420,12 @@ class Engine:
                 one_by_one=one_by_one,
                 is_over=lambda stored: close_if_alone(self.context, tx, stored),
             )
+        if lease >= ENDLESS and self.context.store.fellows is not None:
+            # The application is called with them by this process, and by no other.
+            keys = [(given.taken.sender, given.taken.message_id) for given in found]
+            self.context.state.offering.update(keys)
+            self.context.state.offered += keys
+        return found
 
     def still_offered(self, sender: str, message_id: str) -> bool:
         """Whether the application may be called once more with a message that it refused: not

@@ -46,6 +46,7 @@ from oncewire.handler.delivering.deliver import LEASE, Application, GivenMessage
 from oncewire.handler.encryption import pieces_of
 from oncewire.handler.perform import STORE
 from oncewire.handler.receiving.inbound import hear
+from oncewire.handler.runtime.beside import Hearing
 from oncewire.handler.runtime.commit_loop import SUBMIT, CommitLoop, Outages, Supervisor
 from oncewire.handler.runtime.door import Door, Relaying
 from oncewire.handler.runtime.engine import Engine
@@ -65,6 +66,7 @@ from oncewire.handler.spool_reading import check_file
 from oncewire.message.envelope import StatusResponse
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.store.contract import Fellows
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport
@@ -74,6 +76,8 @@ from oncewire.wire.parcel import Parcel
 # Carrier: stored bytes go out over the transports, as they were stored or not at all.
 
 CHUNK = 256 * 1024
+
+_NO_LEASE = "the lease of this handler has run out: another one may send it"
 
 
 def check_files(spool: Spool, parcel: StoredParcel) -> StoredParcel:
@@ -151,8 +155,10 @@ class _ReadAhead:
 class Carrier:
     """Carries parcels whose bytes lie in rows and in the spool."""
 
-    def __init__(self, spool: Spool, transports: Mapping[str, Transport]) -> None:
-        self._spool, self._transports = spool, transports
+    def __init__(
+        self, spool: Spool, transports: Mapping[str, Transport], fellows: Fellows | None = None
+    ) -> None:
+        self._spool, self._transports, self._fellows = spool, transports, fellows
         # Large messages on their way: bytes that were given to the transport, and of how many.
         self.transfers: dict[str, tuple[int, int]] = {}
 
@@ -188,7 +194,13 @@ class Carrier:
         first = parcel.body[0] if len(parcel.body) == 1 else None
         whole = first if isinstance(first, bytes) else None
         size, chunks = parcel.size, partial(self._chunks, parcel, message_id)
-        cargo = Cargo(parcel.content_type, parcel.headers, size, chunks, once, whole, begin_within)
+        may_leave = None if self._fellows is None else self._may_leave
+        cargo = Cargo(
+            *(parcel.content_type, parcel.headers, size, chunks, once, whole, begin_within),
+            may_leave,
+        )
+        if may_leave is not None and not may_leave():
+            return AttemptOutcome(OutcomeKind.REFUSED, _NO_LEASE)
         try:
             if parcel.spooled and message_id:
                 self.transfers[message_id] = 0, size
@@ -196,9 +208,14 @@ class Carrier:
         finally:
             self.transfers.pop(message_id, None)
 
+    def _may_leave(self) -> bool:
+        return self._fellows is None or self._fellows.stands
+
     async def _chunks(self, parcel: StoredParcel, message_id: str) -> AsyncIterator[bytes]:
         """The stored bytes, piece by piece; a large payload is read from the spool."""
         for part in parcel.body:
+            if not self._may_leave():
+                raise TransportProblem(_NO_LEASE)
             if not isinstance(part, SpoolSlice):
                 self._note(message_id, len(part))
                 yield part
@@ -208,6 +225,8 @@ class Carrier:
                 ahead = _ReadAhead(spooled, part.length)
                 try:
                     while chunk := await ahead.next():
+                        if not self._may_leave():
+                            raise TransportProblem(_NO_LEASE)
                         self._note(message_id, len(chunk))
                         yield chunk
                 finally:
@@ -226,6 +245,9 @@ T = TypeVar("T")
 
 ANSWERS_MAX = 256
 """Acknowledgements and other signals under way at once."""
+
+DRAIN_LOOK = 0.1
+"""Seconds between two looks whether a handler that drains is done."""
 
 RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
@@ -278,7 +300,7 @@ class Handler:
         self._waiting: dict[str, list[_Waiter]] = {}
         self._pinged: dict[str, asyncio.Future[None]] = {}
         self._asking: dict[tuple[str, str], list[asyncio.Future[StatusResponse]]] = {}
-        self._carrier = Carrier(context.store.spool, self.transports)
+        self._carrier = Carrier(context.store.spool, self.transports, context.store.fellows)
         self._relaying = Relaying(self.loop, self._carrier.carry, self._perform, self._spawn)
         self._joining = Joining(self.loop)
         self._outages = Outages(
@@ -293,6 +315,8 @@ class Handler:
         self.event_loop: asyncio.AbstractEventLoop | None = None
         # How often something became ready, and who waits for that.
         self.arrivals, self._awaiting = 0, asyncio.Event()
+        fellows = context.store.fellows
+        self.hearing = None if fellows is None else Hearing(fellows, self._hear, self._wake)
         self._hand_over = self._telling = None
         if application is not None:
             self._hand_over = HandOver(application, self.loop, self._ready)
@@ -313,6 +337,8 @@ class Handler:
                 self._spawn(offers.run())
         self.supervisor.keep(self._probing.run())
         self.supervisor.keep(self._outage.run())
+        if self.hearing is not None:
+            self.supervisor.keep(self.hearing.run())
         self._ready.set()
         self.event_loop = asyncio.get_running_loop()
 
@@ -484,6 +510,36 @@ class Handler:
                 self._asking.pop(asked, None)
                 self.engine.context.state.asked.discard(asked)
 
+    # --- handlers beside this one ---
+
+    def _hear(self, action: Action) -> None:
+        """Another handler did something that may concern this one."""
+        if isinstance(action, PostReply):
+            self._door.reply_is_there(action.sender, action.message_id)
+        else:
+            self._perform(action)
+
+    def _wake(self) -> None:
+        """There may be something to do that nothing else tells of."""
+        self._ready.set()
+        if self._telling is not None:
+            self._telling.due.set()
+
+    async def drain(self, patience: float) -> None:
+        """Take no new work, and return when what was begun is done, or time is up."""
+        fellows, state = self.engine.context.store.fellows, self.engine.context.state
+        if fellows is None:
+            return
+        fellows.draining = True
+        deadline = asyncio.get_running_loop().time() + patience
+        while asyncio.get_running_loop().time() < deadline and any(
+            (
+                *(state.in_flight, state.delegated, state.answering, state.offering),
+                *(state.telling, state.joining, state.replying, state.relaying),
+            )
+        ):
+            await asyncio.sleep(DRAIN_LOOK)
+
     # --- what leaves ---
 
     def _perform(self, action: Action) -> None:
@@ -587,7 +643,8 @@ class Handler:
 
     def _let_reply(self, reply: PostReply) -> None:
         """Wake the connections that wait; where none does any more, send it on its own."""
-        waited = self._door.reply_is_there(reply.sender, reply.message_id)
+        here = self._door.reply_is_there(reply.sender, reply.message_id)
+        waited = here or reply.elsewhere
         if reply.post is None:
             return
         if not waited:
@@ -615,6 +672,7 @@ class Handler:
                 return
             finally:
                 self._carrier.let_go(post.parcel)
+                self.engine.context.state.answering.discard((post.sender, post.message_id))
             self._kill.reach("answer after send")
         pinged = self._pinged.get(post.ping_id)
         if pinged is not None and outcome.kind is OutcomeKind.REFUSED and not pinged.done():

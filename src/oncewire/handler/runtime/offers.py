@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from oncewire.errors import OncewireError, StoreProblem
+from oncewire.errors import OncewireError, StoreGone, StoreProblem
 from oncewire.handler.actions import Decided, Notice, Refused, Submission
 from oncewire.handler.context import is_told
 from oncewire.handler.delivering.deliver import Application, GivenMessage
@@ -224,9 +224,9 @@ class HandOver(Offers):
     def _take(self, places: int) -> list[GivenMessage]:
         """Hand over what the application is called with right after the commit. The lease does
         not end: what is offered stays ours until a restart."""
-        if self._stopping.is_set():
-            return []
         engine = self._loop.engine
+        if self._stopping.is_set() or engine.context.drains:
+            return []
         taken = engine.hand_over(places, ENDLESS, one_by_one=True)
         if engine.context.state.proofs.wanted:
             self._spawn(self._prove())
@@ -274,6 +274,9 @@ class HandOver(Offers):
 
         async def give() -> Sequence[Submission]:
             nonlocal known
+            fellows = engine.context.store.fellows
+            if fellows is not None and not fellows.stands:
+                raise StoreGone("the lease of this handler has run out")
             known = False
             said = await self._application.deliver(taken) or ()
             known = True
@@ -305,6 +308,7 @@ class HandOver(Offers):
             await self._until_taken(Offer(message_id, complaint, turn, give, keep, refused, over))
         finally:
             del self._over[sender, message_id]
+            engine.context.state.offering.discard((sender, message_id))
             self.refusals.pop(message_id, None)
             if frees:
                 self._ready.set()
@@ -350,12 +354,29 @@ class Telling(Offers):
         await super().stop()
 
     async def _owed(self) -> list[Notice]:
+        found: list[Notice] = []
+        context = self._loop.engine.context
         try:
-            found = await self._loop.do("look", lambda: self._loop.engine.notices(OFFERED_MAX))
+            await self._loop.do("look", lambda: self._find(found))
         except OncewireError as problem:
             logger.warning("nothing could be told", extra={"problem": str(problem)})
+            context.state.telling.difference_update(notice.notice_id for notice in found)
             return []
-        return [notice for notice in found if notice.notice_id not in self._offered]
+        return found
+
+    def _find(self, found: list[Notice]) -> None:
+        """Find what is owed and told by none yet; the commit claims it."""
+        engine = self._loop.engine
+        if engine.context.drains:
+            return
+        owed = engine.notices(OFFERED_MAX)
+        with engine.context.transition():
+            elsewhere = engine.context.elsewhere("notice")
+        for notice in owed:
+            notice_id = notice.notice_id
+            if notice_id not in self._offered and ("", notice_id) not in elsewhere:
+                engine.context.state.telling.add(notice_id)
+                found.append(notice)
 
     def tell_of(self, refused: Refused) -> None:
         """Tell of a best-effort message that was refused, until the application takes it, has
@@ -411,5 +432,6 @@ class Telling(Offers):
             await self._until_taken(Offer(notice.message_id, complaint, turn, give, keep, refused))
         finally:
             self._offered.discard(notice_id)
+            engine.context.state.telling.discard(notice_id)
             self.refusals.pop(notice.message_id, None)
             self.due.set()

@@ -291,6 +291,7 @@ def resume_partner(
             and not is_whole(stored)
             and (stored.outgoing.next_attempt_at or 0) > now
             and stored.outgoing.message_id not in context.state.in_flight
+            and ("", stored.outgoing.message_id) not in context.elsewhere("send")
         ),
     )
 

@@ -165,6 +165,7 @@ def next_wake(context: HandlerContext, now: Instant) -> Instant:
     """When the earliest of them has; `now` where there is something already."""
     wake = context.store.next_wake()
     looks = min(context.state.gaps_due_at, context.state.sweep_due_at, context.state.clean_due_at)
+    looks = min(looks, context.state.fellows_due_at)
     looks = min([looks, *filter(None, context.state.troubled.values())])
     if context.state.acks_waiting:
         looks = min(looks, context.state.acks_waiting[0][0])

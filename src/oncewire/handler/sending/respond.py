@@ -372,8 +372,14 @@ def respond(
 
 def _is_here(request: Request) -> bool:
     """Whether a connection waits for the reply now."""
+    key = request.stored.incoming.sender, request.stored.incoming.message_id
+    return key in request.context.state.replying or _is_elsewhere(request)
+
+
+def _is_elsewhere(request: Request) -> bool:
+    """Whether it waits at another handler."""
     incoming = request.stored.incoming
-    return (incoming.sender, incoming.message_id) in request.context.state.replying
+    return (incoming.sender, incoming.message_id) in request.context.elsewhere("reply")
 
 
 def _may_answer(request: Request) -> bool:
@@ -386,7 +392,9 @@ def _may_answer(request: Request) -> bool:
 def _let_go(request: Request, post: Post | None) -> None:
     if request.synchronous:
         incoming = request.stored.incoming
-        request.context.state.actions.append(PostReply(incoming.sender, incoming.message_id, post))
+        request.context.state.actions.append(
+            PostReply(incoming.sender, incoming.message_id, post, _is_elsewhere(request))
+        )
 
 
 def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]:

@@ -261,13 +261,17 @@ def transmit_due(context: HandlerContext) -> None:
     if room < 1:
         return
     with context.transition() as tx:
+        elsewhere = context.elsewhere("send")
         # Of so many, enough are not under way already.
-        due = tx.due(context.now(), IN_FLIGHT_MAX + len(context.state.stuck))
+        limit = IN_FLIGHT_MAX + len(context.state.stuck) + len(elsewhere)
+        due = tx.due(context.now(), limit)
     # One attempt at a time: a slow transmission is not overtaken by its own retry.
     free = [
         due_id
         for due_id in due
-        if due_id not in context.state.in_flight and due_id not in context.state.stuck
+        if due_id not in context.state.in_flight
+        and due_id not in context.state.stuck
+        and ("", due_id) not in elsewhere
     ]
     for message_id in free[:room]:
         _step(context, message_id, _attempt)
@@ -288,6 +292,8 @@ def take_up_delegated(context: HandlerContext, tx: Transaction) -> None:
         if stored is None or stored.outgoing.state is not OutgoingState.OUTSTANDING:
             continue
         terms, outgoing = context.terms_of(tx, stored.outgoing.terms_id), stored.outgoing
+        if ("", message_id) in context.elsewhere("send") or message_id in context.state.delegated:
+            continue
         if terms.reliable and not terms.runs_protocol and outgoing.attempts:
             again = Transmit(message_id, outgoing.attempts, outgoing.transport_name(terms))
             context.state.taken_up.add(message_id)
@@ -422,7 +428,8 @@ def _hurry(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> 
     channel = load_channel(tx, stored.outgoing)
     stands = channel is not None and (channel.suspended or channel.paused_until > now)
     way = way_to(context, tx, stored, terms, addresses_for(context, tx, stored, terms.transports))
-    if is_whole(stored) or stands or context.in_doubt:
+    elsewhere = ("", stored.outgoing.message_id) in context.elsewhere("send")
+    if is_whole(stored) or stands or elsewhere or context.in_doubt:
         return
     if may_hurry(stored.outgoing, terms, now, way):
         step = resume(stored.outgoing, channel, terms, now, ANSWERS_AGAIN)

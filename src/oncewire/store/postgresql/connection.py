@@ -28,6 +28,9 @@ session, and with it all that the turn had done."""
 LOCK_SECONDS = 10
 """How long a turn waits for those of others. It is more than one of them can be held."""
 
+OWNER_SECONDS = 2
+"""How long a store that another handler has is waited for."""
+
 _OLDEST = 140_000
 """The oldest server that will do: 14."""
 
@@ -202,6 +205,28 @@ def migrate(
             connection.execute(step.script.encode())
             connection.execute("INSERT INTO migration VALUES ($1)", (step.version,))
     return len(steps)
+
+
+# --- the owners ---
+
+
+def own(connection: psycopg.Connection[tuple[object, ...]], url: str, *, alone: bool) -> None:
+    """Be the only one that has the store, or one of those beside each other; that ends with the
+    connection."""
+    import psycopg
+
+    lock = "pg_advisory_lock" if alone else "pg_advisory_lock_shared"
+    key = lock_key(schema_of(connection), "owner")
+    try:
+        with connection.transaction():
+            # The server needs a moment to notice that a process was killed.
+            connection.execute(f"SET LOCAL lock_timeout = '{OWNER_SECONDS}s'".encode())
+            connection.execute(f"SELECT {lock}($1)".encode(), (key,))
+    except psycopg.errors.LockNotAvailable:
+        raise StoreProblem(
+            f"{place(url)} is in use by another handler",
+            remedy="stop that handler, or ask it through its API",
+        ) from None
 
 
 # --- the mark ---

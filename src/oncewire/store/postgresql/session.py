@@ -34,6 +34,8 @@ from oncewire.store.sql.session import (
 if TYPE_CHECKING:
     import psycopg
 
+    from oncewire.store.postgresql.fellows import PostgresFellows
+
 DIALECT = Dialect(
     "= ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(?::json)))",
     "= ANY (ARRAY(SELECT value FROM json_array_elements_text(?::json)))",
@@ -43,7 +45,13 @@ _COLUMNS = (
     "SELECT table_name, column_name, data_type, is_nullable = 'NO' "
     "FROM information_schema.columns WHERE table_schema = current_schema()"
 )
-_TURN = "SELECT fence, pg_current_xact_id()::text FROM counter FOR UPDATE"
+# Three statements of one round trip. The last one sees what was committed while the one before it
+# waited.
+_TURN = (
+    "BEGIN; SELECT fence FROM counter FOR UPDATE; "
+    "SELECT fence, pg_current_xact_id()::text, EXISTS (SELECT 1 FROM handler WHERE name = '{}') "
+    "FROM counter"
+)
 _FENCE = "SELECT fence FROM counter"
 _MARK = re.compile(r"\?(\d*)")
 
@@ -66,13 +74,21 @@ class PostgresSession:
 
     dialect = DIALECT
 
-    def __init__(self, connection: psycopg.Connection[Values], url: str) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Values],
+        url: str,
+        fellows: PostgresFellows | None = None,
+    ) -> None:
         import psycopg
 
         self._error = psycopg.Error
         server = (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError)
         self._refused = (*server, OverflowError, UnicodeError, TypeError)
-        self._connection, self._url = connection, url
+        self._connection, self._url, self._fellows = connection, url, fellows
+        if fellows is not None:
+            # What was committed while there was no connection is unknown.
+            fellows.forget()
         # What is asked has a cursor of its own: in a pipeline, one would give its first answer.
         self._cursor, self._writer = connection.cursor(binary=True), connection.cursor()
         self._in_turn = False
@@ -135,11 +151,17 @@ class PostgresSession:
         return tuple([written for _, written in kinds]), values
 
     def _send(self, statement: str, values: Sequence[Any]) -> None:
-        """Run what waits and then this statement, in one round trip."""
+        """Run what waits and then this statement; what ends a turn, in one round trip.
+
+        Within a turn they are not sent together: of a client that stands still after a pipeline
+        the server does not notice that it is idle.
+        """
         self.count += 1
         queue, self._queue = self._queue, []
         try:
-            if not queue:
+            if statement != "COMMIT":
+                for queued, given in queue:
+                    self._writer.execute(queued, given)
                 self._cursor.execute(statement, values)
                 return
             with self._connection.pipeline():
@@ -166,12 +188,30 @@ class PostgresSession:
     def begin_turn(self) -> None:
         if not self._in_turn:
             self._in_turn = True
-            self._queue = [("BEGIN", ())]
-            ((self.found, self.transaction),) = self.run(_TURN)
+            fellows = self._fellows
+            self.found, self.transaction, is_member = self._lock_turn(
+                _TURN.format("" if fellows is None else fellows.name)
+            )
+            if fellows is not None:
+                if self.found != self._fence:
+                    fellows.forget()
+                fellows.began(self.run, is_member=is_member)
+
+    def _lock_turn(self, statement: str) -> Values:
+        self.count += 1
+        try:
+            self._writer.execute(statement.encode())
+            while self._writer.nextset():
+                pass
+            return self._writer.fetchall()[0]
+        except Exception as error:
+            raise self._trouble(error) from error
 
     def let_go(self) -> None:
         if self._in_turn:
             self._in_turn = False
+            if self._fellows is not None:
+                self._fellows.undone(failed=False)
             self._queue.clear()
             self._send("ROLLBACK", ())
 
@@ -199,6 +239,8 @@ class PostgresSession:
     def commit(self) -> None:
         if not self._in_turn:
             return
+        if self._fellows is not None:
+            self._queue += self._fellows.statements()
         self._queue.append(("UPDATE counter SET fence = fence + 1", ()))
         self._send("COMMIT", ())
         if self._cursor.statusmessage != "COMMIT":
@@ -206,11 +248,15 @@ class PostgresSession:
             raise self.failure
         self._in_turn, self._changes = False, 0
         self._fence += 1
+        if self._fellows is not None:
+            self._fellows.committed()
 
     def abandon(self) -> None:
         """End the turn after a failure; the connection is not used any more."""
         self._in_turn, self._changes = False, 0
         self._queue.clear()
+        if self._fellows is not None:
+            self._fellows.undone(failed=True)
         with suppress(self._error):
             self._connection.close()
 

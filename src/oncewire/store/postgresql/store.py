@@ -16,21 +16,22 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
+from oncewire.errors import HandlerFailed, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.row import JOURNAL_VERSION, check_version
+from oncewire.message.instant import Instant
 from oncewire.store.contract import Reader
 from oncewire.store.postgresql.connection import (
     check_mark,
     connect,
     disconnect,
     known_migrations,
-    lock_key,
     migrate,
+    own,
     place,
     read_mark,
-    schema_of,
     told_as,
 )
+from oncewire.store.postgresql.fellows import PostgresFellows
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.session import PostgresSession
 from oncewire.store.records import Space, StoreMark
@@ -52,11 +53,16 @@ DOUBT_SECONDS = 20.0
 
 ASK_EVERY = 0.1
 
-OWNER_SECONDS = 2
-"""How long a store that another handler has is waited for."""
-
 MARK_EVERY = 10.0
 """Seconds of work after which the store's mark is noted again."""
+
+
+_NEXT_WAKE = (
+    "SELECT least((SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL), "
+    "(SELECT min(deadline) FROM outgoing WHERE deadline IS NOT NULL), "
+    "(SELECT min(lease_until) FROM incoming "
+    "WHERE state = 'handed_over' AND lease_until IS NOT NULL))"
+)
 
 
 class PostgresStore(TransactionManager):
@@ -70,6 +76,7 @@ class PostgresStore(TransactionManager):
         node: str | None = None,
         spool: Path,
         alone: bool = True,
+        lease: float | None = None,
         known: StoreMark | None = None,
         note: Callable[[StoreMark], None] | None = None,
         closed: Callable[[], None] | None = None,
@@ -78,9 +85,11 @@ class PostgresStore(TransactionManager):
 
         With `node` its tables are made if they are not there, and it is refused if it belongs to
         another node. Large payloads go to `spool`. `alone`: it is refused while another handler
-        has it. `known` and `note`: see `SqliteStore.open`. `closed` is called when it is closed.
+        has it; otherwise those that have it alone are refused. `lease`: it is opened beside other
+        handlers, as one whose lease lasts so many seconds, or as a guest (0). `known` and `note`:
+        see `SqliteStore.open`. `closed` is called when it is closed.
         """
-        return cls(url, node, spool, alone, known, note, closed)
+        return cls(url, node, spool, alone and lease is None, lease, known, note, closed)
 
     def __init__(
         self,
@@ -88,6 +97,7 @@ class PostgresStore(TransactionManager):
         node: str | None,
         spool: Path,
         alone: bool,
+        lease: float | None,
         known: StoreMark | None,
         note: Callable[[StoreMark], None] | None,
         closed: Callable[[], None] | None,
@@ -97,9 +107,11 @@ class PostgresStore(TransactionManager):
         self._connection: psycopg.Connection[Values] | None = None
         self._session: PostgresSession | None = None
         self._readers = PostgresReaders(url)
+        self._fellows = None if lease is None else PostgresFellows(url, lease)
+        self.fellows = self._fellows
         self._known, self._note, self._noted_at = known, note, 0.0
         self._connect(node)
-        self.spool = FileSpool(spool)
+        self.spool = FileSpool(spool, shared=lease is not None)
         self._spool_folder = spool
         self._mark()
         # The first commit is noted, so that a copy from before this opening is older.
@@ -134,11 +146,30 @@ class PostgresStore(TransactionManager):
         if self._session is not None:
             with suppress(StoreProblem):
                 self._session.let_go()
+                if self._fellows is not None and self._connection is not None:
+                    with told_as(self._url):
+                        self._fellows.leave(self._connection)
                 self._mark()
         disconnect(self._connection)
         self._connection = self._session = None
         if self._closed is not None:
             self._closed()
+
+    def next_wake(self) -> Instant | None:
+        """See `contract.Store`. Beside others little that is in memory stays true for long: then
+        the server is asked, by one question."""
+        if self.fellows is None:
+            return super().next_wake()
+        kept = self.pending()
+        try:
+            work = self._work or self._begin()
+            session = self._session
+            found = None if session is None else session.run(_NEXT_WAKE)[0][0]
+        except (StoreFull, StoreGone) as error:
+            self._lose(error, kept=kept)
+            raise
+        instants = (found, self._earliest(work) if kept else None)
+        return min((int(instant) for instant in instants if instant is not None), default=None)
 
     # --- for its transitions ---
 
@@ -155,6 +186,8 @@ class PostgresStore(TransactionManager):
             if session is None or not self._was_committed(session):
                 raise
             # All is there, and only the answer was lost.
+            if self._fellows is not None:
+                self._fellows.committed()
             session.abandon()
             self._work = None
         self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
@@ -222,7 +255,9 @@ class PostgresStore(TransactionManager):
                 if self._known is not None:
                     check_mark(connection, self._url, self._known)
                 self._prepare(connection, node)
-            session = PostgresSession(connection, self._url)
+                if self._fellows is not None:
+                    self._fellows.join(connection)
+            session = PostgresSession(connection, self._url, self._fellows)
             work = UnitOfWork(SqlBackend(session))
         except BaseException:
             disconnect(connection)
@@ -232,17 +267,22 @@ class PostgresStore(TransactionManager):
 
     def _prepare(self, connection: psycopg.Connection[Values], node: str | None) -> None:
         migrate(connection, self._url, known_migrations())
-        if self._alone:
-            self._own(connection)
-        found = connection.execute("SELECT name, journal_version FROM node").fetchall()
+        if self._alone or self._fellows is not None:
+            own(connection, self._url, alone=self._alone)
+        select = "SELECT name, journal_version FROM node"
+        found = connection.execute(select).fetchall()
         if not found:
             if node is None:
                 raise StoreProblem(
                     f"{place(self._url)} has no node yet", remedy="open it with its name"
                 )
-            make = "INSERT INTO node (id, name, journal_version, store_id) VALUES (1, $1, $2, $3)"
+            # Another handler may do the same at this moment.
+            make = (
+                "INSERT INTO node (id, name, journal_version, store_id) VALUES (1, $1, $2, $3) "
+                "ON CONFLICT DO NOTHING"
+            )
             connection.execute(make, (node, JOURNAL_VERSION, uuid4().hex))
-            found = [(node, JOURNAL_VERSION)]
+            found = connection.execute(select).fetchall()
         self._node = str(found[0][0])
         check_version(str(found[0][1]))
         if node is not None and node != self._node:
@@ -250,19 +290,3 @@ class PostgresStore(TransactionManager):
                 f"{place(self._url)} belongs to node {self._node}, not to {node}",
                 remedy="name another database, or correct the node's name",
             )
-
-    def _own(self, connection: psycopg.Connection[Values]) -> None:
-        """Be the only handler of the store; that ends with the connection."""
-        import psycopg
-
-        key = lock_key(schema_of(connection), "owner")
-        try:
-            with connection.transaction():
-                # The server needs a moment to notice that a process was killed.
-                connection.execute(f"SET LOCAL lock_timeout = '{OWNER_SECONDS}s'".encode())
-                connection.execute("SELECT pg_advisory_lock($1)", (key,))
-        except psycopg.errors.LockNotAvailable:
-            raise StoreProblem(
-                f"{place(self._url)} is in use by another handler",
-                remedy="stop that handler, or ask it through its API",
-            ) from None

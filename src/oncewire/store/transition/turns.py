@@ -8,7 +8,7 @@ from types import TracebackType
 
 from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
 from oncewire.message.instant import Instant
-from oncewire.store.contract import Transaction
+from oncewire.store.contract import Fellows, Transaction
 from oncewire.store.transition.backend import FOR_EVER
 from oncewire.store.transition.transaction import WorkTransaction
 from oncewire.store.transition.work import UnitOfWork
@@ -16,6 +16,8 @@ from oncewire.store.transition.work import UnitOfWork
 
 class TransactionManager(ABC):
     """The part of `contract.Store` that is the same on every backend."""
+
+    fellows: Fellows | None = None
 
     def __init__(self) -> None:
         self._open: AbstractContextManager[Transaction] | None = None
@@ -43,7 +45,8 @@ class TransactionManager(ABC):
         work = self._work
         if work is None or self._lost is not None:
             return self._lost is not None
-        return bool(work.log or work.journal or work.applied)
+        takes_over = self.fellows is not None and self.fellows.takes_over
+        return bool(work.log or work.journal or work.applied or takes_over)
 
     def transition(self) -> AbstractContextManager[Transaction]:
         """See `contract.Store`."""
@@ -59,8 +62,12 @@ class TransactionManager(ABC):
         if lost is not None:
             raise lost
         work = self._work
-        if work is not None and self.pending():
+        if work is None and self._wants_turn:
+            work = self._begin()
+        if work is not None and (self.pending() or self._wants_turn):
             try:
+                if not self.pending():
+                    self._look(turn=True)
                 self._commit(work)
             except BaseException:
                 # Whatever it was: nothing of it happened, in memory neither.
@@ -81,9 +88,17 @@ class TransactionManager(ABC):
             except (StoreFull, StoreGone) as error:
                 self._lose(error, kept=self.pending())
                 raise
+        return self._earliest(work)
+
+    def _earliest(self, work: UnitOfWork) -> Instant | None:
+        """The earliest timer of what is in memory."""
         sent, received = work.outgoing, work.incoming
         firsts = (sent.due.first, sent.expiring.first, received.leases.first)
         return min((first[0] for first in firsts if first is not None), default=None)
+
+    @property
+    def _wants_turn(self) -> bool:
+        return self.fellows is not None and self.fellows.wants_turn
 
     # --- for its transitions ---
 

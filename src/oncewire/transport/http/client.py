@@ -425,6 +425,8 @@ class _Attempt:
     ) -> Answer:
         """Send the whole request and return the answer; an early answer ends the sending. Without
         `rest` the first piece is all."""
+        if self._cargo.may_leave is not None and not self._cargo.may_leave():
+            raise ConnectionError("it may not leave any more")
         self.sent = True
         left = self._cargo.size - len(first)
         self._check(left >= 0)

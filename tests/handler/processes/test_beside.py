@@ -1,0 +1,174 @@
+"""Several handlers of one party beside each other on one PostgreSQL, behind a balancer."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.handler.processes.balancer import Balancer
+from tests.handler.processes.conftest import SEED
+from tests.handler.processes.party import FAILED
+from tests.handler.processes.plays import two_parties
+from tests.handler.processes.proxy import Luck
+from tests.handler.processes.stage import Stage, Verdict
+from tests.ports import free_port
+from tests.postgres import Server
+
+LEASE = 5.0
+
+ROUGH = Luck(lose=0.04, lose_answer=0.04, cut_request=0.04, cut_answer=0.04, repeat=0.08)
+"""A bad network that holds nothing up, so that its book says when each transmission was made."""
+
+
+def assert_in_order(verdict: Verdict) -> None:
+    """The application saw the orders as they were submitted, by whichever handler."""
+    submitted = [row.message_id for row in verdict.rows if row.kind == "submitted"]
+    orders = [name for name in submitted if name is not None and name.startswith("order")]
+    seen = dict.fromkeys(str(entry["id"]) for entry in verdict.ledgers["beta"])
+    assert list(seen) == list(dict.fromkeys(orders))
+
+
+class Company:
+    """Two parties, each of several handlers behind a balancer."""
+
+    def __init__(
+        self, stage: Stage, server: Server, mode: str, orders: int, count: int = 3
+    ) -> None:
+        self.stage, self.orders = stage, orders
+        two_parties(stage, mode, orders, luck=ROUGH, called=True, batch=8)
+        self._balancers = []
+        self.ports: dict[str, list[int]] = {}
+        for name, settings in stage.parties.items():
+            (stage.folder / f"{name}.url").write_text(server.new_schema())
+            ports = self.ports[name] = [free_port() for _ in range(count)]
+            file = stage.folder / f"{name}.cfg"
+            self._balancers.append(Balancer(file, settings.listen, ports))
+            stage.parties[name] = replace(settings, lease=LEASE)
+        for name, ports in self.ports.items():
+            for port in ports:
+                stage.start_beside(name, port)
+
+    def run_of(self, name: str) -> str:
+        """The key of a handler of that party which lives."""
+        return next(key for key, run in self.stage.runs.items() if self._lives(key, name))
+
+    def _lives(self, key: str, name: str) -> bool:
+        return key.startswith(f"{name} ") and self.stage.runs[key].code is None
+
+    def wait_for(self, confirmed: int) -> None:
+        """Until so many orders have reached the application."""
+        run = self.stage.runs[self.run_of("beta")]
+        run.wait("some more", lambda: run.counts.get("in.confirmed", 0) >= confirmed)
+
+    def again(self, key: str) -> None:
+        """Start a handler anew that has ended."""
+        name, port = key.split()
+        self.stage.start_beside(name, int(port))
+
+    def finish(self) -> Verdict:
+        """Until all is settled; then judge it."""
+        stage = self.stage
+        stage.settle(self.run_of("beta"), self.orders)
+        stage.stop()
+        verdict = stage.verdict()
+        redelivered = verdict.assert_once("alpha", "beta", self.orders)
+        twice = {name: proxy.at_once() for name, proxy in stage.proxies.items()}
+        assert not any(twice.values()), twice
+        boots = {row.node: set[str]() for row in verdict.rows}
+        for row in verdict.rows:
+            boots[row.node].add(row.boot)
+        print(
+            f"{self.orders} orders, {verdict.count('sent')} attempts, "
+            f"{verdict.count('duplicate')} copies stopped, {redelivered} redelivered, "
+            f"lives: { {name: len(found) for name, found in boots.items()} }"
+        )
+        return verdict
+
+    def close(self) -> None:
+        for balancer in self._balancers:
+            balancer.close()
+
+
+@pytest.fixture
+def companies() -> Iterator[list[Company]]:
+    made: list[Company] = []
+    yield made
+    for company in made:
+        company.close()
+
+
+LONG = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    "mode", ["responding", pytest.param("window", marks=LONG), pytest.param("parts", marks=LONG)]
+)
+def test_three_handlers_do_the_work_of_one(
+    stage: Stage, postgres: Server, companies: list[Company], mode: str
+) -> None:
+    orders = 60
+    companies.append(Company(stage, postgres, mode, orders))
+    verdict = companies[0].finish()
+    if mode == "responding":
+        verdict.assert_answered("alpha", orders)
+    if mode != "responding":
+        assert_in_order(verdict)
+    for name in ("alpha", "beta"):
+        # Each of them took part.
+        kinds = ("sent",) if name == "alpha" else ("received",)
+        boots = {row.boot for row in verdict.rows if row.node == name and row.kind in kinds}
+        assert len(boots) == 3
+
+
+@pytest.mark.parametrize("deaths", [3, pytest.param(30, marks=LONG)])
+def test_one_is_killed_at_random_and_others_go_on(
+    stage: Stage, postgres: Server, companies: list[Company], deaths: int
+) -> None:
+    chance = random.Random(SEED)
+    company = Company(stage, postgres, "window", 20 * (deaths + 1))
+    companies.append(company)
+    for death in range(1, deaths + 1):
+        company.wait_for(death * 20)
+        key = chance.choice([key for key, run in stage.runs.items() if run.code is None])
+        stage.kill(key)
+        company.again(key)
+    assert_in_order(company.finish())
+
+
+@pytest.mark.parametrize(
+    "names", [("alpha",), pytest.param(("alpha", "beta") * 3, marks=LONG)], ids=len
+)
+def test_one_that_stood_still_for_longer_than_its_lease_ends(
+    stage: Stage, postgres: Server, companies: list[Company], names: tuple[str, ...]
+) -> None:
+    company = Company(stage, postgres, "window", 60 * (len(names) + 1))
+    companies.append(company)
+    for number, name in enumerate(names, 1):
+        company.wait_for(number * 40)
+        key = company.run_of(name)
+        stage.runs[key].signal(signal.SIGSTOP)
+        time.sleep(3 * LEASE)
+        stage.runs[key].signal(signal.SIGCONT)
+        assert stage.runs[key].wait_for_end() == FAILED
+        company.again(key)
+    assert_in_order(company.finish())
+
+
+@pytest.mark.parametrize("stops", [1, pytest.param(20, marks=LONG)])
+def test_a_server_that_is_stopped_and_started_takes_no_work_from_them(
+    stage: Stage, postgres: Server, companies: list[Company], stops: int
+) -> None:
+    company = Company(stage, postgres, "window", 30 * (stops + 1))
+    companies.append(company)
+    for stop in range(1, stops + 1):
+        company.wait_for(stop * 30)
+        postgres.stop((signal.SIGINT, signal.SIGQUIT)[stop % 2])
+        time.sleep(1.5 * LEASE)
+        postgres.start()
+    assert all(run.code is None for run in stage.runs.values())
+    assert_in_order(company.finish())
