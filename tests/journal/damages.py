@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from oncewire.journal.row import Row
+from oncewire.protocol.terms import terms_id_of
 from tests.journal.changes import numbered
 from tests.journal.worlds import rows_of
 
@@ -389,6 +390,82 @@ def the_receiver_notes_another_agreement(rows: Rows) -> Rows:
 def the_receiver_notes_another_size(rows: Rows) -> Rows:
     row = of(rows, settled(rows), "received", last_node(rows))
     return changed(rows, row, size=(row.size or 0) + 1)
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, peer="urn:forged")
+
+
+@damage("window, laps, plain, failing", BOOKS)
+def the_receiver_notes_itself_as_the_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, peer=row.node)
+
+
+@damage(PROMISED, BOOKS)
+def the_acknowledgement_is_of_another_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "acknowledged", first_node(rows))
+    return changed(rows, row, peer="urn:forged")
+
+
+@damage(PROMISED, BOOKS)
+def the_acknowledgement_went_to_another_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "ack_sent", last_node(rows))
+    return changed(rows, row, peer="urn:forged")
+
+
+@damage(ALL_WAYS, BOOKS)
+def every_attempt_went_to_another_partner(rows: Rows) -> Rows:
+    message = settled(rows)
+    node = of(rows, message, "submitted").node
+    return [
+        row._replace(peer="urn:forged")
+        if (row.message_id, row.node, row.kind) == (message, node, "sent")
+        else row
+        for row in rows
+    ]
+
+
+@damage(PROMISED, ("S3", "ack_without_store"))
+def the_whole_way_of_the_sender_is_another(rows: Rows) -> Rows:
+    """Each row names the same wrong partner, so only the other book shows it."""
+    message, node = settled(rows), first_node(rows)
+    return [
+        row._replace(peer=node) if (row.message_id, row.node) == (message, node) else row
+        for row in rows
+    ]
+
+
+@damage(ALL_WAYS, BOOKS)
+def an_attempt_went_over_a_transport_that_was_not_agreed(rows: Rows) -> Rows:
+    return changed(rows, of(rows, settled(rows), "sent"), transport="pigeon")
+
+
+@damage("window, laps, plain, failing", OTHER_TERMS)
+def one_node_names_other_terms_throughout(rows: Rows) -> Rows:
+    """Their id is that of their values, so that only the other book shows it."""
+    node = last_node(rows)
+    ids: dict[str | None, str] = {}
+    for row in rows:
+        if row.kind == "terms" and row.node == node:
+            values = {**json.loads(row.detail or ""), "window": 7, "retries": 4}
+            ids[row.terms_id] = terms_id_of(values)
+    return [
+        row
+        if row.node != node or row.terms_id not in ids
+        else row._replace(
+            terms_id=ids[row.terms_id],
+            detail=said(row, window=7, retries=4) if row.kind == "terms" else row.detail,
+        )
+        for row in rows
+    ]
+
+
+@damage(NUMBERED, UNREADABLE)
+def a_negative_epoch_of_an_arrival(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "received"), epoch=-3)
 
 
 @damage(NUMBERED, UNREADABLE)

@@ -279,6 +279,7 @@ class Participants:
                 if nodes is not None
             },
             declared=self._context.declared,
+            explained=Unknown(),
             withheld=Unknown(),
             lifted=Unknown(),
             calm=self._context.calm,

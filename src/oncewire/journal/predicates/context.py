@@ -81,7 +81,7 @@ class ViolationKind(StrEnum):
     TRIMMED = "trimmed"  # rows are missing at its beginning, and something depends on them
     CUT_OFF = "cut_off"  # it ends before things that others have its word on
     UNSTARTED = "unstarted"  # a handler was at work, and no row says that it was started
-    OTHER_TERMS = "other_terms"  # terms whose content is not what their id stands for
+    OTHER_TERMS = "other_terms"  # not what their id stands for, or other than the partner's
     COPIED = "copied"  # one journal under two names
     UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
@@ -269,6 +269,8 @@ class Context:
     healed: bool = True
     healed_before: Instant | None = None
     terms: dict[str, Terms] = field(default_factory=dict)
+    explained: dict[str, set[str]] = field(default_factory=dict)
+    """For each node the terms that its own rows explain."""
     homes: dict[str, set[str]] = field(default_factory=dict)
     """For each name that `peer` may hold: the nodes that act for it."""
     declared: bool = False
@@ -368,7 +370,9 @@ class Context:
                     "id stands for: they are not believed.",
                 )
             )
-        elif terms_id not in self.terms:
+            return
+        self.explained.setdefault(row.node, set()).add(terms_id)
+        if terms_id not in self.terms:
             self.terms[terms_id] = read_terms(row.detail)
 
     def is_lifted(self, row: Row, since: int) -> bool:
