@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 373,
-    "lines": 107_370,
-    "code_lines": 76_600,
+    "modules": 374,
+    "lines": 107_700,
+    "code_lines": 76_830,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -484,6 +484,39 @@ def the_numbers_of_two_attempts_are_exchanged(rows: Rows) -> Rows:
     return changed(changed(rows, one, attempt=other.attempt), other, attempt=one.attempt)
 
 
+# --- clocks -----------------------------------------------------------------------------------
+
+CLOCK = ("journal", "clock")
+HOUR = 3_600_000_000
+
+
+def turned(rows: Rows, column: str, by: int, times: int = 1) -> Rows:
+    """The sender's clock jumps in the middle of its journal, and as often behind that."""
+    mine = [row for row in rows if row.node == first_node(rows)]
+    places = [mine[len(mine) * (times + each) // (2 * times)].seq for each in range(times)]
+    return [
+        row._replace(**{column: getattr(row, column) + by * sum(row.seq >= at for at in places)})
+        if row.node == mine[0].node
+        else row
+        for row in rows
+    ]
+
+
+@damage("window, plain, failing", CLOCK)
+def a_steady_clock_goes_back(rows: Rows) -> Rows:
+    return turned(rows, "mono", -HOUR)
+
+
+@damage("plain", CLOCK)
+def a_steady_clock_goes_back_five_times(rows: Rows) -> Rows:
+    return turned(rows, "mono", -20_000_000, 5)
+
+
+@damage("laps, hub", CLOCK)
+def the_zone_of_a_machine_is_another(rows: Rows) -> Rows:
+    return turned(rows, "at", -HOUR)
+
+
 # --- names ------------------------------------------------------------------------------------
 
 

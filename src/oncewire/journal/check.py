@@ -22,9 +22,11 @@ from oncewire.journal.predicates.context import (
     QUARANTINE,
     Context,
     Hole,
+    Jump,
     Violation,
     ViolationKind,
     finding,
+    jump_between,
     missing,
     unreadable,
 )
@@ -103,6 +105,7 @@ class Survey:
     aside: list[Aside] = field(default_factory=list)
     holes: dict[str, list[Hole]] = field(default_factory=dict)
     ends: dict[str, tuple[int, Instant]] = field(default_factory=dict)
+    jumps: dict[str, list[Jump]] = field(default_factory=dict)
     copies: set[str] = field(default_factory=set)
     """Nodes whose journal is a copy of another one's: they are not judged."""
 
@@ -130,6 +133,10 @@ def survey(ordered: Iterable[Row]) -> Survey:
             )
         problem = problem_of(row)
         if problem is None:
+            before = found.rows[-1] if found.rows else None
+            jump = None if before is None or before.node != row.node else jump_between(before, row)
+            if jump is not None:
+                found.jumps.setdefault(row.node, []).append(jump)
             found.rows.append(row)
         else:
             found.aside.append(set_aside(row, problem))
@@ -237,6 +244,7 @@ def _reversed(text: str) -> tuple[int, ...]:
 def doubts(context: Context, found: Survey) -> None:
     """Tell a context what is missing and what was set aside."""
     place(context, found.aside, found.holes, found.ends, found.copies)
+    place_jumps(context, found.jumps, found.copies)
 
 
 def place(
@@ -269,6 +277,11 @@ def place(
     for node, some in holes.items():
         if node not in copies:
             context.problems += [finding(node, hole) for hole in some]
+
+
+def place_jumps(context: Context, jumps: Mapping[str, Iterable[Jump]], copies: set[str]) -> None:
+    """Tell a context where clocks jump."""
+    context.jumps = {node: list(some) for node, some in jumps.items() if node not in copies}
 
 
 # --- keys ---------------------------------------------------------------------------------

@@ -116,7 +116,8 @@ def _problem_of_acknowledgements(subject: Subject, trace: Trace) -> str | None:
         if peer not in way and (stranger or elsewhere):
             return f"It was sent to {way[0]}, and {peer} acknowledged it."
     came = _peers(trace, RECEIVED, DUPLICATE)
-    for peer in _peers(trace, ACK_SENT) if came and _went_to(subject, trace) else ():
+    known = subject.healed and _went_to(subject, trace)
+    for peer in _peers(trace, ACK_SENT) if came and known else ():
         behind = _passed(subject) and peer in homes and came[0] in homes
         if peer not in came and not behind:
             return f"It came from {came[0]}, and was acknowledged to {peer}."

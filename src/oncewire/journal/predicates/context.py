@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.row import JOURNAL_VERSION, Row
+from oncewire.journal.row import JOURNAL_VERSION, Row, machine_of
 from oncewire.journal.trace import (
     ABANDONED,
     ACKNOWLEDGED,
+    CLOCK_SET,
     EPOCH_ENDED,
     FORWARDED,
     INCIDENT,
@@ -33,7 +34,7 @@ from oncewire.journal.trace import (
     TERMS,
     Trace,
 )
-from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import read_terms
 from oncewire.protocol.sequence import SequenceRange
@@ -83,6 +84,7 @@ class ViolationKind(StrEnum):
     UNSTARTED = "unstarted"  # a handler was at work, and no row says that it was started
     OTHER_TERMS = "other_terms"  # not what their id stands for, or other than the partner's
     COPIED = "copied"  # one journal under two names
+    CLOCK = "clock"  # a clock of its node jumps, and no row says that it was set
     UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
 
@@ -110,6 +112,7 @@ OF_JOURNALS: frozenset[str] = frozenset(
         ViolationKind.UNSTARTED,
         ViolationKind.OTHER_TERMS,
         ViolationKind.COPIED,
+        ViolationKind.CLOCK,
         ViolationKind.UNREADABLE,
     )
 )
@@ -234,6 +237,68 @@ def _instant(at: Instant | None) -> str:
     return "the beginning" if at is None else format_instant(at)
 
 
+# Jump: a clock of a node that goes elsewhere between two rows.
+#
+# What a handler did by that clock was right by it, so what was too early or too late across a jump
+# is not told: the clock is the finding then, one for each node, with the number of its jumps.
+
+
+CLOCKS_APART: Duration = 60 * SECOND
+"""How far a machine's two clocks may drift apart between two rows."""
+
+ZONE: Duration = 15 * 60 * SECOND
+ZONES_APART: Duration = 26 * 60 * 60 * SECOND
+"""Time zones differ by multiples of the first, and by no more than the second."""
+
+JUMPS_MAX = 1_000
+"""More jumps of one node are not kept."""
+
+
+class Jump(NamedTuple):
+    """A jump right before a row."""
+
+    seq: int
+    by: Duration
+    steady: bool
+    """Whether it is the steady clock that went back; else the clock was set."""
+
+
+def jump_between(before: Row, row: Row) -> Jump | None:
+    """The jump between two rows of a node that follow one another; what was cleared away between
+    others may have told of it."""
+    if row.seq != before.seq + 1:
+        return None
+    passed, machine = row.at - before.at, machine_of(row.boot)
+    drift = min(0, passed)
+    if row.boot == before.boot or (machine is not None and machine == machine_of(before.boot)):
+        steady = row.mono - before.mono
+        if steady < 0:
+            return Jump(row.seq, steady, steady=True)
+        drift = passed - steady
+    if abs(drift) <= CLOCKS_APART or CLOCK_SET in (before.kind, row.kind):
+        return None
+    zones = (abs(drift) + CLOCKS_APART) % ZONE <= 2 * CLOCKS_APART and abs(drift) <= ZONES_APART
+    if drift > 0 and not zones:
+        return None  # Time passed of which the steady clock knows nothing: a machine was asleep.
+    return Jump(row.seq, drift, steady=False)
+
+
+def jumping(node: str, jumps: Sequence[Jump]) -> Violation:
+    """The finding about a node's clocks."""
+    first = jumps[0]
+    clock = "steady clock goes back" if first.steady else "clock jumps"
+    count = "once" if len(jumps) == 1 else f"{len(jumps)} times, first"
+    return Violation(
+        QUARANTINE,
+        ViolationKind.CLOCK.value,
+        None,
+        None,
+        node,
+        f"Its {clock} {count} before row {first.seq}, by {first.by // SECOND} seconds, and no row "
+        "says that it was set: what was too early or too late across that is not judged.",
+    )
+
+
 CONTEXT_KINDS: frozenset[str] = frozenset(
     {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, INCIDENT, RESOLVED}
 )
@@ -289,6 +354,8 @@ class Context:
     """For each node the position and the instant of its last row."""
     holes: dict[str, list[Hole]] = field(default_factory=dict)
     """For each node what is missing in its journal."""
+    jumps: dict[str, list[Jump]] = field(default_factory=dict)
+    """For each node where its clocks jump."""
     aside: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """For each (node, channel) the positions of rows that were set aside; "" is any channel."""
     doubted: set[str] = field(default_factory=set)
@@ -457,6 +524,13 @@ class Context:
             for seq in self.aside.get((node, name), ())
         )
 
+    def jump(self, node: str, after: int, until: int) -> Violation | None:
+        """The finding about a clock of a node that jumps between two positions."""
+        jumps = self.jumps.get(node, [])
+        if any(after < jump.seq <= until for jump in jumps):
+            return jumping(node, jumps)
+        return None
+
     def ended_before(self, node: str, at: Instant) -> Violation | None:
         """The finding that a node's journal ends before something that others know of it."""
         end = self.ends.get(node)
@@ -624,6 +698,22 @@ class Subject:
             row.at for trace in self.traces for rows in trace.kinds.values() for row in rows
         ]
         return context.has_hole(self.nodes, min(instants), max(instants))
+
+    def found_by_clock(
+        self, kind: ViolationKind, trace: Trace, sentence: str, *, by_instant: bool = False
+    ) -> None:
+        """Note that a node was too early or too late (S11); if its clock jumps between its rows
+        about this message, that is the finding. By an instant that others named it is so from
+        the jump on."""
+        jump = None
+        if self.context.jumps:
+            positions = [row.seq for rows in trace.kinds.values() for row in rows]
+            since = 0 if by_instant else min(positions)
+            jump = self.context.jump(trace.node, since, max(positions))
+        if jump is None:
+            self.found("S11", kind, trace.node, sentence)
+        else:
+            self.tell(jump)
 
     def sending_terms(self, trace: Trace) -> Terms:
         """The terms under which a node transmits the message."""

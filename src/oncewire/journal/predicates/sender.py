@@ -488,10 +488,9 @@ def _judge_attempts(subject: Subject, trace: Trace, terms: Terms, sends: list[Ro
             return
         wait = terms.timeout if count == 1 else terms.retry_interval
         if count and elapsed(previous, row) < wait:
-            subject.found(
-                "S11",
+            subject.found_by_clock(
                 ViolationKind.EARLY_RETRY,
-                trace.node,
+                trace,
                 f"Attempt {count + 1} came {elapsed(previous, row)} us after the one before; "
                 f"{wait} us were agreed.",
             )
@@ -509,7 +508,7 @@ def _judge_deadlines(subject: Subject, trace: Trace, terms: Terms, sends: list[R
         problem = "It was sent again after persistDuration."
     else:
         return
-    subject.found("S11", ViolationKind.LATE_SEND, trace.node, problem)
+    subject.found_by_clock(ViolationKind.LATE_SEND, trace, problem, by_instant=True)
 
 
 def _time_to_live(trace: Trace) -> Instant | None:
@@ -552,11 +551,11 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
             )
             return
         elif sent.at < quiet_until:
-            subject.found(
-                "S11",
+            subject.found_by_clock(
                 ViolationKind.EARLY_RETRY,
-                trace.node,
+                trace,
                 "It was sent again before the pause that the receiver asked for was over.",
+                by_instant=True,
             )
             return
 

@@ -116,6 +116,8 @@ def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
         if node not in copies:
             found.homes.setdefault(node, set()).add(node)
     check.place(found, aside, holes, ends, copies)
+    jumps = {name: state.jumps for name, state in version.nodes.items() if state.jumps}
+    check.place_jumps(found, jumps, copies)
     found.problems = [
         *check.copied(boots, copies),
         *check.unstarted(boots, holes, copies),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.errors import NotAllowed
-from oncewire.journal.predicates.context import Hole
+from oncewire.journal.predicates.context import Hole, Jump
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class NodeState:
     """When its journal was last read, by the reader's clock; 0: it was not noted."""
     holes: tuple[Hole, ...] = ()
     """What is missing in it, so far as it was taken in."""
+    jumps: tuple[Jump, ...] = ()
+    """Where its clocks jump."""
     chain: str = ""
     """The head that the node itself kept behind that row; none if it keeps no chain."""
 
@@ -122,7 +124,8 @@ class Version:
 
 def _state(values: dict[str, Any]) -> NodeState:
     holes = tuple(Hole(*hole_values) for hole_values in values.get("holes", ()))
-    return NodeState(**{**_known(NodeState, values), "holes": holes})
+    jumps = tuple(Jump(*jump_values) for jump_values in values.get("jumps", ()))
+    return NodeState(**{**_known(NodeState, values), "holes": holes, "jumps": jumps})
 
 
 def _known(kind: type[Entry | NodeState], values: dict[str, Any]) -> dict[str, Any]:
