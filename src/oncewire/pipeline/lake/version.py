@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 
+READABLE_FOR = 60.0
+"""Seconds for which a version can be read after it was replaced, however many follow, unless the
+lake was told otherwise: a read that loses its files begins anew, and one that takes longer than two
+publishes would never end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One directory of a table."""
@@ -69,6 +75,8 @@ class Version:
     tables: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
     judged: dict[str, Any] = field(default_factory=dict)
     """Under which circumstances the gold tables were judged; see `judging`."""
+    readable_for: float = READABLE_FOR
+    """Seconds for which a version can be read after it was replaced."""
 
     @property
     def journal(self) -> tuple[Entry, ...]:
@@ -119,6 +127,7 @@ class Version:
                 for table, entries in values["tables"].items()
             },
             judged=values["judged"],
+            readable_for=values.get("readable_for", READABLE_FOR),
         )
 
 
