@@ -517,6 +517,39 @@ def the_zone_of_a_machine_is_another(rows: Rows) -> Rows:
     return turned(rows, "at", -HOUR)
 
 
+# --- stores that were put back ----------------------------------------------------------------
+
+RESTORED = ("journal", "restored")
+
+
+def put_back(rows: Rows, node: str, share: float) -> Rows:
+    """A node forgets thirty rows and goes on in another run, with the positions that follow."""
+    mine = [row for row in rows if row.node == node]
+    lost = mine[int(len(mine) * share) :][:30]
+    start = next(row for row in mine if row.kind == "started")
+    begins = next(row for row in mine if row.seq > lost[-1].seq)
+    started = start._replace(seq=begins.seq, at=begins.at, mono=begins.mono)
+    later = [
+        row._replace(boot=f"{row.boot}-restored")
+        if row.node == node and row.seq > lost[-1].seq
+        else row
+        for row in without(rows, *lost)
+    ]
+    place = next(at for at, row in enumerate(later) if (row.node, row.seq) == (node, begins.seq))
+    started = started._replace(boot=later[place].boot)
+    return numbered([*later[:place], started, *later[place:]])
+
+
+@damage("laps, hub, plain, failing", RESTORED)
+def a_receiver_was_restored_from_a_backup(rows: Rows) -> Rows:
+    return put_back(rows, last_node(rows), 0.3)
+
+
+@damage("window, laps, hub, plain", RESTORED)
+def a_sender_was_restored_from_a_backup(rows: Rows) -> Rows:
+    return put_back(rows, first_node(rows), 0.5)
+
+
 # --- names ------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from oncewire.journal.trace import (
     EXHAUSTED,
     FAILED,
     FORWARDED,
+    JOINED,
     NUMBERED,
     PASSED_ON,
     RECEIVED,
@@ -180,6 +181,28 @@ def _went_to(subject: Subject, trace: Trace) -> bool:
 def _passed(subject: Subject) -> bool:
     """Whether a hub has the message, as far as journals are here."""
     return any(FORWARDED in trace.kinds or PASSED_ON in trace.kinds for trace in subject.traces)
+
+
+# --- restored ---------------------------------------------------------------------------------
+
+
+def judge_restored(subject: Subject) -> None:
+    """Where something is wrong already: whether a node does not have what others have from it, of a
+    time in which it did nothing."""
+    context = subject.context
+    if not subject.violations or not context.restarts:
+        return
+    by_node = {trace.node: trace.kinds for trace in subject.traces}
+    for trace in subject.traces:
+        for kind, needed in ((ACKNOWLEDGED, _HAS_IT), (RECEIVED, _SENT_IT)):
+            for row in trace.kinds.get(kind, ()):
+                for node in context.homes.get(row.peer or "", set()) - {trace.node}:
+                    if needed.isdisjoint(by_node.get(node, ())):
+                        subject.tell(context.restored_at(node, row.at))
+
+
+_HAS_IT = frozenset({RECEIVED, FORWARDED, DUPLICATE, PASSED_ON, JOINED})
+_SENT_IT = frozenset({SENT, PASSED_ON})
 
 
 # --- the terms --------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class ViolationKind(StrEnum):
     UNSTARTED = "unstarted"  # a handler was at work, and no row says that it was started
     OTHER_TERMS = "other_terms"  # not what their id stands for, or other than the partner's
     COPIED = "copied"  # one journal under two names
+    RESTORED = "restored"  # it was put back to an earlier state, and went on from there
     CLOCK = "clock"  # a clock of its node jumps, and no row says that it was set
     UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
@@ -112,6 +113,7 @@ OF_JOURNALS: frozenset[str] = frozenset(
         ViolationKind.UNSTARTED,
         ViolationKind.OTHER_TERMS,
         ViolationKind.COPIED,
+        ViolationKind.RESTORED,
         ViolationKind.CLOCK,
         ViolationKind.UNREADABLE,
     )
@@ -299,6 +301,51 @@ def jumping(node: str, jumps: Sequence[Jump]) -> Violation:
     )
 
 
+# Restart: where another run of a handler goes on.
+#
+# A store that was put back to an earlier state has no hole: its positions are given anew. But
+# others have its word on things of the time between its last row and the start, in which it did
+# nothing by its own account. Where that is so, what it forgot is a hole, and the one finding.
+
+
+RESTARTS_MAX = 1_000
+"""Of more restarts of one node the last ones are kept."""
+
+
+class Restart(NamedTuple):
+    """The first row of a run, and the instants of the rows on both sides."""
+
+    seq: int
+    before: Instant
+    after: Instant
+
+    @property
+    def hole(self) -> Hole:
+        """What is missing if the store was put back there."""
+        return Hole(self.seq - 1, self.seq, self.before, self.after)
+
+
+def restart_between(before: Row, row: Row) -> Restart | None:
+    """The restart between two rows of a node that follow one another."""
+    if row.boot == before.boot or row.seq != before.seq + 1 or row.at <= before.at:
+        return None
+    return Restart(row.seq, before.at, row.at)
+
+
+def restored(node: str, restart: Restart) -> Violation:
+    """The finding about a store that was put back to an earlier state."""
+    return Violation(
+        QUARANTINE,
+        ViolationKind.RESTORED.value,
+        None,
+        None,
+        node,
+        f"It went on with row {restart.seq} at {format_instant(restart.after)} from where it stood "
+        f"at {format_instant(restart.before)}, but others have its word on messages between: an "
+        "older copy of its store was restored, and what it forgot cannot be judged.",
+    )
+
+
 CONTEXT_KINDS: frozenset[str] = frozenset(
     {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, INCIDENT, RESOLVED}
 )
@@ -356,6 +403,8 @@ class Context:
     """For each node what is missing in its journal."""
     jumps: dict[str, list[Jump]] = field(default_factory=dict)
     """For each node where its clocks jump."""
+    restarts: dict[str, list[Restart]] = field(default_factory=dict)
+    """For each node where another run goes on."""
     aside: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """For each (node, channel) the positions of rows that were set aside; "" is any channel."""
     doubted: set[str] = field(default_factory=set)
@@ -523,6 +572,28 @@ class Context:
             for name in (channel or "", "")
             for seq in self.aside.get((node, name), ())
         )
+
+    def restored_at(self, node: str, at: Instant) -> Violation | None:
+        """The finding that a node was restored, if it did nothing at an instant at which others
+        have its word."""
+        for restart in self.restarts.get(node, ()):
+            if restart.before < at < restart.after and restart.hole not in self.holes.get(node, ()):
+                return restored(node, restart)
+        return None
+
+    def forget(self, findings: Iterable[Violation]) -> bool:
+        """Take what restored stores forgot for holes; whether there are any that were not known."""
+        told = {found for found in findings if found.kind == ViolationKind.RESTORED}
+        new = [
+            (node, restart.hole)
+            for node, restarts in self.restarts.items()
+            for restart in restarts
+            if restored(node, restart) in told and restart.hole not in self.holes.get(node, ())
+        ]
+        for node, hole in new:
+            self.holes.setdefault(node, []).append(hole)
+        self.problems += told if new else ()
+        return bool(new)
 
     def jump(self, node: str, after: int, until: int) -> Violation | None:
         """The finding about a clock of a node that jumps between two positions."""

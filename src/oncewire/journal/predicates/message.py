@@ -150,6 +150,7 @@ PREDICATES = (
     receiver.judge_hop,
     receiver.judge_authenticity,
     receiver.judge_calm,
+    books.judge_restored,
 )
 """In this order: a later one passes over what an earlier one has told already."""
 

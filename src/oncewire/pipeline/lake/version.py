@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.errors import NotAllowed
-from oncewire.journal.predicates.context import Hole, Jump
+from oncewire.journal.predicates.context import Hole, Jump, Restart
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class NodeState:
     """What is missing in it, so far as it was taken in."""
     jumps: tuple[Jump, ...] = ()
     """Where its clocks jump."""
+    restarts: tuple[Restart, ...] = ()
+    """Where another run of it goes on."""
+    forgot: tuple[int, ...] = ()
+    """Those of them, by position, before which its store was put back to an earlier state."""
     chain: str = ""
     """The head that the node itself kept behind that row; none if it keeps no chain."""
 
@@ -134,7 +138,10 @@ class Version:
 def _state(values: dict[str, Any]) -> NodeState:
     holes = tuple(Hole(*hole_values) for hole_values in values.get("holes", ()))
     jumps = tuple(Jump(*jump_values) for jump_values in values.get("jumps", ()))
-    return NodeState(**{**_known(NodeState, values), "holes": holes, "jumps": jumps})
+    restarts = tuple(Restart(*restart_values) for restart_values in values.get("restarts", ()))
+    made: dict[str, Any] = {"holes": holes, "jumps": jumps, "restarts": restarts}
+    made["forgot"] = tuple(values.get("forgot", ()))
+    return NodeState(**{**_known(NodeState, values), **made})
 
 
 def _known(kind: type[Entry | NodeState], values: dict[str, Any]) -> dict[str, Any]:

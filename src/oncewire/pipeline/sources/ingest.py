@@ -27,10 +27,13 @@ from oncewire.journal.identity import START, last_head
 from oncewire.journal.predicates.context import (
     CONTEXT_KINDS,
     JUMPS_MAX,
+    RESTARTS_MAX,
     Hole,
     Jump,
+    Restart,
     jump_between,
     merged,
+    restart_between,
 )
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.message.instant import Instant
@@ -258,6 +261,7 @@ class Part(NamedTuple):
     runs: tuple[Run, ...]
     jumps: tuple[Jump, ...]
     """Where the clocks of its node jump."""
+    restarts: tuple[Restart, ...]
 
 
 class Written(NamedTuple):
@@ -321,6 +325,7 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     head = bytes.fromhex(span.since) if span.since else START
     runs: list[Run] = []
     jumps: list[Jump] = []
+    restarts: list[Restart] = []
     before = _row_at(book, span.start)
     for start, end in book.splits(span.start, span.end, ROWS_AT_ONCE):
         found = list(book.batches(start, end, COLUMNS, ()))
@@ -344,8 +349,10 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
                 batch = batch.filter(pc.is_null(pa.array(problems, pa.string())))  # noqa: PLW2901
             for row, problem in pairs:
                 if problem is None:
-                    jump = None if before is None else jump_between(before, row)
-                    jumps += [] if jump is None else [jump]
+                    if before is not None:
+                        jump, restart = jump_between(before, row), restart_between(before, row)
+                        jumps += [] if jump is None else [jump]
+                        restarts += [] if restart is None else [restart]
                     before = row
             journal.write(batch)
             silver.add(
@@ -362,7 +369,9 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     entry = replace(entry, key=book.node, first=span.start + 1, last=span.end)
     entry = replace(entry, since=span.since, chain=head.hex())
     mark = book.mark(span.end)
-    return Part(span, entry, replace(held, key=book.node), mark, tuple(runs), tuple(jumps))
+    return Part(
+        span, entry, replace(held, key=book.node), mark, tuple(runs), tuple(jumps), tuple(restarts)
+    )
 
 
 def _row_at(book: Book, seq: int) -> Row | None:
@@ -503,9 +512,10 @@ def placed(lake: Lake, version: Version, written: Iterable[Written]) -> TakenIn:
         write_node_file((lake.root / part.entry.path).parent, node, JOURNAL_VERSION)
         before = version.nodes.get(node)
         state = before if span.fills and before is not None else _state_at(part, before)
-        known = () if before is None else before.jumps
-        jumps = tuple(sorted({*known, *part.jumps}))[:JUMPS_MAX]
-        state = replace(state, holes=_holes(part, before), jumps=jumps)
+        known = before or state
+        jumps = tuple(sorted({*known.jumps, *part.jumps}))[:JUMPS_MAX]
+        restarts = tuple(sorted({*known.restarts, *part.restarts}))[-RESTARTS_MAX:]
+        state = replace(state, holes=_holes(part, before), jumps=jumps, restarts=restarts)
         version = version.adding("journal", part.entry).with_node(node, state)
         if part.aside.rows:
             version = version.adding("quarantine", part.aside)
@@ -553,7 +563,7 @@ def _state_at(part: Part, before: NodeState | None) -> NodeState:
     state = NodeState(part.span.end, at, boot, chain=part.span.head)
     if before is None:
         return state
-    return replace(state, folded=before.folded, read_at=before.read_at)
+    return replace(state, folded=before.folded, read_at=before.read_at, forgot=before.forgot)
 
 
 def silver_name(ranges: Iterable[str]) -> str:
