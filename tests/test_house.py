@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 374,
-    "lines": 107_820,
-    "code_lines": 76_920,
+    "modules": 375,
+    "lines": 107_900,
+    "code_lines": 76_960,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -7,7 +7,12 @@ and its acknowledgement went, and under which terms.
 
 from __future__ import annotations
 
-from oncewire.journal.predicates.context import QUARANTINE, Subject, Violation, ViolationKind
+from oncewire.journal.predicates.context import (
+    QUARANTINE,
+    Violation,
+    ViolationKind,
+)
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ACK_SENT,

@@ -11,12 +11,12 @@ from oncewire.journal.predicates import books, receiver, sender
 from oncewire.journal.predicates.context import (
     EVIDENT,
     Context,
-    Subject,
     TermsMissing,
     Violation,
     ViolationKind,
     unreadable,
 )
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ACKNOWLEDGED,

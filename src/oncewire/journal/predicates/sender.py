@@ -6,7 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 
 from oncewire.journal.outcome import Outcome, elapsed
-from oncewire.journal.predicates.context import ALWAYS, Subject, Violation, ViolationKind
+from oncewire.journal.predicates.context import (
+    ALWAYS,
+    Violation,
+    ViolationKind,
+)
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,
