@@ -312,8 +312,8 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 375,
-    "lines": 107_900,
-    "code_lines": 76_960,
+    "lines": 107_910,
+    "code_lines": 76_970,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -50,7 +50,7 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
         if before.number and entries == table.entries(before) and (root / LOG).is_dir():
             continue
         wanted = dict(_files(lake, root, entries))
-        log = _log_of(root, table, wanted, retention)
+        log = _log_of(root, table, wanted, version.number, retention)
         known = {quote(path, safe=_PLAIN) for path in _paths(log)}
         added = {path: file for path, file in wanted.items() if path not in known}
         removed = [path for path in known if path not in wanted]
@@ -63,11 +63,17 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
             _sum_up(root, log)
 
 
-def _log_of(root: Path, table: Table, wanted: dict[str, Path], retention: str) -> DeltaTable:
-    """The log of a table; one that is not there, or cannot be read, is made of what there is."""
+def _log_of(
+    root: Path, table: Table, wanted: dict[str, Path], number: int, retention: str
+) -> DeltaTable:
+    """The log of a table; one that is not there, or cannot be read, is made of a version."""
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
-    from deltalake.transaction import AddAction, create_table_with_add_actions
+    from deltalake.transaction import (
+        AddAction,
+        CommitProperties,
+        create_table_with_add_actions,
+    )
 
     try:
         return DeltaTable(root)
@@ -84,6 +90,7 @@ def _log_of(root: Path, table: Table, wanted: dict[str, Path], retention: str) -
         ],
         name=table.name,
         configuration={RETENTION: retention},
+        commit_properties=CommitProperties(custom_metadata={VERSION: number}),
     )
     for path in (*(root / LOG).iterdir(), root / LOG):
         force(path)
