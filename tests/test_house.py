@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 378,
-    "lines": 109_600,
-    "code_lines": 78_200,
+    "modules": 380,
+    "lines": 110_400,
+    "code_lines": 78_900,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -68,3 +68,13 @@ def numbered(rows: list[Row]) -> list[Row]:
 def judged(rows: list[Row], **circumstances: Any) -> JournalReport:
     """The checker's word on rows as a handler would have written them: no position is missing."""
     return check_journal(numbered(rows), **circumstances)
+
+
+def delayed(rows: list[Row], first: Row, by: int) -> list[Row]:
+    """A row, and what its node wrote after it, by so much later on both clocks."""
+    return [
+        row._replace(at=row.at + by, mono=row.mono + by)
+        if row.node == first.node and row.seq >= first.seq
+        else row
+        for row in rows
+    ]

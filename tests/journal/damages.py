@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from oncewire.journal.row import Row
+from oncewire.protocol.terms import terms_id_of
 from tests.journal.changes import numbered
 from tests.journal.worlds import rows_of
 
@@ -391,6 +392,82 @@ def the_receiver_notes_another_size(rows: Rows) -> Rows:
     return changed(rows, row, size=(row.size or 0) + 1)
 
 
+@damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, peer="urn:forged")
+
+
+@damage("window, laps, plain, failing", BOOKS)
+def the_receiver_notes_itself_as_the_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, peer=row.node)
+
+
+@damage(PROMISED, BOOKS)
+def the_acknowledgement_is_of_another_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "acknowledged", first_node(rows))
+    return changed(rows, row, peer="urn:forged")
+
+
+@damage(PROMISED, BOOKS)
+def the_acknowledgement_went_to_another_partner(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "ack_sent", last_node(rows))
+    return changed(rows, row, peer="urn:forged")
+
+
+@damage(ALL_WAYS, BOOKS)
+def every_attempt_went_to_another_partner(rows: Rows) -> Rows:
+    message = settled(rows)
+    node = of(rows, message, "submitted").node
+    return [
+        row._replace(peer="urn:forged")
+        if (row.message_id, row.node, row.kind) == (message, node, "sent")
+        else row
+        for row in rows
+    ]
+
+
+@damage(PROMISED, ("S3", "ack_without_store"))
+def the_whole_way_of_the_sender_is_another(rows: Rows) -> Rows:
+    """Each row names the same wrong partner, so only the other book shows it."""
+    message, node = settled(rows), first_node(rows)
+    return [
+        row._replace(peer=node) if (row.message_id, row.node) == (message, node) else row
+        for row in rows
+    ]
+
+
+@damage(ALL_WAYS, BOOKS)
+def an_attempt_went_over_a_transport_that_was_not_agreed(rows: Rows) -> Rows:
+    return changed(rows, of(rows, settled(rows), "sent"), transport="pigeon")
+
+
+@damage("window, laps, plain, failing", OTHER_TERMS)
+def one_node_names_other_terms_throughout(rows: Rows) -> Rows:
+    """Their id is that of their values, so that only the other book shows it."""
+    node = last_node(rows)
+    ids: dict[str | None, str] = {}
+    for row in rows:
+        if row.kind == "terms" and row.node == node:
+            values = {**json.loads(row.detail or ""), "window": 7, "retries": 4}
+            ids[row.terms_id] = terms_id_of(values)
+    return [
+        row
+        if row.node != node or row.terms_id not in ids
+        else row._replace(
+            terms_id=ids[row.terms_id],
+            detail=said(row, window=7, retries=4) if row.kind == "terms" else row.detail,
+        )
+        for row in rows
+    ]
+
+
+@damage(NUMBERED, UNREADABLE)
+def a_negative_epoch_of_an_arrival(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "received"), epoch=-3)
+
+
 @damage(NUMBERED, UNREADABLE)
 def a_negative_epoch(rows: Rows) -> Rows:
     return changed(rows, pick(rows, "numbered"), epoch=-1)
@@ -405,6 +482,72 @@ def the_numbers_of_two_attempts_are_exchanged(rows: Rows) -> Rows:
         if pair[0].message_id == pair[1].message_id and pair[0].node == pair[1].node
     )
     return changed(changed(rows, one, attempt=other.attempt), other, attempt=one.attempt)
+
+
+# --- clocks -----------------------------------------------------------------------------------
+
+CLOCK = ("journal", "clock")
+HOUR = 3_600_000_000
+
+
+def turned(rows: Rows, column: str, by: int, times: int = 1) -> Rows:
+    """The sender's clock jumps in the middle of its journal, and as often behind that."""
+    mine = [row for row in rows if row.node == first_node(rows)]
+    places = [mine[len(mine) * (times + each) // (2 * times)].seq for each in range(times)]
+    return [
+        row._replace(**{column: getattr(row, column) + by * sum(row.seq >= at for at in places)})
+        if row.node == mine[0].node
+        else row
+        for row in rows
+    ]
+
+
+@damage("window, plain, failing", CLOCK)
+def a_steady_clock_goes_back(rows: Rows) -> Rows:
+    return turned(rows, "mono", -HOUR)
+
+
+@damage("plain", CLOCK)
+def a_steady_clock_goes_back_five_times(rows: Rows) -> Rows:
+    return turned(rows, "mono", -20_000_000, 5)
+
+
+@damage("laps, hub", CLOCK)
+def the_zone_of_a_machine_is_another(rows: Rows) -> Rows:
+    return turned(rows, "at", -HOUR)
+
+
+# --- stores that were put back ----------------------------------------------------------------
+
+RESTORED = ("journal", "restored")
+
+
+def put_back(rows: Rows, node: str, share: float) -> Rows:
+    """A node forgets thirty rows and goes on in another run, with the positions that follow."""
+    mine = [row for row in rows if row.node == node]
+    lost = mine[int(len(mine) * share) :][:30]
+    start = next(row for row in mine if row.kind == "started")
+    begins = next(row for row in mine if row.seq > lost[-1].seq)
+    started = start._replace(seq=begins.seq, at=begins.at, mono=begins.mono)
+    later = [
+        row._replace(boot=f"{row.boot}-restored")
+        if row.node == node and row.seq > lost[-1].seq
+        else row
+        for row in without(rows, *lost)
+    ]
+    place = next(at for at, row in enumerate(later) if (row.node, row.seq) == (node, begins.seq))
+    started = started._replace(boot=later[place].boot)
+    return numbered([*later[:place], started, *later[place:]])
+
+
+@damage("laps, hub, plain, failing", RESTORED)
+def a_receiver_was_restored_from_a_backup(rows: Rows) -> Rows:
+    return put_back(rows, last_node(rows), 0.3)
+
+
+@damage("window, laps, hub, plain", RESTORED)
+def a_sender_was_restored_from_a_backup(rows: Rows) -> Rows:
+    return put_back(rows, first_node(rows), 0.5)
 
 
 # --- names ------------------------------------------------------------------------------------

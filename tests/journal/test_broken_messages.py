@@ -8,7 +8,7 @@ from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
-from tests.journal.changes import change, drop, find, insert, judged, move, repeat
+from tests.journal.changes import change, delayed, drop, find, insert, judged, move, repeat
 from tests.journal.scenarios import SCENARIOS
 
 Change = Callable[[list[Row]], list[Row]]
@@ -456,19 +456,19 @@ def sent_again_after_the_acknowledgement(rows: list[Row]) -> list[Row]:
 @broken("expired_under_way", "S11", "late_send")
 def sent_after_its_time_to_live(rows: list[Row]) -> list[Row]:
     sent = find(rows, Kind.SENT)[0]
-    return change(rows, sent, at=sent.at + 70 * SECOND)
+    return delayed(rows, sent, 70 * SECOND)
 
 
 @broken("hub", "S11", "late_send")
 def a_hub_sends_after_the_time_to_live(rows: list[Row]) -> list[Row]:
     sent = find(rows, Kind.SENT, node="hub")[0]
-    return change(rows, sent, at=sent.at + 2 * DAY)
+    return delayed(rows, sent, 2 * DAY)
 
 
 @broken("lost_ack", "S11", "late_send")
 def sent_again_after_persist_duration(rows: list[Row]) -> list[Row]:
     second = find(rows, Kind.SENT)[1]
-    return change(rows, second, at=second.at + DAY)
+    return delayed(rows, second, DAY)
 
 
 @broken("unknown", "S11", "gave_up_early")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,9 @@ def test_the_log_in_a_bucket_is_summed_up_and_its_beginning_goes(
     import deltalake
 
     monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 2)
+    first = Lake(PLACE)
+    with first.writing() as version:
+        first.publish(replace(version, readable_for=0.0))
     for start in range(200, 380, 20):
         # Each time another machine, whose copy has none of the log yet.
         lake = elsewhere(tmp_path, monkeypatch, f"machine-{start}")
@@ -256,8 +260,7 @@ def test_what_no_version_names_goes_after_a_day(
     lake.sweep(lake.current())
     # All others can be read for a while, however old their objects are.
     assert paths() == before - {"gold/ledger/left/part-0.parquet"}
-    monkeypatch.setattr(storage, "READABLE_FOR", -5.0)
-    lake.sweep(lake.current())
+    lake.sweep(replace(lake.current(), readable_for=-5.0))
     assert len([path for path in paths() if path.startswith("versions/")]) == 2
     assert content(elsewhere(tmp_path, monkeypatch, "another machine")) == rows
 

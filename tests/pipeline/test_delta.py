@@ -1,6 +1,8 @@
 """Delta's logs and the plain folders beside them: many versions, and tables without rows."""
 
 import json
+import os
+import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from pyspark.sql.types import (
 from oncewire.pipeline.lake import delta
 from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import OPEN, VIOLATIONS, arrow, data_path, nullable
-from oncewire.pipeline.lake.version import Entry, Version
+from oncewire.pipeline.lake.version import READABLE_FOR, Entry, Version
 from tests.pipeline.books import write_rows
 
 SHAPE = arrow(nullable(VIOLATIONS))
@@ -41,12 +43,13 @@ def written(lake: Lake, number: int, name: str) -> Entry:
     return write_rows(lake, "violations", path, rows_of(number), VIOLATIONS)
 
 
-def follow(lake: Lake, before: Version, *numbers: int) -> Version:
+def follow(lake: Lake, before: Version, *numbers: int, keep: float = READABLE_FOR) -> Version:
     """Versions that replace the row of the last and leave that of the first."""
     first = written(lake, 0, "first")
     for number in numbers:
         made = written(lake, number, f"v{number:08d}")
-        version = Version(number=number).with_table("violations", [first, made])
+        version = Version(number=number, readable_for=keep)
+        version = version.with_table("violations", [first, made])
         delta.follow(lake.root, version, before, number * 1_000_000)
         before = version
     return before
@@ -57,53 +60,62 @@ def kinds(path: str, version: int | None = None) -> list[str]:
     return sorted(found["kind"].to_pylist())
 
 
+def aged(log: Path, seconds: float) -> None:
+    """As if all of a log had been written so long ago."""
+    for file in log.iterdir():
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
 def test_a_log_of_many_versions_is_read_from_a_checkpoint(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    last = 5 * delta.CHECKPOINT_EVERY // 2
-    follow(lake, Version(), *range(1, last + 1))
+    """What lies before it goes when versions of that time cannot be read any more."""
+    lake, every = Lake(tmp_path), delta.CHECKPOINT_EVERY
     path = tmp_path / "gold/violations"
-    files = sorted(file.name for file in (path / delta.LOG).iterdir())
-    assert len(files) < 2 * delta.CHECKPOINT_EVERY + 5
-    assert kinds(str(path)) == ["k0", f"k{last}"]
-    assert sorted(pl.read_delta(str(path))["kind"]) == ["k0", f"k{last}"]
-    pointed = json.loads((path / delta.LOG / "_last_checkpoint").read_text())
-    assert pointed == {"version": 2 * delta.CHECKPOINT_EVERY - 1, "size": 4}
+    before = follow(lake, Version(), *range(1, 2 * every - 1))
+    aged(path / delta.LOG, 2 * READABLE_FOR)
+    last = 5 * every // 2
+    follow(lake, before, *range(2 * every - 1, last))
+    files = sorted(file.name for file in (path / delta.LOG).glob("[0-9]*.json"))
+    assert len(files) < 2 * every
+    assert kinds(str(path)) == ["k0", f"k{last - 1}"]
+    assert sorted(pl.read_delta(str(path))["kind"]) == ["k0", f"k{last - 1}"]
+    pointed = json.loads((path / delta.LOG / delta.LAST_CHECKPOINT).read_text())
+    assert pointed["version"] == 2 * every - 1
     table = deltalake.DeltaTable(str(path))
-    assert table.version() == last - 1
+    assert table.version() == last - 2
     assert table.schema().to_arrow() == deltalake.Schema.from_arrow(SHAPE).to_arrow()
     # A reader that began with the checkpoint before finds all that it leads to.
-    for number in (delta.CHECKPOINT_EVERY, 2 * delta.CHECKPOINT_EVERY):
+    for number in (every, 2 * every):
         assert kinds(str(path), number) == ["k0", f"k{number + 1}"]
 
 
-def test_a_log_whose_first_commits_are_gone_goes_on(tmp_path: Path) -> None:
-    """A run that was killed before it showed its version compares the log with what there is."""
-    lake = Lake(tmp_path)
-    last = 2 * delta.CHECKPOINT_EVERY + 3
-    before = follow(lake, Version(), *range(1, last))
-    assert not (tmp_path / "gold/violations" / delta.LOG / f"{0:020d}.json").exists()
-    delta.follow(lake.root, before, Version(), 1)
-    path = str(tmp_path / "gold/violations")
-    assert deltalake.DeltaTable(path).version() == last - 2
-    follow(lake, Version(), last)
-    assert kinds(path) == ["k0", f"k{last}"]
+def test_versions_stay_in_the_log_as_long_as_the_lake_keeps_them(tmp_path: Path) -> None:
+    lake, every = Lake(tmp_path), delta.CHECKPOINT_EVERY
+    path = tmp_path / "gold/violations"
+    before = follow(lake, Version(), *range(1, every - 1), keep=7 * 86_400.0)
+    aged(path / delta.LOG, 6 * 86_400.0)
+    follow(lake, before, *range(every - 1, every + 3), keep=7 * 86_400.0)
+    assert kinds(str(path), 3) == ["k0", "k4"]
+    table = deltalake.DeltaTable(str(path))
+    assert table.metadata().configuration == {delta.RETENTION: "interval 604800 seconds"}
+    # It is told otherwise.
+    follow(lake, Version(), every + 3)
+    table = deltalake.DeltaTable(str(path))
+    assert table.metadata().configuration == {delta.RETENTION: "interval 60 seconds"}
 
 
-@pytest.mark.parametrize("unwritten", [delta.CHECKPOINT, delta.LAST_CHECKPOINT])
+@pytest.mark.parametrize("unwritten", ["create_checkpoint", "cleanup_metadata"])
 def test_a_log_that_a_killed_run_did_not_sum_up_is_summed_up_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unwritten: str
 ) -> None:
-    """Killed after the commit: before its checkpoint is written, or before that is named."""
-    lake, every, real = Lake(tmp_path), delta.CHECKPOINT_EVERY, delta.write_forced
+    """Killed after the commit, before its checkpoint; or before what it sums up is cleared away."""
+    lake, every = Lake(tmp_path), delta.CHECKPOINT_EVERY
 
-    def killed(path: Path, content: str | bytes) -> None:
-        if path.name.endswith(unwritten):
-            raise KeyboardInterrupt
-        real(path, content)
+    def killed(table: deltalake.DeltaTable) -> None:
+        raise KeyboardInterrupt
 
     before = follow(lake, Version(), *range(1, every))
     with monkeypatch.context() as dying:
-        dying.setattr(delta, "write_forced", killed)
+        dying.setattr(deltalake.DeltaTable, unwritten, killed)
         with pytest.raises(KeyboardInterrupt):
             follow(lake, before, every)
     # The next run finds that its version was not shown.
@@ -113,10 +125,20 @@ def test_a_log_that_a_killed_run_did_not_sum_up_is_summed_up_by_the_next(
     path = tmp_path / "gold/violations"
     pointed = json.loads((path / delta.LOG / delta.LAST_CHECKPOINT).read_text())
     assert pointed["version"] == every - 1
-    follow(lake, version, *range(every + 1, 2 * every + 1))
-    # Whoever began there is led on, although the beginning has gone.
-    assert not (path / delta.LOG / f"{0:020d}.json").exists()
-    assert kinds(str(path), every + 1) == ["k0", f"k{every + 2}"]
+    assert deltalake.DeltaTable(str(path)).version() == every - 1
+    follow(lake, version, every + 1)
+    assert kinds(str(path)) == ["k0", f"k{every + 1}"]
+
+
+def test_no_commit_adds_and_removes_one_file(tmp_path: Path) -> None:
+    """Delta's protocol forbids it: readers may apply the actions of a commit in any order."""
+    follow(Lake(tmp_path), Version(), 1, 2, 3)
+    for commit in (tmp_path / "gold/violations" / delta.LOG).glob("*.json"):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        paths = [
+            each[name]["path"] for each in actions for name in ("add", "remove") if name in each
+        ]
+        assert len(paths) == len(set(paths))
 
 
 @pytest.mark.parametrize("name", OPEN)
@@ -164,19 +186,13 @@ def test_each_table_of_each_lake_has_an_id_of_its_own(tmp_path: Path) -> None:
     assert len(ids) == 2
 
 
-def test_a_log_of_an_earlier_release_gets_an_id_with_its_next_commit(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    before = follow(lake, Version(), 1)
-    (commit,) = (tmp_path / "gold/violations/_delta_log").glob("*.json")
-    lines = [json.loads(line) for line in commit.read_text().splitlines()]
-    for name in (delta.TABLE, delta.COLUMNS):
-        del lines[0]["commitInfo"][name]
-    lines[2]["metaData"]["id"] = "the one id of every lake"
-    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    follow(lake, before, 2)
-    path = str(tmp_path / "gold/violations")
-    assert deltalake.DeltaTable(path).metadata().id != "the one id of every lake"
-    assert kinds(path) == ["k0", "k2"]
+    before = follow(lake, Version(), 1, 2)
+    path = tmp_path / "gold/violations"
+    (path / delta.LOG / f"{0:020d}.json").write_text("{")
+    follow(lake, before, 3)
+    assert kinds(str(path)) == ["k0", "k3"]
 
 
 def test_a_log_says_what_lies_in_each_file(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline.lake.lake import Lake, TableFile
-from oncewire.pipeline.lake.storage import READABLE_FOR
 from oncewire.pipeline.lake.tables import VIOLATIONS
 from oncewire.pipeline.lake.version import (
     CURRENT_FILE,
+    READABLE_FOR,
     Entry,
     NodeState,
     Version,
@@ -145,6 +145,20 @@ def test_sweeping_leaves_this_version_and_the_one_before(tmp_path: Path) -> None
         "00000003",
     ]
     assert lake.current().number == 3
+
+
+def test_a_version_can_be_read_for_as_long_as_the_lake_was_told(tmp_path: Path) -> None:
+    """The lake remembers it from version to version."""
+    lake = Lake(tmp_path)
+    lake.publish(Version(readable_for=7 * 86_400.0))
+    for number in range(1, 4):
+        made = lake.current().with_table("t", [write(lake, f"gold/t/{number}")])
+        lake.publish(made)
+    for days, left in ((6, ["1", "2", "3"]), (8, ["2", "3"])):
+        for file in (lake.root / "versions").glob("*.json"):
+            os.utime(file, (time.time() - days * 86_400,) * 2)
+        lake.sweep(lake.current())
+        assert sorted(path.name for path in (lake.root / "gold/t").iterdir()) == left
 
 
 def test_a_version_can_be_read_for_a_while_however_many_follow(tmp_path: Path) -> None:

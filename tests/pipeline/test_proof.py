@@ -20,7 +20,6 @@ from oncewire.errors import JournalProblem
 from oncewire.journal import identity
 from oncewire.journal.row import COLUMNS
 from oncewire.pipeline.lake import compact, proof
-from oncewire.pipeline.lake import lake as lakes
 from oncewire.pipeline.lake.compact import compacted
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.proof import is_signed_by, sign_version
@@ -272,7 +271,7 @@ def test_a_signed_version_is_its_signers_word(lake: Lake, tmp_path: Path, kind: 
 def test_a_signature_goes_with_its_version(
     lake: Lake, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lakes, "READABLE_FOR", 0.0)
+    lake.publish(replace(lake.current(), readable_for=0.0))
     key = make_keys(tmp_path, "own", now=NOW, kind=KeyKind.EC).key
     secret = load_pem_private_key(key.read_bytes(), None)
     beside = sign_version(lake, lake.current(), cast(SigningKey, secret))

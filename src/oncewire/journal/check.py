@@ -22,10 +22,14 @@ from oncewire.journal.predicates.context import (
     QUARANTINE,
     Context,
     Hole,
+    Jump,
+    Restart,
     Violation,
     ViolationKind,
     finding,
+    jump_between,
     missing,
+    restart_between,
     unreadable,
 )
 from oncewire.journal.predicates.message import DocumentFold, Extent, judge_subject, judge_traces
@@ -103,6 +107,8 @@ class Survey:
     aside: list[Aside] = field(default_factory=list)
     holes: dict[str, list[Hole]] = field(default_factory=dict)
     ends: dict[str, tuple[int, Instant]] = field(default_factory=dict)
+    jumps: dict[str, list[Jump]] = field(default_factory=dict)
+    restarts: dict[str, list[Restart]] = field(default_factory=dict)
     copies: set[str] = field(default_factory=set)
     """Nodes whose journal is a copy of another one's: they are not judged."""
 
@@ -130,6 +136,13 @@ def survey(ordered: Iterable[Row]) -> Survey:
             )
         problem = problem_of(row)
         if problem is None:
+            before = found.rows[-1] if found.rows else None
+            if before is not None and before.node == row.node:
+                jump, restart = jump_between(before, row), restart_between(before, row)
+                if jump is not None:
+                    found.jumps.setdefault(row.node, []).append(jump)
+                if restart is not None:
+                    found.restarts.setdefault(row.node, []).append(restart)
             found.rows.append(row)
         else:
             found.aside.append(set_aside(row, problem))
@@ -237,6 +250,7 @@ def _reversed(text: str) -> tuple[int, ...]:
 def doubts(context: Context, found: Survey) -> None:
     """Tell a context what is missing and what was set aside."""
     place(context, found.aside, found.holes, found.ends, found.copies)
+    place_clocks(context, found.jumps, found.restarts, found.copies)
 
 
 def place(
@@ -269,6 +283,17 @@ def place(
     for node, some in holes.items():
         if node not in copies:
             context.problems += [finding(node, hole) for hole in some]
+
+
+def place_clocks(
+    context: Context,
+    jumps: Mapping[str, Iterable[Jump]],
+    restarts: Mapping[str, Iterable[Restart]],
+    copies: set[str],
+) -> None:
+    """Tell a context where clocks jump, and where handlers were started again."""
+    context.jumps = {node: list(some) for node, some in jumps.items() if node not in copies}
+    context.restarts = {node: list(some) for node, some in restarts.items() if node not in copies}
 
 
 # --- keys ---------------------------------------------------------------------------------
@@ -423,7 +448,34 @@ def check_journal(
     context.calm = calm
     context.homes.update({row.node: {row.node} for row in ordered if row.node not in context.homes})
     doubts(context, found)
-    findings += [*found.findings, *context.problems]
+    judged = _judge(ordered, context)
+    if context.forget(judged.findings):
+        judged = _judge(ordered, context)
+    findings = told_once([*findings, *found.findings, *context.problems, *judged.findings])
+    return JournalReport(
+        violations=tuple(found for found in findings if found.predicate != QUARANTINE),
+        quarantined=tuple(found for found in findings if found.predicate == QUARANTINE),
+        rows=len(every),
+        nodes=len({row.node for row in every}),
+        messages=judged.messages,
+        outcomes=judged.outcomes,
+        extents=judged.extents,
+        parts=judged.parts,
+    )
+
+
+class _Judged(NamedTuple):
+    """What the folds show together."""
+
+    findings: list[Violation]
+    outcomes: Counter[str]
+    extents: Counter[str]
+    messages: int
+    parts: int
+
+
+def _judge(ordered: list[Row], context: Context) -> _Judged:
+    findings: list[Violation] = []
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
     messages = parts = 0
@@ -447,17 +499,7 @@ def check_journal(
     findings += fold_messages(_grouped(trials, message_key), context)
     findings += fold_channels(_grouped(ordered, channel_key), context)
     findings += fold_documents(_grouped(ordered, document_key), context)
-    findings = told_once(findings)
-    return JournalReport(
-        violations=tuple(found for found in findings if found.predicate != QUARANTINE),
-        quarantined=tuple(found for found in findings if found.predicate == QUARANTINE),
-        rows=len(every),
-        nodes=len({row.node for row in every}),
-        messages=messages,
-        outcomes=outcomes,
-        extents=extents,
-        parts=parts,
-    )
+    return _Judged(findings, outcomes, extents, messages, parts)
 
 
 def told_once(findings: Iterable[Violation]) -> list[Violation]:

@@ -21,8 +21,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.outcome import MessageOutcome, is_signal, outcome_of
-from oncewire.journal.predicates.context import ALWAYS, Context, Subject
+from oncewire.journal.predicates.context import (
+    ALWAYS,
+    Context,
+)
 from oncewire.journal.predicates.message import find_violations
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
 from oncewire.message.instant import Duration, Instant
@@ -279,6 +283,7 @@ class Participants:
                 if nodes is not None
             },
             declared=self._context.declared,
+            explained=Unknown(),
             withheld=Unknown(),
             lifted=Unknown(),
             calm=self._context.calm,

@@ -15,6 +15,7 @@ from oncewire.protocol.notes import Kind
 # row would cost more than the rest of the gathering.
 STARTED = Kind.STARTED.value
 TERMS = Kind.TERMS.value
+CLOCK_SET = Kind.CLOCK_SET.value
 SUBMITTED = Kind.SUBMITTED.value
 NUMBERED = Kind.NUMBERED.value
 SENT = Kind.SENT.value

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import InvalidValue, JournalProblem
-from oncewire.message.instant import Instant
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.pipeline.judging.gold import count_verdicts
 from oncewire.pipeline.judging.refresh import refresh
 from oncewire.pipeline.judging.together import union
@@ -81,10 +81,14 @@ def run(
     *,
     archives: Sequence[str | Path] = (),
     ended: bool = False,
+    keep: Duration | None = None,
     now: Instant | None = None,
     tell: Progress = quiet,
 ) -> Done:
-    """Take in what is new in the stores and archives, bring every table up to date, publish."""
+    """Take in what is new in the stores and archives, bring every table up to date, publish.
+
+    `keep` is how long versions can be read once they are replaced; the lake remembers it.
+    """
     _need_input(lake, stores, archives)
     with counting(spark, Spent()) as spent, pinned(spark), lake.writing() as before:
         surveyed = survey(spark, before, stores) if stores else []
@@ -95,6 +99,8 @@ def run(
             version, counts = _take_archive(spark, lake, version, str(archive))
             read.append(counts)
         made = refresh(spark, lake, version, ended=ended, tell=tell)
+        if keep is not None and made.readable_for != keep / SECOND:
+            made = replace(made, readable_for=keep / SECOND)
         # That a journal was read again is noted when there is anything else to say.
         changed = made is not version or taken.rows or taken.rows_quarantined or any(map(sum, read))
         published = lake.publish(made) if changed else before

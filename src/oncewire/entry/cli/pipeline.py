@@ -22,6 +22,7 @@ from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, 
 from oncewire.entry.files import number_of
 from oncewire.entry.party.settings import FILE
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
+from oncewire.message.instant import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -392,6 +393,10 @@ def run(
         list[Path] | None, typer.Option(help="Raw messages to read as well; may be repeated.")
     ] = None,
     ended: Ended = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(help="How long replaced versions can be read, as P7D; the lake remembers it."),
+    ] = None,
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
@@ -416,6 +421,7 @@ def run(
             books,
             archives=archives,
             ended=ended,
+            keep=None if keep is None else parse_duration(keep),
             tell=tell,
         )
     return report_of_run(done, lake_at(lake).name)

@@ -211,7 +211,11 @@ class SendingChannelFold:
     def _sent(self, row: Row, terms: Terms, context: Context) -> None:
         paused = row.at < self._paused_until and row.message_id != self._paused_by
         # An operator ends the pause of a receiver, and with it that of every channel to it.
-        if paused and not context.is_lifted(row, self._paused_at):
+        paused = paused and not context.is_lifted(row, self._paused_at)
+        jump = context.jump(row.node, 0, row.seq) if paused else None
+        if jump is not None:
+            self._found.append(jump)
+        elif paused:
             self._note(
                 row,
                 ViolationKind.EARLY_RETRY,

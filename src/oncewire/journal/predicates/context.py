@@ -1,4 +1,4 @@
-"""Context and Subject: what a predicate must know besides its rows, and the message it judges.
+"""Context: what a predicate must know besides the rows that it judges.
 
 It is gathered from a few rows of every node (`CONTEXT_KINDS`), is small, and can be sent to
 where the folds run. It never holds an instant of one node for comparison with another's.
@@ -13,27 +13,21 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.row import JOURNAL_VERSION, Row
+from oncewire.journal.row import JOURNAL_VERSION, Row, machine_of
 from oncewire.journal.trace import (
     ABANDONED,
-    ACKNOWLEDGED,
+    CLOCK_SET,
     EPOCH_ENDED,
     FORWARDED,
     INCIDENT,
-    NOTIFIED,
-    NUMBERED,
-    PASSED_ON,
-    RECEIVED,
     RESOLVED,
     RESUMED,
-    SENT,
     STARTED,
-    SUBMITTED,
     SUSPENDED,
     TERMS,
     Trace,
 )
-from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import read_terms
 from oncewire.protocol.sequence import SequenceRange
@@ -81,8 +75,10 @@ class ViolationKind(StrEnum):
     TRIMMED = "trimmed"  # rows are missing at its beginning, and something depends on them
     CUT_OFF = "cut_off"  # it ends before things that others have its word on
     UNSTARTED = "unstarted"  # a handler was at work, and no row says that it was started
-    OTHER_TERMS = "other_terms"  # terms whose content is not what their id stands for
+    OTHER_TERMS = "other_terms"  # not what their id stands for, or other than the partner's
     COPIED = "copied"  # one journal under two names
+    RESTORED = "restored"  # it was put back to an earlier state, and went on from there
+    CLOCK = "clock"  # a clock of its node jumps, and no row says that it was set
     UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
 
@@ -110,6 +106,8 @@ OF_JOURNALS: frozenset[str] = frozenset(
         ViolationKind.UNSTARTED,
         ViolationKind.OTHER_TERMS,
         ViolationKind.COPIED,
+        ViolationKind.RESTORED,
+        ViolationKind.CLOCK,
         ViolationKind.UNREADABLE,
     )
 )
@@ -234,6 +232,113 @@ def _instant(at: Instant | None) -> str:
     return "the beginning" if at is None else format_instant(at)
 
 
+# Jump: a clock of a node that goes elsewhere between two rows.
+#
+# What a handler did by that clock was right by it, so what was too early or too late across a jump
+# is not told: the clock is the finding then, one for each node, with the number of its jumps.
+
+
+CLOCKS_APART: Duration = 60 * SECOND
+"""How far a machine's two clocks may drift apart between two rows."""
+
+ZONE: Duration = 15 * 60 * SECOND
+ZONES_APART: Duration = 26 * 60 * 60 * SECOND
+"""Time zones differ by multiples of the first, and by no more than the second."""
+
+JUMPS_MAX = 1_000
+"""More jumps of one node are not kept."""
+
+
+class Jump(NamedTuple):
+    """A jump right before a row."""
+
+    seq: int
+    by: Duration
+    steady: bool
+    """Whether it is the steady clock that went back; else the clock was set."""
+
+
+def jump_between(before: Row, row: Row) -> Jump | None:
+    """The jump between two rows of a node that follow one another; what was cleared away between
+    others may have told of it."""
+    if row.seq != before.seq + 1:
+        return None
+    passed, machine = row.at - before.at, machine_of(row.boot)
+    drift = min(0, passed)
+    if row.boot == before.boot or (machine is not None and machine == machine_of(before.boot)):
+        steady = row.mono - before.mono
+        if steady < 0:
+            return Jump(row.seq, steady, steady=True)
+        drift = passed - steady
+    if abs(drift) <= CLOCKS_APART or CLOCK_SET in (before.kind, row.kind):
+        return None
+    zones = (abs(drift) + CLOCKS_APART) % ZONE <= 2 * CLOCKS_APART and abs(drift) <= ZONES_APART
+    if drift > 0 and not zones:
+        return None  # Time passed of which the steady clock knows nothing: a machine was asleep.
+    return Jump(row.seq, drift, steady=False)
+
+
+def jumping(node: str, jumps: Sequence[Jump]) -> Violation:
+    """The finding about a node's clocks."""
+    first = jumps[0]
+    clock = "steady clock goes back" if first.steady else "clock jumps"
+    count = "once" if len(jumps) == 1 else f"{len(jumps)} times, first"
+    return Violation(
+        QUARANTINE,
+        ViolationKind.CLOCK.value,
+        None,
+        None,
+        node,
+        f"Its {clock} {count} before row {first.seq}, by {first.by // SECOND} seconds, and no row "
+        "says that it was set: what was too early or too late across that is not judged.",
+    )
+
+
+# Restart: where another run of a handler goes on.
+#
+# A store that was put back to an earlier state has no hole: its positions are given anew. But
+# others have its word on things of the time between its last row and the start, in which it did
+# nothing by its own account. Where that is so, what it forgot is a hole, and the one finding.
+
+
+RESTARTS_MAX = 1_000
+"""Of more restarts of one node the last ones are kept."""
+
+
+class Restart(NamedTuple):
+    """The first row of a run, and the instants of the rows on both sides."""
+
+    seq: int
+    before: Instant
+    after: Instant
+
+    @property
+    def hole(self) -> Hole:
+        """What is missing if the store was put back there."""
+        return Hole(self.seq - 1, self.seq, self.before, self.after)
+
+
+def restart_between(before: Row, row: Row) -> Restart | None:
+    """The restart between two rows of a node that follow one another."""
+    if row.boot == before.boot or row.seq != before.seq + 1 or row.at <= before.at:
+        return None
+    return Restart(row.seq, before.at, row.at)
+
+
+def restored(node: str, restart: Restart) -> Violation:
+    """The finding about a store that was put back to an earlier state."""
+    return Violation(
+        QUARANTINE,
+        ViolationKind.RESTORED.value,
+        None,
+        None,
+        node,
+        f"It went on with row {restart.seq} at {format_instant(restart.after)} from where it stood "
+        f"at {format_instant(restart.before)}, but others have its word on messages between: an "
+        "older copy of its store was restored, and what it forgot cannot be judged.",
+    )
+
+
 CONTEXT_KINDS: frozenset[str] = frozenset(
     {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, INCIDENT, RESOLVED}
 )
@@ -269,6 +374,8 @@ class Context:
     healed: bool = True
     healed_before: Instant | None = None
     terms: dict[str, Terms] = field(default_factory=dict)
+    explained: dict[str, set[str]] = field(default_factory=dict)
+    """For each node the terms that its own rows explain."""
     homes: dict[str, set[str]] = field(default_factory=dict)
     """For each name that `peer` may hold: the nodes that act for it."""
     declared: bool = False
@@ -287,6 +394,10 @@ class Context:
     """For each node the position and the instant of its last row."""
     holes: dict[str, list[Hole]] = field(default_factory=dict)
     """For each node what is missing in its journal."""
+    jumps: dict[str, list[Jump]] = field(default_factory=dict)
+    """For each node where its clocks jump."""
+    restarts: dict[str, list[Restart]] = field(default_factory=dict)
+    """For each node where another run goes on."""
     aside: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """For each (node, channel) the positions of rows that were set aside; "" is any channel."""
     doubted: set[str] = field(default_factory=set)
@@ -368,7 +479,9 @@ class Context:
                     "id stands for: they are not believed.",
                 )
             )
-        elif terms_id not in self.terms:
+            return
+        self.explained.setdefault(row.node, set()).add(terms_id)
+        if terms_id not in self.terms:
             self.terms[terms_id] = read_terms(row.detail)
 
     def is_lifted(self, row: Row, since: int) -> bool:
@@ -453,6 +566,35 @@ class Context:
             for seq in self.aside.get((node, name), ())
         )
 
+    def restored_at(self, node: str, at: Instant) -> Violation | None:
+        """The finding that a node was restored, if it did nothing at an instant at which others
+        have its word."""
+        for restart in self.restarts.get(node, ()):
+            if restart.before < at < restart.after and restart.hole not in self.holes.get(node, ()):
+                return restored(node, restart)
+        return None
+
+    def forget(self, findings: Iterable[Violation]) -> bool:
+        """Take what restored stores forgot for holes; whether there are any that were not known."""
+        told = {found for found in findings if found.kind == ViolationKind.RESTORED}
+        new = [
+            (node, restart.hole)
+            for node, restarts in self.restarts.items()
+            for restart in restarts
+            if restored(node, restart) in told and restart.hole not in self.holes.get(node, ())
+        ]
+        for node, hole in new:
+            self.holes.setdefault(node, []).append(hole)
+        self.problems += told if new else ()
+        return bool(new)
+
+    def jump(self, node: str, after: int, until: int) -> Violation | None:
+        """The finding about a clock of a node that jumps between two positions."""
+        jumps = self.jumps.get(node, [])
+        if any(after < jump.seq <= until for jump in jumps):
+            return jumping(node, jumps)
+        return None
+
     def ended_before(self, node: str, at: Instant) -> Violation | None:
         """The finding that a node's journal ends before something that others know of it."""
         end = self.ends.get(node)
@@ -512,154 +654,3 @@ def terms_digest(text: str | None) -> str | None:
 def homes_of(peers: Iterable[str | None], homes: Mapping[str, set[str]]) -> set[str]:
     """The nodes that act for these names, where their journals are here."""
     return {node for peer in peers if peer is not None for node in homes.get(peer, ())}
-
-
-# Subject: one message under judgement, with what several predicates ask of it.
-
-_NAMING = (SUBMITTED, SENT, FORWARDED, RECEIVED, PASSED_ON, ACKNOWLEDGED)
-"""Kinds whose `peer` takes part in the message's way."""
-
-_UNDER_TERMS = (SUBMITTED, RECEIVED, FORWARDED)
-
-_ARRIVALS: tuple[tuple[str, type[notes.Submitted] | type[notes.Received]], ...] = (
-    (SUBMITTED, notes.Submitted),
-    (RECEIVED, notes.Received),
-)
-
-
-class Subject:
-    """The traces of one message, its submission, and the findings so far."""
-
-    __slots__ = (
-        "_nodes",
-        "context",
-        "healed",
-        "message_id",
-        "submitted",
-        "submitted_digests",
-        "traces",
-        "violations",
-    )
-
-    def __init__(
-        self,
-        message_id: str,
-        traces: Sequence[Trace],
-        context: Context,
-        *,
-        healed: bool | None = None,
-    ) -> None:
-        """`healed` is for who knows it; else the instants of the rows tell."""
-        self.message_id = message_id
-        self.traces = traces
-        self.context = context
-        self.violations: list[Violation] = []
-        self.submitted: Row | None = None
-        self.submitted_digests: set[str] = set()
-        for trace in traces:
-            rows = trace.kinds.get(SUBMITTED)
-            if rows is not None:
-                self.submitted = self.submitted or rows[0]
-                self.submitted_digests.update(row.digest for row in rows if row.digest is not None)
-        self._nodes: set[str] | None = None
-        self.healed = (
-            (context.healed or self.context.is_healed(self.since.at, self.nodes, self.terms))
-            if healed is None
-            else healed
-        )
-
-    @property
-    def since(self) -> Row:
-        """The row from which on its timers run; without a submission there is no instant of the
-        From Party to go by."""
-        return self.submitted or next(iter(self.traces[0].kinds.values()))[0]
-
-    @property
-    def nodes(self) -> set[str]:
-        """The nodes that it concerns: those that wrote of it, and those that they name."""
-        if self._nodes is None:
-            peers = {
-                row.peer
-                for trace in self.traces
-                for kind in _NAMING
-                for row in trace.kinds.get(kind, ())
-            }
-            context = self.context
-            self._nodes = {
-                *(trace.node for trace in self.traces),
-                *homes_of(peers, context.homes),
-            }
-            if any(peer is not None and peer not in context.homes for peer in peers):
-                # A node that no row gives a party's name to may be the one that is meant.
-                self._nodes.update(node for node in context.holes if node not in context.named)
-        return self._nodes
-
-    @property
-    def terms(self) -> Terms | None:
-        """The terms of its submission, or of its arrival, where they are known."""
-        for trace in self.traces:
-            for kind in _UNDER_TERMS:
-                row = trace.first(kind)
-                if row is not None and row.terms_id in self.context.terms:
-                    return self.context.terms[row.terms_id]
-        return None
-
-    def is_closed(self) -> bool:
-        """Whether every timer has run out since the last thing that happened to it."""
-        if self.context.healed:
-            return True
-        last = max(row.at for trace in self.traces for rows in trace.kinds.values() for row in rows)
-        return self.context.is_healed(last, self.nodes, self.terms)
-
-    def has_hole(self) -> bool:
-        """Whether rows of this message may be missing in a hole."""
-        context = self.context
-        if not context.holes:
-            return False
-        instants = [
-            row.at for trace in self.traces for rows in trace.kinds.values() for row in rows
-        ]
-        return context.has_hole(self.nodes, min(instants), max(instants))
-
-    def sending_terms(self, trace: Trace) -> Terms:
-        """The terms under which a node transmits the message."""
-        row = trace.first(SUBMITTED) or trace.first(FORWARDED) or trace.last(NUMBERED, SENT)
-        if row is None:
-            raise JournalProblem(
-                f"node {trace.node} has no row that says under which terms it sends",
-                remedy="read the journal from its beginning",
-            )
-        return self.context.terms_of(row)
-
-    @property
-    def is_notice(self) -> bool:
-        """Whether the message is itself the notice of a failure."""
-        return any(
-            "notice" in (row.detail or "") and kind.read(row.detail).notice
-            for trace in self.traces
-            for name, kind in _ARRIVALS
-            for row in trace.kinds.get(name, ())
-        )
-
-    def was_told(self, trace: Trace) -> bool:
-        """Whether a party was told that the message failed on a node: its From Party, or of a
-        notice the operator (C33)."""
-        if NOTIFIED in trace.kinds:
-            return True
-        return (INCIDENT in trace.kinds or ABANDONED in trace.kinds) and self.is_notice
-
-    def found(self, predicate: str, kind: ViolationKind, node: str, sentence: str) -> None:
-        """Note a violation of this message."""
-        channel = self.submitted.channel if self.submitted is not None else None
-        self.violations.append(
-            Violation(predicate, kind.value, self.message_id, channel, node, sentence)
-        )
-
-    def tell(self, found: Violation | None) -> None:
-        """Note a finding that is not about this message alone; it is told once for all."""
-        if found is not None and found not in self.violations:
-            self.violations.append(found)
-
-    def has(self, kind: ViolationKind) -> bool:
-        """Whether this is among the findings already, so that one cause is told once."""
-        return any(violation.kind == kind for violation in self.violations)

@@ -1,4 +1,4 @@
-"""The fold over one message's rows: S1-S5, S9-S12, S14, S15, L1, L3, taken back and told."""
+"""The fold over one message's rows: S1-S5, S9-S12, S14, S15, L1, L3, taken back, told, books."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.predicates import receiver, sender
+from oncewire.journal.predicates import books, receiver, sender
 from oncewire.journal.predicates.context import (
     EVIDENT,
     Context,
-    Subject,
     TermsMissing,
     Violation,
     ViolationKind,
     unreadable,
 )
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ACKNOWLEDGED,
@@ -126,45 +126,6 @@ def _problem_of_attempts(trace: Trace) -> str | None:
     return None
 
 
-# Books: what the sender and the receiver of a message wrote down of it is the same.
-#
-# A digest is compared by S1, S9 and S15. These are the facts beside it that people and reports go
-# by, and that a digest does not show to be wrong in a book.
-
-
-COMPARED = ("cpa_id", "service", "action")
-"""Facts of a header that both books have."""
-
-
-def judge_books(subject: Subject) -> None:
-    """Each arrival beside the submission, where both are here."""
-    submitted = subject.submitted
-    if submitted is None or subject.has(ViolationKind.ALTERED):
-        return
-    for trace in subject.traces:
-        for row in trace.kinds.get(RECEIVED, ()):
-            problem = _problem_of_books(submitted, row)
-            if problem is not None:
-                subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
-                return
-
-
-def _problem_of_books(submitted: Row, received: Row) -> str | None:
-    if submitted.digest != received.digest:
-        return None  # Another message of that id, which is told elsewhere.
-    sent, came = notes.Submitted.read(submitted.detail), notes.Received.read(received.detail)
-    for name in COMPARED:
-        was, now = getattr(sent, name), getattr(came, name)
-        # A failure notice has no service of its own.
-        if was and now and was != now:
-            return f"It was submitted with {name} {was}, and received with {name} {now}."
-    was, now = submitted.size, received.size
-    # A shape has no sizes: it is learned only of messages whose sizes agree.
-    if isinstance(was, int) and isinstance(now, int) and was != now:
-        return f"It was submitted with {was} bytes, and received with {now}."
-    return None
-
-
 def _place(row: Row) -> tuple[str | None, int | None, int | None]:
     return row.channel, row.epoch, row.sequence_number
 
@@ -181,12 +142,15 @@ PREDICATES = (
     sender.judge_honesty,
     sender.judge_told,
     receiver.judge_content,
-    judge_books,
+    books.judge_facts,
+    books.judge_ways,
+    books.judge_terms,
     sender.judge,
     judge_attempts,
     receiver.judge_hop,
     receiver.judge_authenticity,
     receiver.judge_calm,
+    books.judge_restored,
 )
 """In this order: a later one passes over what an earlier one has told already."""
 

@@ -7,7 +7,10 @@ there is one confirmation, and one hand-over, for each arrival.
 from __future__ import annotations
 
 from oncewire.journal.outcome import elapsed, given_up_by
-from oncewire.journal.predicates.context import Subject, ViolationKind
+from oncewire.journal.predicates.context import (
+    ViolationKind,
+)
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,

@@ -6,7 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 
 from oncewire.journal.outcome import Outcome, elapsed
-from oncewire.journal.predicates.context import ALWAYS, Subject, Violation, ViolationKind
+from oncewire.journal.predicates.context import (
+    ALWAYS,
+    Violation,
+    ViolationKind,
+)
+from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,
@@ -488,10 +493,9 @@ def _judge_attempts(subject: Subject, trace: Trace, terms: Terms, sends: list[Ro
             return
         wait = terms.timeout if count == 1 else terms.retry_interval
         if count and elapsed(previous, row) < wait:
-            subject.found(
-                "S11",
+            subject.found_by_clock(
                 ViolationKind.EARLY_RETRY,
-                trace.node,
+                trace,
                 f"Attempt {count + 1} came {elapsed(previous, row)} us after the one before; "
                 f"{wait} us were agreed.",
             )
@@ -509,7 +513,7 @@ def _judge_deadlines(subject: Subject, trace: Trace, terms: Terms, sends: list[R
         problem = "It was sent again after persistDuration."
     else:
         return
-    subject.found("S11", ViolationKind.LATE_SEND, trace.node, problem)
+    subject.found_by_clock(ViolationKind.LATE_SEND, trace, problem, by_instant=True)
 
 
 def _time_to_live(trace: Trace) -> Instant | None:
@@ -554,11 +558,11 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
             )
             return
         elif sent.at < quiet_until and not subject.context.is_lifted(sent, asked):
-            subject.found(
-                "S11",
+            subject.found_by_clock(
                 ViolationKind.EARLY_RETRY,
-                trace.node,
+                trace,
                 "It was sent again before the pause that the receiver asked for was over.",
+                by_instant=True,
             )
             return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from oncewire.pipeline.judging.together import (
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.proof import Difference, unchained
 from oncewire.pipeline.lake.tables import FINDING, JOURNAL, JUDGED, arrow, batches_of, rows_of_batch
+from oncewire.pipeline.lake.version import Version
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet
 from oncewire.pipeline.tasks import Batches, Spent, counting, run_each
@@ -120,6 +122,16 @@ def judge_lake(
 def _judge(spark: SparkSession, lake: Lake, ended: bool, tell: Progress) -> Verification:
     version = lake.current()
     ((judging, _),) = run_each(spark, [partial(look_around, lake.root, version, ended)])
+    found = _judge_by(spark, lake, version, judging, tell)
+    if judging.context.forget(found.quarantined):
+        judging = replace(judging, run=uuid.uuid4().hex)
+        found = _judge_by(spark, lake, version, judging, tell)
+    return found
+
+
+def _judge_by(
+    spark: SparkSession, lake: Lake, version: Version, judging: Judging, tell: Progress
+) -> Verification:
     tell(f"judging {version.rows('journal'):,} rows of {len(version.nodes)} nodes")
     tasks = tasks_for(version.rows("journal"), cores_of(spark))
     journal = without_copies(lake.read(spark, version, JOURNAL, "journal"), judging)

@@ -29,8 +29,8 @@ from oncewire.journal.history_shape import (
     shape_of,
 )
 from oncewire.journal.outcome import MessageOutcome
+from oncewire.journal.predicates.books import COMPARED
 from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.message import COMPARED
 from oncewire.journal.trace import RECEIVED, SUBMITTED
 from oncewire.message.envelope import TRIAL_MARK
 from oncewire.message.instant import Instant

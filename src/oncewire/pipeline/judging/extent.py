@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import oncewire.journal
 from oncewire.journal import check
 from oncewire.journal.outcome import MessageOutcome
-from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.context import Context, restored
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import JOINED, RECEIVED, RESUMED, STARTED, SUBMITTED, TERMS
@@ -116,6 +116,15 @@ def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
         if node not in copies:
             found.homes.setdefault(node, set()).add(node)
     check.place(found, aside, holes, ends, copies)
+    jumps = {name: state.jumps for name, state in version.nodes.items() if state.jumps}
+    restarts = {name: state.restarts for name, state in version.nodes.items() if state.restarts}
+    check.place_clocks(found, jumps, restarts, copies)
+    found.forget(
+        restored(name, restart)
+        for name, state in version.nodes.items()
+        for restart in state.restarts
+        if restart.seq in state.forgot
+    )
     found.problems = [
         *check.copied(boots, copies),
         *check.unstarted(boots, holes, copies),

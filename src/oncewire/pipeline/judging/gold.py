@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from oncewire.journal.check import fold_documents, told_once
-from oncewire.journal.predicates.context import Violation
+from oncewire.journal.predicates.context import Violation, ViolationKind
 from oncewire.pipeline.judging.channels import CHANNEL_STATES, fold_channel
 from oncewire.pipeline.judging.extent import (
     Extents,
@@ -137,6 +137,8 @@ class Made:
     ways: dict[Way, Extents] = field(default_factory=dict)
     days: Days = field(default_factory=set)
     """Days on which a message is not as it was."""
+    restored: set[Violation] = field(default_factory=set)
+    """Findings about stores that were put back to an earlier state."""
 
     def put(self, table: str, file: TableFile) -> None:
         """Note a file that is complete."""
@@ -382,9 +384,9 @@ class _Messages:
         for message_id, found in zip(
             findings["message_id"].to_pylist(), findings["violations"].to_pylist(), strict=True
         ):
-            self._files["message_findings"].add(
-                (*(each[name] for name in Violation._fields), message_id) for each in found
-            )
+            told = [Violation(*(each[name] for name in Violation._fields)) for each in found]
+            self._files["message_findings"].add((*each, message_id) for each in told)
+            self._made.restored |= {each for each in told if each.kind == ViolationKind.RESTORED}
         made = with_findings(own, self._told)
         self._note_days(made)
         for table, mask in (

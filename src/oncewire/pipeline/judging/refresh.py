@@ -23,6 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType, TimestampType
 
 from oncewire.journal.outcome import Outcome
+from oncewire.journal.predicates.context import Violation, restored
 from oncewire.pipeline.judging import gold
 from oncewire.pipeline.judging.extent import (
     ROWS_PER_TASK,
@@ -109,8 +110,24 @@ def refresh(
     fresh.channels()
     tell(f"2 of 3: judging messages, {rows:,} new rows and {kept('open_rows'):,} of open ones")
     fresh.messages()
+    if judging.context.forget(fresh.restored):
+        # All that these stores forgot is judged once more, as what cannot be judged.
+        return refresh(spark, lake, _forgetful(version, fresh.restored), ended=ended, tell=tell)
     tell(f"3 of 3: counting what partners got, {len(version.nodes):,} nodes")
     return fresh.finished()
+
+
+def _forgetful(version: Version, findings: Collection[Violation]) -> Version:
+    """The version that says which stores were put back to an earlier state, and where."""
+    for node, state in version.nodes.items():
+        forgot = [each.seq for each in state.restarts if restored(node, each) in findings]
+        version = version.with_node(
+            node, replace(state, forgot=tuple(sorted({*state.forgot, *forgot})))
+        )
+    version = forgetting(version)
+    for table in GOLD:
+        version = version.with_table(table, ())
+    return version
 
 
 def new_entries(version: Version) -> list[Entry]:
@@ -169,6 +186,7 @@ class _Refresh:
         self._having: dict[str, set[str]] = {"journal": set(), "documents": set()}
         self._ways: dict[Way, Extents] = {}
         self._days: set[date] = set()
+        self.restored: set[Violation] = set()
         self._verdicts: dict[str, dict[str, int]] = dict(self._before.judged.get("verdicts", {}))
         for made in found:
             self._take(made)
@@ -197,6 +215,7 @@ class _Refresh:
             self._having[table] |= paths
         self._verdicts |= made.verdicts
         self._days |= made.days
+        self.restored |= made.restored
         add_ways(self._ways, made.ways)
 
     def _judge(

@@ -2,17 +2,18 @@
 
 What a lake publishes is switched for all tables at once by its pointer, which no table format
 does. Beside that each table has Delta's log, so that DuckDB, Polars, pandas, Trino or Power BI
-read one whole version of it while a run publishes, and older versions by number. The log is made
-of small JSON files; nothing is copied. From time to time it is summed up in a checkpoint, so that
-no reader reads all of it, and what lies before the checkpoint before is removed. A log follows the
-pointer: where a run was killed between the two, the log is one version behind until the next run
-begins, and never ahead.
+read one whole version of it while a run publishes, and older versions by number. Nothing is copied.
+A log follows the pointer: where a run was killed between the two, the log is one version behind
+until the next run begins, and never ahead.
+
+The library `deltalake` makes a log, reads it, sums it up in checkpoints and clears away what lies
+before them. Only the commit itself is written here: the library's own either appends or replaces
+every file, and one that stays would be added and removed in one commit, which Delta's protocol
+forbids because the actions of a commit have no order.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import shutil
@@ -20,108 +21,149 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
-from uuid import uuid4
+from urllib.parse import quote, unquote
 
 from oncewire.pipeline.lake.tables import OPEN, Table, arrow, nullable
-from oncewire.pipeline.lake.version import Entry, Version, parquet_files, write_forced
+from oncewire.pipeline.lake.version import Entry, Version, force, parquet_files, write_forced
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from deltalake import DeltaTable
 
 
 LOG = "_delta_log"
-VERSION, TABLE, COLUMNS = "oncewire.version", "oncewire.table", "oncewire.columns"
-"""The facts of a commit: which version of the lake it shows, the table's own id, and a digest of
-its columns. Where the last commit says others, or an earlier lake none, the next has metaData."""
+VERSION = "oncewire.version"
+"""The fact of a commit: which version of the lake it shows."""
 
 CHECKPOINT_EVERY = 50
 """Commits after which the log gets a checkpoint."""
 
 CHECKPOINT = ".checkpoint.parquet"
 LAST_CHECKPOINT = "_last_checkpoint"
+RETENTION = "delta.logRetentionDuration"
 
 
 def follow(lake: Path, version: Version, before: Version, now: int) -> None:
     """Bring every table's log from the version before up to a published one."""
+    retention = f"interval {round(version.readable_for)} seconds"
     for table in OPEN.values():
-        root = lake / table.root
-        commits = _commits(root)
-        new, old = table.entries(version), table.entries(before)
-        said = _said(commits[-1]) if commits else {}
-        if before.number and VERSION in said:
-            if new == old:
-                continue
-            added = dict(_files(lake, root, [entry for entry in new if entry not in old]))
-            removed = dict(_files(lake, root, [entry for entry in old if entry not in new]))
-        else:
-            # Nothing is known of the log: what it shows is compared with what there is.
-            known, wanted = _live(root, commits), dict(_files(lake, root, new))
-            added = {path: file for path, file in wanted.items() if path not in known}
-            removed = {path: root for path in known if path not in wanted}
-        number = _number(commits[-1]) if commits else -1
-        if not commits or added or removed:
-            number += 1
-            said = _commit(root, table, version, number, added, list(removed), now, said)
+        root, entries = lake / table.root, table.entries(version)
+        if before.number and entries == table.entries(before) and (root / LOG).is_dir():
+            continue
+        wanted = dict(_files(lake, root, entries))
+        log = _log_of(root, table, wanted, version.number, retention)
+        known = {quote(path, safe=_PLAIN) for path in _paths(log)}
+        added = {path: file for path, file in wanted.items() if path not in known}
+        removed = [path for path in known if path not in wanted]
+        metadata = _metadata(log, table, retention)
+        if added or removed or metadata:
+            _commit(root, version, log.version() + 1, metadata, added, removed, now)
+            log.update_incremental()
         # Of a commit that is there already too: a run may have been killed right behind it.
-        if (number + 1) % CHECKPOINT_EVERY == 0 and _last_summed(root) != number:
-            _sum_up(root, table, number, now, str(said[TABLE]))
+        if (log.version() + 1) % CHECKPOINT_EVERY == 0 and _last_summed(root) != log.version():
+            _sum_up(root, log)
+
+
+def _log_of(
+    root: Path, table: Table, wanted: dict[str, Path], number: int, retention: str
+) -> DeltaTable:
+    """The log of a table; one that is not there, or cannot be read, is made of a version."""
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import (
+        AddAction,
+        CommitProperties,
+        create_table_with_add_actions,
+    )
+
+    try:
+        return DeltaTable(root)
+    except DeltaError:
+        shutil.rmtree(root / LOG, ignore_errors=True)
+    root.mkdir(parents=True, exist_ok=True)
+    added = [_add(path, file)["add"] for path, file in wanted.items()]
+    create_table_with_add_actions(
+        str(root),
+        Schema.from_json(nullable(table.schema).json()),
+        [
+            AddAction(each["path"], each["size"], {}, each["modificationTime"], True, each["stats"])
+            for each in added
+        ],
+        name=table.name,
+        configuration={RETENTION: retention},
+        commit_properties=CommitProperties(custom_metadata={VERSION: number}),
+    )
+    for path in (*(root / LOG).iterdir(), root / LOG):
+        force(path)
+    return DeltaTable(root)
+
+
+def _paths(log: DeltaTable) -> list[str]:
+    """The files that a log shows in the end."""
+    import pyarrow as pa
+
+    found: list[str] = pa.table(log.get_add_actions())["path"].to_pylist()
+    return [unquote(path) for path in found]
+
+
+def _metadata(log: DeltaTable, table: Table, retention: str) -> dict[str, Any] | None:
+    """The metaData action of a table that has other columns than its log, or another retention."""
+    known, schema = log.metadata(), nullable(table.schema)
+    if (
+        json.loads(log.schema().to_json()) == json.loads(schema.json())
+        and known.configuration.get(RETENTION) == retention
+    ):
+        return None
+    return {
+        "id": known.id,
+        "name": table.name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema.json(),
+        "partitionColumns": [],
+        "configuration": {**known.configuration, RETENTION: retention},
+        "createdTime": known.created_time,
+    }
 
 
 def _commit(
     root: Path,
-    table: Table,
     version: Version,
     number: int,
+    metadata: dict[str, Any] | None,
     added: dict[str, Path],
     removed: list[str],
     now: int,
-    said: dict[str, Any],
-) -> dict[str, Any]:
-    """Write a commit behind one that said so; returns what this one says."""
+) -> None:
     millis = now // 1_000
-    columns = hashlib.sha256(nullable(table.schema).json().encode()).hexdigest()[:16]
-    facts = {VERSION: version.number, TABLE: said.get(TABLE) or str(uuid4()), COLUMNS: columns}
+    said = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
     actions: list[dict[str, Any]] = [
-        {
-            "commitInfo": {
-                "timestamp": millis,
-                "operation": "WRITE",
-                "operationParameters": {"mode": "Overwrite"},
-                **facts,
-            }
-        }
+        {"commitInfo": {"timestamp": millis, **said, VERSION: version.number}}
     ]
-    if said.get(COLUMNS) != columns:
-        actions += _beginning(table, millis, str(facts[TABLE]))[bool(number) :]
+    if metadata is not None:
+        actions.append({"metaData": metadata})
     actions += [
         {"remove": {"path": path, "deletionTimestamp": millis, "dataChange": True}}
         for path in removed
     ]
     actions += [_add(path, file) for path, file in added.items()]
-    (root / LOG).mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
     write_forced(root / LOG / f"{number:020d}.json", text)
-    return facts
 
 
-def _beginning(table: Table, millis: int, table_id: str) -> list[dict[str, Any]]:
-    """The protocol and metaData actions of a table's first commit."""
-    schema = nullable(table.schema)
-    return [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {
-            "metaData": {
-                "id": table_id,
-                "name": table.name,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": schema.json(),
-                "partitionColumns": [],
-                "configuration": {},
-                "createdTime": millis,
-            }
-        },
-    ]
+def _sum_up(root: Path, log: DeltaTable) -> None:
+    """Write a checkpoint, and clear away the commits that it sums up once their time is over."""
+    log.create_checkpoint()
+    for name in (f"{log.version():020d}{CHECKPOINT}", LAST_CHECKPOINT, ""):
+        force(root / LOG / name)
+    log.cleanup_metadata()
+
+
+def _last_summed(root: Path) -> int | None:
+    """The commit of the checkpoint that is named as the last."""
+    file = root / LOG / LAST_CHECKPOINT
+    if not file.is_file():
+        return None
+    said: int = json.loads(file.read_text(encoding="utf-8"))["version"]
+    return said
 
 
 def _add(path: str, file: Path) -> dict[str, Any]:
@@ -186,98 +228,11 @@ def _files(lake: Path, root: Path, entries: Iterable[Entry]) -> Iterator[tuple[s
     for entry in entries:
         for file in parquet_files(lake / entry.path):
             relative = os.path.relpath(file, root)
-            yield quote(relative, safe="/=._-"), file
+            yield quote(relative, safe=_PLAIN), file
 
 
-def _commits(root: Path) -> list[Path]:
-    return sorted((root / LOG).glob("[0-9]*.json"))
-
-
-def _number(file: Path) -> int:
-    return int(file.name.partition(".")[0])
-
-
-def _live(root: Path, commits: list[Path]) -> dict[str, dict[str, Any]]:
-    """The files that the log shows in the end, each with what was said when it was added."""
-    found: dict[str, dict[str, Any]] = {}
-    summed = sorted((root / LOG).glob(f"[0-9]*{CHECKPOINT}"))
-    if summed:
-        found = _summed(summed[-1])
-    for commit in commits:
-        if summed and _number(commit) <= _number(summed[-1]):
-            continue
-        for line in commit.read_text(encoding="utf-8").splitlines():
-            action = json.loads(line)
-            if "remove" in action:
-                found.pop(action["remove"]["path"], None)
-            elif "add" in action:
-                found[action["add"]["path"]] = action["add"]
-    return found
-
-
-def _summed(checkpoint: Path) -> dict[str, dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    added = pq.read_table(checkpoint, columns=["add"])["add"].to_pylist()
-    return {
-        each["path"]: {**each, "partitionValues": dict(each["partitionValues"])}
-        for each in added
-        if each is not None
-    }
-
-
-def _last_summed(root: Path) -> int | None:
-    """The commit of the checkpoint that is named as the last."""
-    file = root / LOG / LAST_CHECKPOINT
-    if not file.is_file():
-        return None
-    said: int = json.loads(file.read_text(encoding="utf-8"))["version"]
-    return said
-
-
-def _sum_up(root: Path, table: Table, number: int, now: int, table_id: str) -> None:
-    """Write a checkpoint of the log up to a commit, and remove what no reader needs: one that began
-    with the checkpoint before is led on from there."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    actions = _beginning(table, now // 1_000, table_id)
-    actions += [{"add": file} for file in _live(root, _commits(root)).values()]
-    written = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(actions, schema=_checkpoint_schema()), written)
-    write_forced(root / LOG / f"{number:020d}{CHECKPOINT}", written.getvalue())
-    said = json.dumps({"version": number, "size": len(actions)})
-    write_forced(root / LOG / LAST_CHECKPOINT, said)
-    for file in (root / LOG).glob("[0-9]*"):
-        if _number(file) < number - CHECKPOINT_EVERY:
-            file.unlink()
-
-
-def _checkpoint_schema() -> pa.Schema:
-    """As Delta's protocol has it, so far as these tables need it."""
-    import pyarrow as pa
-
-    text, long, whole = pa.string(), pa.int64(), pa.int32()
-    texts = pa.map_(text, text)
-    kind = pa.struct([("provider", text), ("options", texts)])
-    protocol = [("minReaderVersion", whole), ("minWriterVersion", whole)]
-    metadata = [
-        ("id", text), ("name", text), ("format", kind), ("schemaString", text),
-        ("partitionColumns", pa.list_(text)), ("configuration", texts), ("createdTime", long),
-    ]  # fmt: skip
-    add = [
-        ("path", text), ("partitionValues", texts), ("size", long), ("modificationTime", long),
-        ("dataChange", pa.bool_()), ("stats", text),
-    ]  # fmt: skip
-    parts = {"protocol": protocol, "metaData": metadata, "add": add}
-    return pa.schema([(name, pa.struct(fields)) for name, fields in parts.items()])
-
-
-def _said(commit: Path) -> dict[str, Any]:
-    """The facts of a commit."""
-    with commit.open(encoding="utf-8") as opened:
-        found: dict[str, Any] = json.loads(opened.readline()).get("commitInfo", {})
-    return found
+_PLAIN = "/=._-"
+"""What a log writes as it is in a path."""
 
 
 # Each table as a plain folder of files, one version of it, for tools that know only Parquet.

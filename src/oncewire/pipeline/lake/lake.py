@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oncewire.errors import JournalProblem
 from oncewire.pipeline.lake.storage import (
     LAYERS,
-    READABLE_FOR,
     VERSIONS,
     Folder,
     Storage,
@@ -432,7 +431,7 @@ class Lake:
         found = [file for file in files if int(file.stem) > version.number]
         now = time.time()
         for file, following in pairwise(files):
-            lately = 0 <= now - following.stat().st_mtime < READABLE_FOR
+            lately = 0 <= now - following.stat().st_mtime < version.readable_for
             if int(file.stem) < version.number - 1 and not lately:
                 found.append(file)
         return found

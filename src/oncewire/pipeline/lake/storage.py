@@ -41,10 +41,6 @@ VERSIONS = "versions"
 LAYERS = ("bronze", "silver", "gold")
 """The folders of the tables."""
 
-READABLE_FOR = 60.0
-"""Seconds for which a version can be read after it was replaced, however many follow: a read that
-loses its files begins anew, and one that takes longer than two publishes would never end."""
-
 
 class Storage(Protocol):
     """What keeps one lake."""
@@ -253,6 +249,9 @@ class Bucket:
             stays = file.name != LAST_CHECKPOINT
             if not stays or not file.is_file() or file.stat().st_size != found["size"]:
                 self._download(found["path"], file)
+                # By its age a commit is cleared away.
+                written = found["last_modified"].timestamp()
+                os.utime(file, (written, written))
 
     def _noted(self) -> str:
         file = self.root / VERSIONS / FETCHED
@@ -364,7 +363,7 @@ class Bucket:
         """The objects of this version, of the one before and of those that lost their place a short
         while ago: themselves, their signatures, and their files."""
         found = {each["path"]: each["last_modified"] for each in self._list(f"{VERSIONS}/")}
-        lately = datetime.now(UTC) - timedelta(seconds=READABLE_FOR)
+        lately = datetime.now(UTC) - timedelta(seconds=version.readable_for)
         numbers = {version.number, version.number - 1}
         numbers |= {_number(path) - 1 for path, put_at in found.items() if put_at > lately}
         kept = {path for path in found if _number(path) in numbers}

@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.errors import NotAllowed
-from oncewire.journal.predicates.context import Hole
+from oncewire.journal.predicates.context import Hole, Jump, Restart
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
+
+
+READABLE_FOR = 60.0
+"""Seconds for which a version can be read after it was replaced, however many follow, unless the
+lake was told otherwise: a read that loses its files begins anew, and one that takes longer than two
+publishes would never end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,12 @@ class NodeState:
     """When its journal was last read, by the reader's clock; 0: it was not noted."""
     holes: tuple[Hole, ...] = ()
     """What is missing in it, so far as it was taken in."""
+    jumps: tuple[Jump, ...] = ()
+    """Where its clocks jump."""
+    restarts: tuple[Restart, ...] = ()
+    """Where another run of it goes on."""
+    forgot: tuple[int, ...] = ()
+    """Those of them, by position, before which its store was put back to an earlier state."""
     chain: str = ""
     """The head that the node itself kept behind that row; none if it keeps no chain."""
 
@@ -67,6 +79,8 @@ class Version:
     tables: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
     judged: dict[str, Any] = field(default_factory=dict)
     """Under which circumstances the gold tables were judged; see `judging`."""
+    readable_for: float = READABLE_FOR
+    """Seconds for which a version can be read after it was replaced."""
 
     @property
     def journal(self) -> tuple[Entry, ...]:
@@ -117,12 +131,17 @@ class Version:
                 for table, entries in values["tables"].items()
             },
             judged=values["judged"],
+            readable_for=values.get("readable_for", READABLE_FOR),
         )
 
 
 def _state(values: dict[str, Any]) -> NodeState:
     holes = tuple(Hole(*hole_values) for hole_values in values.get("holes", ()))
-    return NodeState(**{**_known(NodeState, values), "holes": holes})
+    jumps = tuple(Jump(*jump_values) for jump_values in values.get("jumps", ()))
+    restarts = tuple(Restart(*restart_values) for restart_values in values.get("restarts", ()))
+    made: dict[str, Any] = {"holes": holes, "jumps": jumps, "restarts": restarts}
+    made["forgot"] = tuple(values.get("forgot", ()))
+    return NodeState(**{**_known(NodeState, values), **made})
 
 
 def _known(kind: type[Entry | NodeState], values: dict[str, Any]) -> dict[str, Any]:

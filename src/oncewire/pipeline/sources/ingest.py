@@ -24,7 +24,17 @@ from pyspark.sql import DataFrame, SparkSession
 from oncewire.errors import JournalProblem
 from oncewire.journal.check import AT_WORK, document_key
 from oncewire.journal.identity import START, last_head
-from oncewire.journal.predicates.context import CONTEXT_KINDS, Hole, merged
+from oncewire.journal.predicates.context import (
+    CONTEXT_KINDS,
+    JUMPS_MAX,
+    RESTARTS_MAX,
+    Hole,
+    Jump,
+    Restart,
+    jump_between,
+    merged,
+    restart_between,
+)
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.message.instant import Instant
 from oncewire.pipeline.lake import version as crash
@@ -249,6 +259,9 @@ class Part(NamedTuple):
     mark: Mark | None
     """Its last row."""
     runs: tuple[Run, ...]
+    jumps: tuple[Jump, ...]
+    """Where the clocks of its node jump."""
+    restarts: tuple[Restart, ...]
 
 
 class Written(NamedTuple):
@@ -311,6 +324,9 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     quarantine = TableFile(root, "quarantine", f"bronze/quarantine/{span.name}", QUARANTINE)
     head = bytes.fromhex(span.since) if span.since else START
     runs: list[Run] = []
+    jumps: list[Jump] = []
+    restarts: list[Restart] = []
+    before = _row_at(book, span.start)
     for start, end in book.splits(span.start, span.end, ROWS_AT_ONCE):
         found = list(book.batches(start, end, COLUMNS, ()))
         if not found:
@@ -331,6 +347,13 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
             if aside:
                 quarantine.add(_set_aside(row, problem, book.path) for row, problem in aside)
                 batch = batch.filter(pc.is_null(pa.array(problems, pa.string())))  # noqa: PLW2901
+            for row, problem in pairs:
+                if problem is None:
+                    if before is not None:
+                        jump, restart = jump_between(before, row), restart_between(before, row)
+                        jumps += [] if jump is None else [jump]
+                        restarts += [] if restart is None else [restart]
+                    before = row
             journal.write(batch)
             silver.add(
                 (row for row, problem in pairs if problem is None), (row for row, _ in aside)
@@ -346,7 +369,17 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     entry = replace(entry, key=book.node, first=span.start + 1, last=span.end)
     entry = replace(entry, since=span.since, chain=head.hex())
     mark = book.mark(span.end)
-    return Part(span, entry, replace(held, key=book.node), mark, tuple(runs))
+    return Part(
+        span, entry, replace(held, key=book.node), mark, tuple(runs), tuple(jumps), tuple(restarts)
+    )
+
+
+def _row_at(book: Book, seq: int) -> Row | None:
+    """The row at a position, if it is there and keeps the contract."""
+    found = [
+        row for batch in book.batches(seq - 1, seq, COLUMNS, ()) for row in rows_of_batch(batch)
+    ]
+    return found[0] if found and problem_in(found[0], book.node) is None else None
 
 
 def _set_aside(row: Row, problem: str, source: str) -> tuple[Any, ...]:
@@ -479,7 +512,10 @@ def placed(lake: Lake, version: Version, written: Iterable[Written]) -> TakenIn:
         write_node_file((lake.root / part.entry.path).parent, node, JOURNAL_VERSION)
         before = version.nodes.get(node)
         state = before if span.fills and before is not None else _state_at(part, before)
-        state = replace(state, holes=_holes(part, before))
+        known = before or state
+        jumps = tuple(sorted({*known.jumps, *part.jumps}))[:JUMPS_MAX]
+        restarts = tuple(sorted({*known.restarts, *part.restarts}))[-RESTARTS_MAX:]
+        state = replace(state, holes=_holes(part, before), jumps=jumps, restarts=restarts)
         version = version.adding("journal", part.entry).with_node(node, state)
         if part.aside.rows:
             version = version.adding("quarantine", part.aside)
@@ -527,7 +563,7 @@ def _state_at(part: Part, before: NodeState | None) -> NodeState:
     state = NodeState(part.span.end, at, boot, chain=part.span.head)
     if before is None:
         return state
-    return replace(state, folded=before.folded, read_at=before.read_at)
+    return replace(state, folded=before.folded, read_at=before.read_at, forgot=before.forgot)
 
 
 def silver_name(ranges: Iterable[str]) -> str:

@@ -1,0 +1,269 @@
+"""Books: what the sender and the receiver of a message wrote down of it is the same.
+
+A digest is compared by S1, S9 and S15. These are the facts beside it that people and reports go by,
+and that a digest does not show to be wrong in a book: header facts and sizes, which way the message
+and its acknowledgement went, and under which terms.
+"""
+
+from __future__ import annotations
+
+from oncewire.journal.predicates.context import (
+    QUARANTINE,
+    Violation,
+    ViolationKind,
+)
+from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    ACK_SENT,
+    ACKNOWLEDGED,
+    DUPLICATE,
+    EXHAUSTED,
+    FAILED,
+    FORWARDED,
+    JOINED,
+    NUMBERED,
+    PASSED_ON,
+    RECEIVED,
+    SEND_FAILED,
+    SENT,
+    SUBMITTED,
+    Trace,
+)
+from oncewire.protocol import notes
+from oncewire.protocol.terms import Terms
+
+COMPARED = ("cpa_id", "service", "action")
+"""Facts of a header that both books have."""
+
+AGREED = (
+    "reliable", "method", "flow", "window", "numbers", "scope", "on_gap", "reset",
+    "timeout", "retries", "retry_interval", "retries_counted", "persist_duration",
+)  # fmt: skip
+"""Terms that both parties take from their agreement. The others a message asks for itself, or a
+handler has for itself."""
+
+_ON_ITS_WAY = (SENT, SEND_FAILED, NUMBERED, EXHAUSTED, FAILED, FORWARDED, PASSED_ON)
+"""Kinds whose `peer` is the next handler on the way."""
+
+
+def judge_facts(subject: Subject) -> None:
+    """Each arrival beside the submission, where both are here."""
+    submitted = subject.submitted
+    if submitted is None or subject.has(ViolationKind.ALTERED):
+        return
+    for trace in subject.traces:
+        for row in trace.kinds.get(RECEIVED, ()):
+            problem = _problem_of_facts(submitted, row)
+            if problem is not None:
+                subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
+                return
+
+
+def _problem_of_facts(submitted: Row, received: Row) -> str | None:
+    if submitted.digest != received.digest:
+        return None  # Another message of that id, which is told elsewhere.
+    sent, came = notes.Submitted.read(submitted.detail), notes.Received.read(received.detail)
+    for name in COMPARED:
+        was, now = getattr(sent, name), getattr(came, name)
+        # A failure notice has no service of its own.
+        if was and now and was != now:
+            return f"It was submitted with {name} {was}, and received with {name} {now}."
+    was, now = submitted.size, received.size
+    # A shape has no sizes: it is learned only of messages whose sizes agree.
+    if isinstance(was, int) and isinstance(now, int) and was != now:
+        return f"It was submitted with {was} bytes, and received with {now}."
+    return None
+
+
+# --- the way it went --------------------------------------------------------------------------
+
+
+def judge_ways(subject: Subject) -> None:
+    """Each node by itself, then each arrival beside the handler that it came from; whose word
+    counts, and who must have the message, is told by S10 and S3."""
+    if any(found.predicate in ("S3", "S10") for found in subject.violations):
+        return
+    for trace in subject.traces:
+        problem = (
+            _problem_of_next(trace)
+            or _problem_of_transports(subject, trace)
+            or _problem_of_arrival(subject, trace)
+            or _problem_of_acknowledgements(subject, trace)
+        )
+        if problem is not None:
+            subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
+            return
+
+
+def _peers(trace: Trace, *kinds: str) -> list[str]:
+    """The peers that rows of these kinds name, each once."""
+    named = (row.peer for kind in kinds for row in trace.kinds.get(kind, ()))
+    return list(dict.fromkeys(peer for peer in named if peer is not None))
+
+
+def _problem_of_next(trace: Trace) -> str | None:
+    """A handler sends a message to one next handler, whatever happens to it."""
+    way = _peers(trace, *_ON_ITS_WAY)
+    if len(way) > 1:
+        return f"Its rows say that it goes to {way[0]}, and to {way[1]}."
+    return None
+
+
+def _problem_of_acknowledgements(subject: Subject, trace: Trace) -> str | None:
+    """A handler hears of a message from the one that it sent it to, or through that one from the To
+    Party; it acknowledges to the one that it has it from, or to the From Party behind that one."""
+    homes = subject.context.homes
+    way, to_party = _peers(trace, SENT), _peers(trace, SUBMITTED)
+    for peer in _peers(trace, ACKNOWLEDGED) if way and to_party else ():
+        # A name that a handler uses for another one is known only where that one has declared it.
+        stranger = peer not in homes and way[0] in homes and peer not in to_party
+        elsewhere = peer in to_party and way[0] not in homes and _came_from(subject, trace)
+        if peer not in way and (stranger or elsewhere):
+            return f"It was sent to {way[0]}, and {peer} acknowledged it."
+    came = _peers(trace, RECEIVED, DUPLICATE)
+    known = subject.healed and _went_to(subject, trace)
+    for peer in _peers(trace, ACK_SENT) if came and known else ():
+        behind = _passed(subject) and peer in homes and came[0] in homes
+        if peer not in came and not behind:
+            return f"It came from {came[0]}, and was acknowledged to {peer}."
+    return None
+
+
+def _problem_of_transports(subject: Subject, trace: Trace) -> str | None:
+    """Attempts go over transports that were agreed on, and fail where they began."""
+    rows = trace.kinds.get(SENT)
+    if rows is None or not (SUBMITTED in trace.kinds or FORWARDED in trace.kinds):
+        return None
+    agreed = subject.sending_terms(trace).transports
+    failed = {row.attempt: row.transport for row in trace.kinds.get(SEND_FAILED, ())}
+    for row in rows:
+        if row.transport not in agreed:
+            return f"It was sent over {row.transport}, and agreed is {', '.join(agreed)}."
+        over = failed.get(row.attempt)
+        if over is not None and over != row.transport:
+            return f"Attempt {row.attempt} began over {row.transport}, and failed over {over}."
+    return None
+
+
+def _problem_of_arrival(subject: Subject, trace: Trace) -> str | None:
+    """What comes from a handler was sent here by it, or to another that passes it on. Whether there
+    was a hub in between, the receiver may not know."""
+    homes = subject.context.homes
+    if _passed(subject):
+        return None
+    for peer in _peers(trace, RECEIVED):
+        for other in subject.traces:
+            for way in _peers(other, SENT) if other is not trace else ():
+                here, there = trace.node in homes.get(way, ()), other.node in homes.get(peer, ())
+                if (here and trace.node in homes.get(peer, ())) or (
+                    there and not here and way in homes and subject.healed
+                ):
+                    return f"{other.node} sent it to {way}, but {trace.node} has it from {peer}."
+    return None
+
+
+def _came_from(subject: Subject, trace: Trace) -> bool:
+    """Whether another node says that it has the message from this one."""
+    homes = subject.context.homes
+    return any(
+        trace.node in homes.get(peer, ())
+        for other in subject.traces
+        for peer in (_peers(other, RECEIVED) if other is not trace else ())
+    )
+
+
+def _went_to(subject: Subject, trace: Trace) -> bool:
+    """Whether another node says that it sent the message to this one."""
+    homes = subject.context.homes
+    return any(
+        trace.node in homes.get(peer, ())
+        for other in subject.traces
+        for peer in (_peers(other, SENT) if other is not trace else ())
+    )
+
+
+def _passed(subject: Subject) -> bool:
+    """Whether a hub has the message, as far as journals are here."""
+    return any(FORWARDED in trace.kinds or PASSED_ON in trace.kinds for trace in subject.traces)
+
+
+# --- restored ---------------------------------------------------------------------------------
+
+
+def judge_restored(subject: Subject) -> None:
+    """Where something is wrong already: whether a node does not have what others have from it, of a
+    time in which it did nothing."""
+    context = subject.context
+    if not subject.violations or not context.restarts:
+        return
+    by_node = {trace.node: trace.kinds for trace in subject.traces}
+    for trace in subject.traces:
+        for kind, needed in ((ACKNOWLEDGED, _HAS_IT), (RECEIVED, _SENT_IT)):
+            for row in trace.kinds.get(kind, ()):
+                for node in context.homes.get(row.peer or "", set()) - {trace.node}:
+                    if needed.isdisjoint(by_node.get(node, ())):
+                        subject.tell(context.restored_at(node, row.at))
+
+
+_HAS_IT = frozenset({RECEIVED, FORWARDED, DUPLICATE, PASSED_ON, JOINED})
+_SENT_IT = frozenset({SENT, PASSED_ON})
+
+
+# --- the terms --------------------------------------------------------------------------------
+
+
+def judge_terms(subject: Subject) -> None:
+    """Each arrival that came from the From Party itself: a hub has agreements of its own. What
+    differs because one of them has changed its agreement first is in both books, sooner or
+    later."""
+    submitted, context = subject.submitted, subject.context
+    if submitted is None or subject.is_notice or not subject.healed:
+        return
+    for trace in subject.traces:
+        for row in trace.kinds.get(RECEIVED, ()):
+            if row.terms_id == submitted.terms_id or submitted.node not in context.homes.get(
+                row.peer or "", ()
+            ):
+                continue
+            ours, theirs = context.terms_of(submitted), context.terms_of(row)
+            if _agreed(ours) == _agreed(theirs):
+                continue
+            explained = _is_explained(subject, theirs, submitted.node) or _is_explained(
+                subject, ours, trace.node
+            )
+            if not explained and _is_for(subject, row):
+                subject.tell(_other_terms(submitted, row, ours, theirs))
+
+
+def _is_for(subject: Subject, row: Row) -> bool:
+    """Whether a message is for a party of the node itself, which then is no hub."""
+    to_party = notes.Received.read(row.detail).to_party
+    return row.node in subject.context.homes.get(to_party or "", ())
+
+
+def _agreed(terms: Terms) -> tuple[object, ...]:
+    return tuple(getattr(terms, name) for name in AGREED)
+
+
+def _is_explained(subject: Subject, terms: Terms, node: str) -> bool:
+    """Whether a node has ever had terms that agree with these."""
+    known = subject.context.terms
+    return any(
+        _agreed(known[terms_id]) == _agreed(terms)
+        for terms_id in subject.context.explained.get(node, ())
+        if terms_id in known
+    )
+
+
+def _other_terms(submitted: Row, received: Row, ours: Terms, theirs: Terms) -> Violation:
+    different = ", ".join(name for name in AGREED if getattr(ours, name) != getattr(theirs, name))
+    return Violation(
+        QUARANTINE,
+        ViolationKind.OTHER_TERMS.value,
+        None,
+        None,
+        received.node,
+        f"It takes messages of {submitted.node} under the terms {received.terms_id}, and they are "
+        f"sent under {submitted.terms_id}: other values of {different}.",
+    )
