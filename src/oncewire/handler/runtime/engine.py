@@ -161,8 +161,7 @@ class Engine:
                 tell_failures(context)
             if state.unaddressed:
                 unaddressed.call_operator(context)
-            if context.store.pending():
-                context.store.commit()
+            context.store.commit()
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
