@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import Struct
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -87,8 +88,7 @@ _error_values = attrgetter(*ERROR)
 _payload_values = attrgetter(*PAYLOAD)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What was accepted; its payloads have no data, and a place each."""
 
     message: Message
