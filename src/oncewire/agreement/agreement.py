@@ -424,8 +424,7 @@ FROM = "//Header/MessageHeader/From/PartyId"
 TO = "//Header/MessageHeader/To/PartyId"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The agreement of a message, and whether we are only a hop on its way."""
 
     agreement: Agreement

@@ -7,10 +7,10 @@ difference is judged by one function, `Scales.weigh`, under the agreed policy a-
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
@@ -127,8 +127,7 @@ def _value_text(value: object) -> str:
     return str(getattr(value, "value", value))
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """What is in force for one message, header weighed against agreement."""
 
     terms: Terms

@@ -116,8 +116,7 @@ class Relay:
     instead: Post | PostAnswer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """A message reached its outcome; its callers may go on."""
 
     message_id: str
@@ -194,8 +193,7 @@ class Decided:
     message_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """The application has something to take."""
 
     count: int
@@ -226,8 +224,7 @@ REPLY = "reply"
 """The transport of what comes back on a connection of our own; it belongs to no stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The transport, whether it can carry an answer back, and who is on the other end."""
 
     transport: str

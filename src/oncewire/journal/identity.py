@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from oncewire.message.envelope import Message
-from oncewire.message.ids import Party
 
 _PREFIX = "oncewire identity 1;"
 """Names the encoding, so that a later one cannot collide with it."""
@@ -27,37 +27,38 @@ def identity_digest(message: Message) -> str:
     """
     header = message.header
     service, split = header.service, header.split
-    timestamp = str(header.timestamp)
-    time_to_live = None if header.time_to_live is None else str(header.time_to_live)
-    cpa_id, conversation_id, message_id = header.cpa_id, header.conversation_id, header.message_id
-    text = (
-        f"{_PREFIX}{_party(header.from_party)}{_party(header.to_party)}"
-        f"{len(cpa_id)}:{cpa_id}{len(conversation_id)}:{conversation_id}"
-        f"{'-' if service is None else _pair(service.value, service.type)}"
-        f"{_pair(header.action, message_id)}"
-        f"{_pair(timestamp, header.ref_to_message_id)}"
-        f"{_pair(time_to_live, header.semantics and header.semantics._value_)}"
+    text = _PREFIX
+    for party in (header.from_party, header.to_party):
+        ids = [value for party_id in party.ids for value in (party_id.value, party_id.type)]
+        text += f"{len(party.ids)};{_values(*ids, party.role)}"
+    text += _values(
+        header.cpa_id,
+        header.conversation_id,
+        *((None,) if service is None else (service.value, service.type)),
+        header.action,
+        header.message_id,
+        str(header.timestamp),
+        header.ref_to_message_id,
+        None if header.time_to_live is None else str(header.time_to_live),
+        header.semantics and header.semantics._value_,
     )
-    if split is None:
-        text += "-"
-    else:
-        text += f"{_maybe(split.split_id)}{split.number};{split.total};"
+    text += "-" if split is None else f"{_values(split.split_id)}{split.number};{split.total};"
     if header.descriptions:
         text += f"descriptions {len(header.descriptions)};"
-        text += "".join(_maybe(value) for pair in header.descriptions for value in pair)
+        text += _values(*[value for pair in header.descriptions for value in pair])
     if header.foreign:
         text += f"foreign {len(header.foreign)};"
         # Latin-1 gives each byte one character: the element's bytes are kept apart exactly.
-        text += "".join(_maybe(element.decode("latin-1")) for element in header.foreign)
+        text += _values(*[element.decode("latin-1") for element in header.foreign])
     if message.error_list is not None:
         # A report's content is its errors; it has no payload that could tell two apart.
         errors = message.error_list.errors
         text += f"errors {len(errors)};"
-        text += "".join(_maybe(error.code) + _maybe(error.severity.value) for error in errors)
+        text += _values(*[value for each in errors for value in (each.code, each.severity.value)])
     text += f"payloads {len(message.payloads)};"
-    for payload in message.payloads:
-        media_type, digest = payload.media_type, payload.digest
-        text += f"{len(media_type)}:{media_type}{len(digest)}:{digest}"
+    text += _values(
+        *[value for each in message.payloads for value in (each.media_type, each.digest)]
+    )
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -69,21 +70,9 @@ def document_digest(digests: Sequence[str]) -> str:
     return hashlib.sha256(";".join(digests).encode()).hexdigest()
 
 
-def _maybe(value: str | None) -> str:
-    """A value with its length; a missing one differs from an empty one."""
-    return "-" if value is None else f"{len(value)}:{value}"
-
-
-def _pair(first: str | None, second: str | None) -> str:
-    """Two values, each as `_maybe` writes it."""
-    one = "-" if first is None else f"{len(first)}:{first}"
-    return f"{one}-" if second is None else f"{one}{len(second)}:{second}"
-
-
-def _party(party: Party) -> str:
-    ids = party.ids
-    text = "".join([_pair(party_id.value, party_id.type) for party_id in ids])
-    return f"{len(ids)};{text}{_maybe(party.role)}"
+def _values(*values: str | None) -> str:
+    """Each value with its length; a missing one differs from an empty one."""
+    return "".join(["-" if value is None else f"{len(value)}:{value}" for value in values])
 
 
 # The chain over a node's journal: each head depends on every row before it.
@@ -134,11 +123,7 @@ def link(head: Head, row: Sequence[Value]) -> Head:
 
 def links(head: Head, rows: Iterable[Sequence[Value]]) -> list[Head]:
     """The head before each row, and at last the one behind all of them."""
-    found = [head]
-    for row in rows:
-        head = link(head, row)
-        found.append(head)
-    return found
+    return list(accumulate(rows, link, initial=head))
 
 
 def last_head(head: Head, rows: Iterable[Sequence[Value]]) -> Head:

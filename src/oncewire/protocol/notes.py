@@ -8,14 +8,13 @@ columns a kind fills besides.
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from functools import cache
-from json.encoder import encode_basestring
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from msgspec import NODEFAULT, MsgspecError, Struct
-from msgspec.json import Decoder
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder, encode
+from msgspec.structs import replace
 
 from oncewire.errors import JournalProblem, OncewireError
 from oncewire.message.envelope import Severity
@@ -101,33 +100,28 @@ class Kind(StrEnum):
 
 D = TypeVar("D", bound="Detail")
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _decoder = cache(Decoder)
 _decode_terms = Decoder(dict[str, Any]).decode
 TEXT_MAX = 300
 """Characters of a sentence that a row keeps: enough to know what was meant."""
 
-_SENTENCES = frozenset({"problem", "reason", "description", "location"})
+_SENTENCES = ("problem", "reason", "description", "location")
 _REMEDY = "read the journal with the version of Oncewire that wrote it"
 
 
-class Detail(Struct, frozen=True, gc=False):
+class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     """What all details share: written as JSON without defaults, read with checked types."""
 
     KIND: ClassVar[Kind]
 
     def write(self) -> str | None:
         """The text for the column, or None when every field has its default."""
-        said = []
-        for name, default in _defaults(type(self)):
-            value = getattr(self, name)
-            if value != default:
-                if name in _SENTENCES:
-                    value = value[:TEXT_MAX]
-                # `_encode` takes longer to begin than to write a text.
-                text = encode_basestring(value) if type(value) is str else _encode(value)
-                said.append(f'"{name}":{text}')
-        return f"{{{','.join(said)}}}" if said else None
+        text = encode(self)
+        if len(text) > TEXT_MAX:
+            said = {name: getattr(self, name, None) for name in _SENTENCES}
+            cut = {name: value[:TEXT_MAX] for name, value in said.items() if value is not None}
+            text = encode(replace(self, **cut))
+        return None if text == b"{}" else text.decode()
 
     @classmethod
     def read(cls: type[D], text: str | None) -> D:
@@ -142,17 +136,9 @@ class Detail(Struct, frozen=True, gc=False):
             ) from None
 
 
-@cache
-def _defaults(cls: type[Detail]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a class in order, each with its default or NODEFAULT."""
-    names, defaults = cls.__struct_fields__, cls.__struct_defaults__
-    needed = (NODEFAULT,) * (len(names) - len(defaults))
-    return tuple(zip(names, (*needed, *defaults), strict=True))
-
-
 def write_terms(terms: Terms) -> str:
     """The detail of a TERMS row: every value of the terms."""
-    return _encode(terms.as_dict())
+    return encode(terms.as_dict()).decode()
 
 
 def read_terms(text: str | None) -> Terms:

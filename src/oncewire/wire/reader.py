@@ -260,7 +260,8 @@ class MultipartReader:
                 self._emit(buffer[self._skip : end])
                 self._end_part(max(end, self._skip))
             self._bare = found.bare
-            self._drop(found.line_end + 1)
+            self._buffer = buffer[found.line_end + 1 :]
+            self._at += found.line_end + 1
             self._skip = 0
             self._lines = []
             self._line_bytes = 0
@@ -431,11 +432,6 @@ class _Ended(NamedTuple):
     begin: int | None
     end: int
 
-    def place(self, encoding: str) -> PartPlace | None:
-        return (
-            None if self.begin is None else PartPlace(self.begin, self.end - self.begin, encoding)
-        )
-
 
 class _Part:
     """A payload on its way."""
@@ -553,15 +549,15 @@ class Reader:
         if headers.media_type.startswith("multipart/") and not self._is_referenced(headers):
             # A container is not a payload; one that the Manifest names is (it may be signed).
             return True
-        # `start` may name a later part (RFC 2387 §3.2); what comes before it waits, within a bound.
-        if self._received is None and not self._is_root(headers):
-            self._held.append(headers)
-            return False
-        if self._received is None:
+        if self._received is not None:
+            self._start_payload(headers)
+        elif not self._start or headers.content_id == self._start:
+            # Without `start` the first part is the root (RFC 2387 §3.2).
             self._in_root = True
             self._charset = headers.params.get("charset")
-            return False
-        self._start_payload(headers)
+        else:
+            # `start` may name a later part; what comes before it waits, within a bound.
+            self._held.append(headers)
         return False
 
     def part_data(self, data: bytes) -> None:
@@ -612,10 +608,6 @@ class Reader:
 
     # Root part
 
-    def _is_root(self, headers: PartHeaders) -> bool:
-        # Without `start` the first part is the root (RFC 2387 §3.2).
-        return not self._start or headers.content_id == self._start
-
     def _is_referenced(self, headers: PartHeaders) -> bool:
         if self._received is None or not headers.content_id:
             return False
@@ -643,10 +635,10 @@ class Reader:
             complete=False,
             by_template=known is not None,
         )
-        # Asked for now, because the parts pass by only once.
-        if reading.signed and not self._whole:
-            self._extra_names = digest_names(envelope)
-        self._events.append(HeaderRead(self._received))
+        if not self._whole:
+            # Asked for now, because the parts pass by only once.
+            self._extra_names = digest_names(envelope) if reading.signed else ()
+            self._events.append(HeaderRead(self._received))
 
     # Payloads
 
@@ -705,11 +697,14 @@ class Reader:
         except InvalidValue as problem:
             raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
         self._payloads.append(payload)
-        self._places.append(ended.place(part.headers.transfer_encoding))
+        begin, end = ended
+        encoding = part.headers.transfer_encoding
+        self._places.append(None if begin is None else PartPlace(begin, end - begin, encoding))
         self._extra_digests.extend(
             (part.content_id, name, other.digest()) for name, other in part.others.items()
         )
-        self._events.append(PayloadEnded(payload))
+        if not self._whole:
+            self._events.append(PayloadEnded(payload))
 
     # The end
 

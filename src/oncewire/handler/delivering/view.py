@@ -8,7 +8,6 @@ body: the taker of a message cuts them out and checks them (`accepted`).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Direction, receiver_of, sender_of
@@ -67,7 +68,6 @@ from oncewire.wire.security import signature
 
 _FORMAT = 1
 _DIGEST = hashlib.sha256().digest_size
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 # The order of fields here is the order of values in what is written. A test compares it with the
 # values' own fields, so that a field added there cannot be forgotten here.
@@ -88,8 +88,7 @@ _error_values = attrgetter(*ERROR)
 _payload_values = attrgetter(*PAYLOAD)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What was accepted; its payloads have no data, and a place each."""
 
     message: Message
@@ -126,7 +125,7 @@ def write_view(view: View) -> bytes:
     unnoticed either."""
     message = view.message
     errors = None if message.error_list is None else message.error_list.errors
-    text = _encode(
+    text = encode(
         (
             _FORMAT,
             message.dialect,
@@ -136,7 +135,7 @@ def write_view(view: View) -> bytes:
             None if errors is None else [_error_values(error) for error in errors],
             [(*_payload_values(payload), *place) for payload, place in view.parts()],
         )
-    ).encode()
+    )
     return hashlib.sha256(text).digest() + text
 
 
@@ -146,7 +145,7 @@ def read_view(stored: bytes) -> View:
     if hashlib.sha256(text).digest() != digest:
         raise _damaged("it is not what was written")
     try:
-        return _view(json.loads(text))
+        return _view(decode(text))
     except (ValueError, TypeError, IndexError, KeyError, InvalidValue) as problem:
         raise _damaged(f"{type(problem).__name__} {problem}") from problem
 

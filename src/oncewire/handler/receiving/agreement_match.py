@@ -7,12 +7,11 @@ today's; what today's refuses may still answer a message that was sent under an 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, sender_of
@@ -63,8 +62,7 @@ from oncewire.wire.refusal import PartialHeader, ReadFault
 # nothing at once, whatever was agreed (`Agreements.withdrawn`).
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedTerms:
+class AcceptedTerms(Struct, frozen=True):
     """An agreement by what was accepted under it, and when: certificates are judged as of then."""
 
     agreement: Agreement
@@ -85,7 +83,7 @@ def copied(context: HandlerContext, tx: Transaction, message: Message) -> Accept
     if known is not None:
         original = _original(context, tx, known.agreement_id, known.incoming.received_at)
         passes = _repeats_pass(context, tx, message, known)
-        return None if original is None else dataclasses.replace(original, repeats_pass=passes)
+        return None if original is None else replace(original, repeats_pass=passes)
     gone = _removed_from(context, tx, party, message_id)
     if gone is None:
         return None
@@ -233,8 +231,7 @@ def _original(
 # What was not said here before does.
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What is known about a message, and about those of ours that it speaks of."""
 
     # Whether it was accepted, now or long ago.
@@ -389,8 +386,7 @@ def check_reference(tx: Transaction, message: Message, resolution: Resolution) -
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A message and everything about it that was agreed."""
 
     # The values that may be trusted: read from the signed part where there is a signature.

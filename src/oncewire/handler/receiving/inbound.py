@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.errors import EbxmlError, MimeProblem, OncewireError, SoapFault
 from oncewire.handler.content_digest import is_intact, stated_digest
@@ -448,8 +450,7 @@ class _Streaming:
 # is long is read beside the event loop here too, under the same deadline.
 
 
-@dataclass(frozen=True, slots=True)
-class ReadReply:
+class ReadReply(Struct, frozen=True):
     """A reply that was read: its messages, or why there are none."""
 
     parcel: Parcel

@@ -149,7 +149,7 @@ def receive_message(
         if placed.for_others:
             taken = _take_for_others(context, tx, received, kept, resolution, source, asked)
             context.state.contacts.arrived(peer, context.now())
-            return _of_partner(context, tx, received.message, before, taken)
+            return _of_partner(context, tx, received.message, before, gone, taken)
         # Believed: its sender is there, and it may teach how the next ones of it are read.
         context.state.contacts.arrived(peer, context.now())
         context.caches.templates.envelopes.learn(received, peer, context.limits)
@@ -176,7 +176,7 @@ def receive_message(
             context, tx, received, kept, message, resolution, source,
             under_original=original is not None and original.repeats_pass, new=new,
         ).take()  # fmt: skip
-    return _of_partner(context, tx, received.message, before, taken)
+    return _of_partner(context, tx, received.message, before, gone, taken)
 
 
 def _of_partner(
@@ -184,12 +184,12 @@ def _of_partner(
     tx: Transaction,
     message: Message,
     before: Standing | None,
+    gone: Sequence[Removed],
     taken: Answer,
 ) -> Answer:
     if before is None:
         return taken
-    message_id = message.header.message_id
-    known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
+    known = tx.incoming_by_id(message.header.message_id)
     # News: it was accepted, or it settled a message of ours, and neither had happened before.
     after = standing(context, tx, message, known, gone)
     return replace(taken, partner_is_there=before != after)

@@ -184,12 +184,12 @@ class Engine:
             if state.unaddressed:
                 unaddressed.call_operator(context)
             fellows = context.store.fellows
-            if fellows is not None:
+            if fellows is None:
+                context.store.commit()
+            else:
                 with beside.claimed(context, fellows):
                     if context.store.pending() or fellows.wants_turn:
                         context.store.commit()
-            elif context.store.pending():
-                context.store.commit()
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)

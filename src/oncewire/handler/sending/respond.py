@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
@@ -203,8 +204,7 @@ class Request:
         return StoredAnswer(ack.answer_id, MessageKind.NORMAL, together)
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """What waits for the application when a message arrives: nothing, unless it says so."""
 
     # Those the message is kept under: what its connection carries back is known from them.

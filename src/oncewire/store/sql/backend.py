@@ -396,7 +396,7 @@ class SqlBackend:
     def apply(self, changes: Changes) -> None:
         if not any(changes):
             return
-        numbers = self._numbers.give(list(names_in(changes)))
+        numbers = self._numbers.give(names_in(changes))
         heads = links(self._last_head(), changes.journal) if changes.journal else []
         head = heads[-1] if heads else self._head
         self._write(writes(changes, numbers, heads, head))

@@ -11,7 +11,6 @@ a value that cannot be read is shown as one with which no step acts on the messa
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar, get_args
 
 from msgspec import Struct
-from msgspec.json import Decoder
+from msgspec.json import Decoder, Encoder, decode
 from msgspec.structs import astuple, fields, replace
 
 from oncewire.errors import StoreDamaged
@@ -47,8 +46,12 @@ from oncewire.store.transition.rows import AnswerHead
 
 R = TypeVar("R", bound=Struct)
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=sorted).encode
-"""Compact JSON; a set in order, so that equal ones have one text."""
+_encoder = Encoder(order="deterministic")
+
+
+def _encode(value: object) -> str:
+    """Compact JSON; a set in order, so that equal ones have one text."""
+    return _encoder.encode(value).decode()
 
 
 def _members(*kinds: type[Enum]) -> dict[str | None, Any]:
@@ -290,7 +293,7 @@ def read_removed(row: Values) -> Removed:
 def read_terms(terms_id: str, content: str) -> Terms:
     """The kept terms, or StoreDamaged where they are not those that were kept."""
     try:
-        terms = Terms.from_dict(json.loads(content))
+        terms = Terms.from_dict(decode(content))
     except _UNREADABLE as error:
         raise _damaged_terms(terms_id, str(error)) from error
     if terms.terms_id != terms_id:
@@ -434,7 +437,7 @@ def _held_text(held: tuple[Held, ...]) -> str:
 def _read_held(text: str) -> tuple[Held, ...]:
     return tuple(
         Held(int(number), message_id, refused=_REFUSED in mark, handed=_HANDED in mark)
-        for number, message_id, *mark in json.loads(text)
+        for number, message_id, *mark in decode(text)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 from oncewire.journal.identity import Head
@@ -315,17 +315,11 @@ def _note(
         saved.setdefault(columns, []).append((*[after[place] for place in places], key))
 
 
-def names_in(changes: Changes) -> Iterable[str]:
+def names_in(changes: Changes) -> list[str]:
     """Every MessageId that a new row names."""
-    for before, row in changes.outgoing:
-        if before is None:
-            yield row.stored.outgoing.message_id
-    for arrived, received in changes.incoming:
-        if arrived is None:
-            yield received.stored.incoming.message_id
-    for values in changes.journal:
-        if values[_MESSAGE] is not None:
-            yield values[_MESSAGE]
+    names = [row.stored.outgoing.message_id for old, row in changes.outgoing if old is None]
+    names += [row.stored.incoming.message_id for old, row in changes.incoming if old is None]
+    return names + [row[_MESSAGE] for row in changes.journal if row[_MESSAGE] is not None]
 
 
 def _text(content: object) -> str:

@@ -94,18 +94,15 @@ class SqliteSession:
             if write.rows:
                 self.count += 1
                 try:
-                    self._write(write)
+                    if isinstance(write, Insert):
+                        self._insert(write)
+                    elif isinstance(write, Update):
+                        statement = _update(write.table, write.key, write.columns)
+                        self.cursor.executemany(statement, write.rows)
+                    else:
+                        self.cursor.executemany(write.statement, write.rows)
                 except Exception as error:
                     raise self._trouble("", error) from error
-
-    def _write(self, write: Write) -> None:
-        if isinstance(write, Insert):
-            self._insert(write)
-        elif isinstance(write, Update):
-            statement = _update(write.table, write.key, write.columns)
-            self.cursor.executemany(statement, write.rows)
-        else:
-            self.cursor.executemany(write.statement, write.rows)
 
     def _insert(self, write: Insert) -> None:
         """Insert many rows with one statement, which costs less than one statement each."""

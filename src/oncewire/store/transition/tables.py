@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from oncewire.message.instant import Instant
 from oncewire.protocol.documents import UNFINISHED
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.records import Incident, StoredParcel
+from oncewire.store.records import Incident
 from oncewire.store.transition.rows import (
     LIVE,
     AnswerBytes,
@@ -144,7 +144,10 @@ class Table(Generic[K, R]):
         self._log.append((self, key, old, first))
         if first:
             self.before[key] = None if old is UNKNOWN else old  # type: ignore[assignment]
-        self._set(key, row)
+        if self._indexes:
+            self._set(key, row)
+        else:
+            self.rows[key] = row
 
     def restore(self, key: K, old: Any, first: bool) -> None:
         """Take one change back."""
@@ -376,13 +379,8 @@ class HeldBytes:
 
 
 def _size(content: OutgoingBytes | IncomingBytes | AnswerBytes) -> int:
-    size = _inline(content.parcel)
+    body = () if content.parcel is None else content.parcel.body
+    size = sum([len(part) for part in body if isinstance(part, bytes)])
     if isinstance(content, OutgoingBytes):
         return size + len(content.draft or b"")
     return size + len(content.view or b"") if isinstance(content, IncomingBytes) else size
-
-
-def _inline(parcel: StoredParcel | None) -> int:
-    if parcel is None:
-        return 0
-    return sum([len(part) for part in parcel.body if isinstance(part, bytes)])

@@ -123,10 +123,6 @@ class WorkTransaction:
             return work.agreements.rows[agreement_id]
         return work.look_up(work.agreements, agreement_id, work.backend.agreement)
 
-    def _check_agreement(self, agreement_id: str | None) -> None:
-        if agreement_id is not None and self.agreement(agreement_id) is None:
-            raise not_kept(agreement_id)
-
     # --- channels ---
 
     def sending_channel(self, key: str) -> SendingChannel | None:
@@ -175,7 +171,8 @@ class WorkTransaction:
                 f"message {message_id} was submitted before",
                 remedy="use a new MessageId, or ask for the state of the first",
             )
-        self._check_agreement(stored.agreement_id)
+        if stored.agreement_id is not None and self.agreement(stored.agreement_id) is None:
+            raise not_kept(stored.agreement_id)
         terms = self.known_terms(stored.outgoing.terms_id)
         placed = replace(stored, position=work.count("outgoing"), damage="")
         work.outgoing.put(message_id, self._row(placed, terms, None))
@@ -303,7 +300,8 @@ class WorkTransaction:
                 remedy="judge it first, then store it in the state it got",
             )
         terms = self.known_terms(incoming.terms_id)
-        self._check_agreement(stored.agreement_id)
+        if stored.agreement_id is not None and self.agreement(stored.agreement_id) is None:
+            raise not_kept(stored.agreement_id)
         key = (incoming.sender, incoming.message_id)
         if work.received(key) is not None:
             return self.incoming(*key)

@@ -97,6 +97,11 @@ class UnitOfWork:
         self.words: Table[IncomingKey, WordsRow] = Table(self.log)
         self.incidents = IncidentTable(self.log)
         self.documents = DocumentTable(self.log)
+        # Those without bytes, which have a bound of their own.
+        self._tables: tuple[Table[Any, Any], ...] = (
+            *(self.terms, self.agreements, self.sending, self.receiving, self.words),
+            *(self.outgoing, self.incoming, self.incidents, self.receipts, self.documents),
+        )
         self.removed: dict[str, list[Removed]] = {}
         # Every live message is here.
         self.complete = False
@@ -322,22 +327,29 @@ class UnitOfWork:
     def changes(self) -> Changes:
         """Everything that changed since it was last written."""
         counters = {} if self.counters == self._counted else dict(self.counters)
+        held, changed = self.bytes, {}
+        for table in (*self._tables, held.outgoing, held.incoming, held.answers):
+            changed[table] = [
+                (key, old, row)
+                for key, old in table.before.items()
+                if (row := table.rows[key]) is not None and row is not old
+            ]
         return Changes(
             counters,
             self.journal,
-            _now(self.terms),
-            _now(self.agreements),
-            [channel for _, channel in _now(self.sending)],
-            [channel for _, channel in _now(self.receiving)],
-            _both(self.outgoing),
-            dict(_now(self.bytes.outgoing)),
-            _both(self.incoming),
-            dict(_now(self.bytes.incoming)),
-            dict(_now(self.bytes.answers)),
-            dict(_now(self.receipts)),
-            _both(self.incidents),
-            [row for _, row in _now(self.documents)],
-            dict(_now(self.words)),
+            [(key, row) for key, _, row in changed[self.terms]],
+            [(key, row) for key, _, row in changed[self.agreements]],
+            [row for _, _, row in changed[self.sending]],
+            [row for _, _, row in changed[self.receiving]],
+            [(old, row) for _, old, row in changed[self.outgoing]],
+            {key: row for key, _, row in changed[held.outgoing]},
+            [(old, row) for _, old, row in changed[self.incoming]],
+            {key: row for key, _, row in changed[held.incoming]},
+            {key: row for key, _, row in changed[held.answers]},
+            {key: row for key, _, row in changed[self.receipts]},
+            [(old, row) for _, old, row in changed[self.incidents]],
+            [row for _, _, row in changed[self.documents]],
+            {key: row for key, _, row in changed[self.words]},
         )
 
     def write(self) -> None:
@@ -346,11 +358,7 @@ class UnitOfWork:
             return
         self.backend.apply(self.changes())
         self.applied = True
-        for table in (
-            *(self.terms, self.agreements, self.sending, self.receiving),
-            *(self.outgoing, self.incoming, self.incidents, self.receipts, self.documents),
-            self.words,
-        ):
+        for table in self._tables:
             table.before.clear()
         self.bytes.written()
         self._counted = dict(self.counters)
@@ -410,26 +418,6 @@ class UnitOfWork:
             self.incoming.forget(first)
             self.bytes.forget_incoming(first)
         self.bytes.bound()
-
-
-def _now(table: Table[K, R]) -> list[tuple[K, R]]:
-    rows = table.rows
-    found = []
-    for key, old in table.before.items():
-        row = rows[key]
-        if row is not None and row is not old:
-            found.append((key, row))
-    return found
-
-
-def _both(table: Table[K, R]) -> list[tuple[R | None, R]]:
-    rows = table.rows
-    found = []
-    for key, old in table.before.items():
-        row = rows[key]
-        if row is not None and row is not old:
-            found.append((old, row))
-    return found
 
 
 def not_kept_terms(terms_id: str) -> NotAllowed:
