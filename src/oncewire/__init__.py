@@ -104,6 +104,9 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.story import Story as Story
     from oncewire.entry.messages.story import StoryStep as StoryStep
     from oncewire.entry.messages.submitting import SendOptions as SendOptions
+    from oncewire.entry.messages.timing import Timing as Timing
+    from oncewire.entry.messages.timing import Usual as Usual
+    from oncewire.entry.messages.timing import Wait as Wait
     from oncewire.entry.running.open_party import BlockingParty as BlockingParty
     from oncewire.entry.running.open_party import OpenParty as OpenParty
     from oncewire.entry.running.open_party import open_party as open_party
@@ -155,8 +158,11 @@ _ROOMS = {
     "Story": "oncewire.entry.messages.story",
     "StoryStep": "oncewire.entry.messages.story",
     "Submission": "oncewire.handler.actions",
+    "Timing": "oncewire.entry.messages.timing",
     "Tried": "oncewire.handler.runtime.trying",
     "Trouble": "oncewire.entry.messages.outlook",
+    "Usual": "oncewire.entry.messages.timing",
+    "Wait": "oncewire.entry.messages.timing",
     "WindowCell": "oncewire.entry.watching.channels",
     "connect": "oncewire.entry.admin.client",
     "open_party": "oncewire.entry.running.open_party",
