@@ -7,7 +7,6 @@ protocol's matter; ids, times and our own names are arguments.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -369,8 +368,6 @@ def _sound(*parties: Party | None) -> list[Party | None]:
     return found
 
 
-# The same hop is made by message after message.
-@functools.lru_cache(maxsize=1024)
 def _end(party_id: PartyId | None, uri: str | None, dialect: Dialect) -> Party | None:
     """One end of a hop as the dialect names it; None for a name of no form."""
     names = (party_id, PartyId(uri) if uri else None)

@@ -6,7 +6,6 @@ written, and a hop changes one block by its position, so both start here.
 
 from __future__ import annotations
 
-import functools
 import operator
 import pyexpat
 import re
@@ -253,10 +252,8 @@ _FAR = 250_000_000_000 * SECOND
 _USUAL = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]{8}T[0-9]{6})")
 
 
-@functools.lru_cache(maxsize=256)
 def _second_of(text: str) -> Instant | None:
     """The instant of a whole second in one of the usual forms; None for anything else."""
-    # Messages come by the hundred in one second, so each second is looked at once.
     if _USUAL.fullmatch(text) is None:
         return None
     try:
@@ -278,7 +275,6 @@ def read_moment(text: str) -> tuple[Instant, bool]:
     return parse_instant(text)
 
 
-@functools.lru_cache(maxsize=256)
 def _written_second(second: int) -> str:
     return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
 
