@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.errors import JournalProblem
+from oncewire.errors import JournalProblem, StoreProblem
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Detail, Kind, read_terms, write_terms
 from oncewire.protocol.terms import Terms
@@ -119,3 +119,8 @@ def test_no_text_is_anything_but_read_or_a_named_problem(text: str) -> None:
             cls.read(text)
         except JournalProblem:
             continue
+
+
+def test_a_text_that_is_no_unicode_is_refused_by_name() -> None:
+    with pytest.raises(StoreProblem, match="no Unicode"):
+        notes.Failed("unknown", reason="\ud800").write()

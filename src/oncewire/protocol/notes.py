@@ -16,7 +16,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, encode
 from msgspec.structs import replace
 
-from oncewire.errors import JournalProblem, OncewireError
+from oncewire.errors import JournalProblem, OncewireError, StoreProblem
 from oncewire.message.envelope import Severity
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import Terms
@@ -116,11 +116,17 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def write(self) -> str | None:
         """The text for the column, or None when every field has its default."""
-        text = encode(self)
-        if len(text) > TEXT_MAX:
-            said = {name: getattr(self, name, None) for name in _SENTENCES}
-            cut = {name: value[:TEXT_MAX] for name, value in said.items() if value is not None}
-            text = encode(replace(self, **cut))
+        try:
+            text = encode(self)
+            if len(text) > TEXT_MAX:
+                said = {name: getattr(self, name, None) for name in _SENTENCES}
+                cut = {name: value[:TEXT_MAX] for name, value in said.items() if value is not None}
+                text = encode(replace(self, **cut))
+        except UnicodeEncodeError as error:
+            raise StoreProblem(
+                f"a {self.KIND.value!r} row has a text that is no Unicode ({error.reason})",
+                remedy="leave surrogates out of names and reasons",
+            ) from None
         return None if text == b"{}" else text.decode()
 
     @classmethod

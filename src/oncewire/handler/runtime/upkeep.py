@@ -107,11 +107,19 @@ class Probing:
 
     async def run(self) -> None:
         """For as long as the handler lives."""
-        context = self._loop.engine.context
-        await self._loop.do("look", lambda: take_up(context))
+        context, knows = self._loop.engine.context, False
         while True:
-            await asyncio.sleep(self._every / SECOND)
-            ways = await self._loop.do("look", lambda: left_ways(context))
+            try:
+                if not knows:
+                    await self._loop.do("look", lambda: take_up(context))
+                    knows = True
+                await asyncio.sleep(self._every / SECOND)
+                ways = await self._loop.do("look", lambda: left_ways(context))
+            except StoreProblem as problem:
+                # Whoever else was in that turn is told too; the next look may find the store there.
+                logger.warning("nothing is probed", extra={"problem": str(problem)})
+                await asyncio.sleep(self._every / SECOND)
+                continue
             await asyncio.gather(*map(self._probe, ways))
 
     async def _probe(self, way: LeftWay) -> None:
