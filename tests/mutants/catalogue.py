@@ -49,7 +49,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledge before the commit",
         f"{_ENGINE}:Engine.commit",
-        "if context.store.pending():\n    context.store.commit()",
+        "if fellows is None:\n"
+        "    context.store.commit()\n"
+        "else:\n"
+        "    with beside.claimed(context, fellows):\n"
+        "        if context.store.pending() or fellows.wants_turn:\n"
+        "            context.store.commit()",
         "if context.store.pending():\n"
         "    context.commits = getattr(context, 'commits', 0) + 1\n"
         "    if context.commits % 3 == 0:\n"
@@ -135,7 +140,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledge before the commit, behind a hub that passes on",
         f"{_ENGINE}:Engine.commit",
-        "if context.store.pending():\n    context.store.commit()",
+        "if fellows is None:\n"
+        "    context.store.commit()\n"
+        "else:\n"
+        "    with beside.claimed(context, fellows):\n"
+        "        if context.store.pending() or fellows.wants_turn:\n"
+        "            context.store.commit()",
         "if context.store.pending():\n"
         "    context.commits = getattr(context, 'commits', 0) + 1\n"
         "    if context.commits % 3 == 0:\n"

@@ -29,7 +29,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "look for nothing that no list can find",
-        "oncewire.handler.runtime.engine:Engine.start",
+        "oncewire.handler.runtime.engine:Engine._take_up",
         "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         "(lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         tests=(f"{_POISON}::test_a_state_that_no_list_can_find_is_found_at_the_start",),

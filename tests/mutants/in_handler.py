@@ -43,8 +43,13 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "transmit first, save when there is time",
         "oncewire.handler.runtime.engine:Engine.commit",
-        "if context.store.pending():\n    context.store.commit()",
-        "if context.store.pending() and (not context.state.actions):\n    context.store.commit()",
+        "if fellows is None:\n"
+        "    context.store.commit()\n"
+        "else:\n"
+        "    with beside.claimed(context, fellows):\n"
+        "        if context.store.pending() or fellows.wants_turn:\n"
+        "            context.store.commit()",
+        "if not context.state.actions:\n    context.store.commit()",
         requirement="RM-11",
         tests=(f"{_EXCHANGE}::test_nothing_leaves_before_the_commit",),
     ),
@@ -211,8 +216,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a retry overtakes its own slow attempt",
         "oncewire.handler.sending.transmit:transmit_due",
-        "free = [due_id for due_id in due if due_id not in context.state.in_flight and due_id not in context.state.stuck]",
-        "free = [due_id for due_id in due if due_id not in context.state.stuck]",
+        "free = [due_id for due_id in due if due_id not in context.state.in_flight and due_id not in context.state.stuck and (('', due_id) not in elsewhere)]",
+        "free = [due_id for due_id in due if due_id not in context.state.stuck and (('', due_id) not in elsewhere)]",
         requirement="RTY-1",
         tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
     ),

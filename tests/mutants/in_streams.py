@@ -38,12 +38,16 @@ IN_STREAMS: tuple[Mutant, ...] = (
         "oncewire.handler.runtime.handler:Carrier._chunks",
         "try:\n"
         "    while (chunk := (await ahead.next())):\n"
+        "        if not self._may_leave():\n"
+        "            raise TransportProblem(_NO_LEASE)\n"
         "        self._note(message_id, len(chunk))\n"
         "        yield chunk\n"
         "finally:\n"
         "    await ahead.end()",
         "try:\n"
         "    while (chunk := (await ahead.next())):\n"
+        "        if not self._may_leave():\n"
+        "            raise TransportProblem(_NO_LEASE)\n"
         "        self._note(message_id, len(chunk))\n"
         "        yield chunk\n"
         "finally:\n"

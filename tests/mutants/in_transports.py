@@ -224,7 +224,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a restart forgets what the broker was trusted with",
-        "oncewire.handler.runtime.engine:Engine.start",
+        "oncewire.handler.runtime.engine:Engine._take_up",
         "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: transmit.take_up_delegated(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         "(lambda tx: release.survey(context, tx), lambda tx: deliver.recover_hand_overs(context, tx), lambda tx: take_up_waiting(context, tx), lambda tx: context.state.failed.extend(left_untold(context, tx)), lambda tx: gathering.begin_all(context, tx), lambda tx: retention.end_all_answers(context, tx), lambda tx: repost_answers(context, tx), lambda tx: resume_stranded_hops(context, tx))",
         requirement="RM-7",
