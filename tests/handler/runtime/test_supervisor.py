@@ -15,6 +15,7 @@ from oncewire.handler.runtime.commit_loop import AGAIN, Outages, Pulse
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.store.memory.store import MemoryStore
+from tests.waiting import until
 
 
 def handler() -> Handler:
@@ -135,3 +136,25 @@ async def test_a_store_that_does_not_answer_is_one_line_of_the_log(
             await one.loop.do("look", lambda: None)
     said = [record for record in caplog.records if "does not answer" in record.message]
     assert len(said) == 1
+
+
+async def test_a_store_that_is_away_for_a_while_does_not_end_the_probes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = HandlerContext("alpha", MemoryStore("alpha"), Agreements(), RealWorld())
+    one = Handler(context, {}, probe_every=1)
+    await one.start()
+    commit, failed = one.engine.commit, 0
+
+    def sometimes() -> object:
+        nonlocal failed
+        failed += 1
+        if failed % 2:
+            raise StoreGone("away")
+        return commit()
+
+    monkeypatch.setattr(one.engine, "commit", sometimes)
+    await until(lambda: failed > 20)
+    assert one.loop.failed is None
+    monkeypatch.undo()
+    await one.stop()
