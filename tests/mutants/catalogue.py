@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    context.commits = getattr(context, 'commits', 0) + 1\n"
         "    if context.commits % 3 == 0:\n"
         "        context.store.commit()",
-        ("S3", "S4", "S1"),
+        ("S3", "S4", "S1", "journal"),
         CRASHING,
         "STO-1",
     ),
