@@ -222,6 +222,10 @@ def pong_for(ping: Message, envelope: Envelope) -> Message:
     return _signal(ping, envelope, MessageKind.PONG)
 
 
+_FOR_THE_ASKER = (MessageKind.PONG, MessageKind.STATUS_RESPONSE)
+"""Answers to the From Party, however many handlers are on the way."""
+
+
 def _signal(
     about: Message | PartialHeader,
     envelope: Envelope,
@@ -232,6 +236,9 @@ def _signal(
 ) -> Message:
     """A signal about a message, without what it says."""
     facts = about if isinstance(about, PartialHeader) else PartialHeader.of(about)
+    if kind in _FOR_THE_ASKER and isinstance(about, Message) and len(about.routing) > 1:
+        # The party that asked is behind a hub, which passes the answer on by its To.
+        facts = replace(facts, last_hop=None)
     dialect = _dialect(facts, envelope)
     header = _header(facts, envelope, kind, action=action, as_hop=as_hop)
     return Message(dialect, kind, header, _routing(header, dialect, envelope))

@@ -401,3 +401,17 @@ def test_a_neighbour_that_is_known_by_its_certificate_shows_it_for_what_lies_beh
     chain.carry("hub1", onward)
     assert not [one for name, one in chain.kept if name == "hub2" and "seller" in one.address]
     assert "received" not in chain.kinds("hub2", order)
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window"])
+def test_a_partner_behind_a_hub_answers_whoever_asked(profile: str) -> None:
+    chain = Network.chain(options(profile, hops=2))
+    buyer = chain.engines["buyer"]
+    message_id = chain.send().message_id
+    ping_id = buyer.ping(chain.order_of["cpa_id"])
+    chain.settle("buyer")
+    buyer.ask_status(message_id)
+    chain.settle("buyer")
+    assert [one.message_id for one in chain.ponged] == [ping_id]
+    assert chain.told
+    assert not buyer.context.state.refusals.counted

@@ -27,7 +27,7 @@ from oncewire.entry.control.verb import (
     verb,
     verbs_of,
 )
-from oncewire.errors import NotAllowed, TransportProblem
+from oncewire.errors import NotAllowed, NotHere, TransportProblem
 from oncewire.message.instant import Instant
 
 if TYPE_CHECKING:
@@ -427,9 +427,14 @@ class PartyVerbs:
                 "it is not said what to resume",
                 remedy="name one message, one channel or one partner",
             )
+        try:
+            whose = partner and self.here.agreed_with(partner)
+        except NotHere:
+            # Not a partner, but perhaps a handler on the way to one, by its label.
+            whose = partner
         await self.here.operate(
             lambda engine: engine.resume(
-                message_id=message_id, channel=channel, partner=partner, by=_cut(by)
+                message_id=message_id, channel=channel, partner=whose, by=_cut(by)
             )
         )
 
