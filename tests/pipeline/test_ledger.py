@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from oncewire.errors import InvalidValue
 from oncewire.journal.check import (
     channel_key,
     document_key,
@@ -231,8 +232,8 @@ def test_late_rows_and_portions_make_no_difference(spark, tmp_path: Path) -> Non
 
 def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -> None:
     """A second confirmation of a message that was closed months ago, in a lake behind a link."""
-    (tmp_path / "a real, 100%25 lake").mkdir()
-    (tmp_path / "lake").symlink_to(tmp_path / "a real, 100%25 lake")
+    (tmp_path / "a real, 100 % lake").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "a real, 100 % lake")
     plan, nodes = small_year(200, 7)
     node = max(nodes)
     rows = nodes[node]
@@ -256,6 +257,11 @@ def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -
     )
     assert [one["verdict"] for one in row] == ["twice"]
     assert plan.messages == 200
+
+
+def test_a_path_that_writers_of_delta_misread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="%25"):
+        Lake(tmp_path / "100%25")
 
 
 def test_days_on_which_nothing_changed_are_not_counted_again(

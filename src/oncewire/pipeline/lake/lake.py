@@ -34,7 +34,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oncewire.errors import JournalProblem
+from oncewire.errors import InvalidValue, JournalProblem
 from oncewire.pipeline.lake.storage import (
     LAYERS,
     VERSIONS,
@@ -280,6 +280,12 @@ class Lake:
     def __init__(self, place: Path | str) -> None:
         self.storage = storage_of(place)
         self.root, self.name = self.storage.root, self.storage.name
+        escape = re.search("%[0-9A-Fa-f]{2}", str(self.root.resolve()))
+        if escape is not None:
+            raise InvalidValue(
+                f"the lake's path has {escape[0]} in it, which writers of Delta read as an escape",
+                remedy="give the lake a folder without a percent sign and two digits in its path",
+            )
         self._paths: dict[tuple[str, int], set[str]] = {}
 
     # --- reading ---
