@@ -52,7 +52,10 @@ def test_why_an_order_is_late(client: httpx.Client) -> None:
     assert set(slowest[:2]) == {"PO-late@acme", "PO-behind@acme"}
     assert listed(client.get("/console/messages?q=late")) == listed(slow)
     page = text_of(client.get("/console/message?id=PO-late@acme&direction=out"))
-    sentence = re.search(r"It took [\d.]+ s: .*?That is longer than usual for globex: half", page)
+    sentence = re.search(
+        r"It took [\d.]+ s: .*?That is (?:much longer than half of those|longer than most) to globex: half",
+        page,
+    )
     assert sentence is not None, page[:2000]
     assert "went unanswered" in sentence[0] or "could not be reached" in sentence[0]
 

@@ -30,7 +30,8 @@ SAMPLE, SAMPLE_LEAST = 100, 5
 """The newest messages of a partner that say what is usual, and the fewest that say anything."""
 
 SLOW_TIMES = 3
-"""What takes so many times as long as half of a partner's messages is slow, from a second on."""
+"""What takes so many times as long as half of a partner's messages is slow, from a second on; so is
+what takes longer than 95 of 100."""
 
 TOLD_FROM: Duration = 100 * MILLISECOND
 """Shorter waits are not told, nor those of less than a fiftieth of the whole time, nor any where
@@ -140,7 +141,9 @@ def _known(duration: Duration | None) -> list[Duration]:
 
 def is_slow(duration: Duration, known: Usual | None) -> bool:
     """Whether that is longer than usual; without anything usual, longer than a minute."""
-    return duration > (MINUTE if known is None else max(SECOND, SLOW_TIMES * known.half))
+    if known is None:
+        return duration > MINUTE
+    return duration > max(SECOND, min(known.most, SLOW_TIMES * known.half))
 
 
 # --- where the time went -----------------------------------------------------------------------
@@ -326,6 +329,10 @@ def _said(
     ]
     said += f": {'; '.join(parts)}." if parts else "."
     if known is not None:
-        late = "longer than usual for" if is_slow(whole, known) else "usual for"
+        late = "usual for"
+        if is_slow(whole, known):
+            late = (
+                "longer than most to" if whole > known.most else "much longer than half of those to"
+            )
         said += f" That is {late} {partner}: {known.sentence}."
     return said

@@ -52,6 +52,13 @@ if TYPE_CHECKING:
 # The demo with a hub: buyer and seller agree with each other, and reach each other through it.
 
 HUB = "hub"
+# The seller signs for each order, so that the buyer has proof of more than the hub's word.
+_PROVEN = {
+    "ack.request": '"always"',
+    "ack.signature": '"always"',
+    "ack.hop_request": '"Signed"',
+}
+
 # The hub stores each order, answers for it, and says so to the handler it has it from.
 _HOP = {"hop.mode": '"store_and_forward"', "ack.hop_request": '"Unsigned"'}
 
@@ -70,7 +77,7 @@ def agree_through_hub(
         believed = ", ".join(quoted(f"../keys/partners/{name}.crt") for name in (partner, HUB))
         way = {"via.party_id": quoted(hub.party_id), "via.http": quoted(hub.url)}
         trusted = {"security.partner_certificates": f"[{believed}]"}
-        _say(added, terms | _HOP | way | trusted)
+        _say(added, terms | _HOP | _PROVEN | way | trusted)
         near = PartnerOptions("window", f"{own}-hub", sign=True)
         hop = add_partner(settings[HUB], card_of(settings[own]), near)
         _say(hop, terms | _HOP)
