@@ -169,7 +169,9 @@ def test_stop_says_what_it_stopped_when_it_cannot_stop_all(
 ) -> None:
     stopped: list[str] = []
     # These handlers are of the test's own process, which a signal would end.
-    monkeypatch.setattr(background, "stop", lambda settings, _pid: stopped.append(settings.party))
+    monkeypatch.setattr(
+        background, "stop", lambda settings, _pid, **_: stopped.append(settings.party)
+    )
     words = ("stop", pair / "globex", pair / "nosuch", pair / "acme")
     found = run_json(*words, exit_code=output.NOT_FOUND)
     assert [(row["party"], row["stopped"]) for row in found["parties"]] == [

@@ -58,12 +58,13 @@ def test_a_refusal_is_a_row_and_the_outcome_stays_sent() -> None:
     assert row.ref_to
     with pair.alpha.context.store.reader() as reader:
         stored = reader.outgoing(ORDER)
-    assert stored is not None
+        assert stored is not None
+        shown = held_up(reader, stored)
     assert stored.outgoing.state is OutgoingState.SENT
     assert stored.outgoing.reason.startswith(f"refused by urn:test:beta: {said.code}")
     assert said.description
     assert said.description in stored.outgoing.reason
-    assert held_up(stored, {}) == stored.outgoing.reason, "what `oncewire outbox` shows beside it"
+    assert shown == stored.outgoing.reason, "what `oncewire outbox` shows beside it"
 
 
 def test_why_and_the_ledger_say_who_refused_it_and_why() -> None:

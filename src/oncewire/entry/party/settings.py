@@ -284,7 +284,7 @@ class StoreSettings:
     url: Annotated[str, "Its PostgreSQL database instead, postgresql://...", HIDDEN] = ""
     spool: Annotated[Path, "The folder for large payloads."] = Path("data/spool")
     lease: Annotated[
-        int, "Seconds after which other handlers take over the work of one that is gone.", HIDDEN
+        int, "Seconds after which other handlers take over the work of one that is gone."
     ] = 15
 
 

@@ -25,11 +25,13 @@ from oncewire.journal.trace import (
     NUMBERED,
     PASSED_ON,
     RECEIVED,
+    RESUMED,
     SEND_FAILED,
     SENT,
     SUBMITTED,
     Trace,
 )
+from oncewire.message.envelope import is_trial
 from oncewire.protocol import notes
 from oncewire.protocol.terms import Terms
 
@@ -136,13 +138,18 @@ def _problem_of_transports(subject: Subject, trace: Trace) -> str | None:
     if rows is None or not (SUBMITTED in trace.kinds or FORWARDED in trace.kinds):
         return None
     agreed = subject.sending_terms(trace).transports
-    failed = {row.attempt: row.transport for row in trace.kinds.get(SEND_FAILED, ())}
-    for row in rows:
-        if row.transport not in agreed:
-            return f"It was sent over {row.transport}, and agreed is {', '.join(agreed)}."
-        over = failed.get(row.attempt)
-        if over is not None and over != row.transport:
-            return f"Attempt {row.attempt} began over {row.transport}, and failed over {over}."
+    # A message that is resumed begins with its first transport, and counts its attempts anew.
+    ends = (*trace.kinds.get(SEND_FAILED, ()), *trace.kinds.get(RESUMED, ()))
+    began: dict[int | None, str | None] = {}
+    for row in sorted((*rows, *ends), key=lambda row: row.seq):
+        if row.kind == RESUMED:
+            began.clear()
+        elif row.kind == SENT:
+            if row.transport not in agreed:
+                return f"It was sent over {row.transport}, and agreed is {', '.join(agreed)}."
+            began[row.attempt] = row.transport
+        elif (over := began.get(row.attempt)) not in (None, row.transport):
+            return f"Attempt {row.attempt} began over {over}, and failed over {row.transport}."
     return None
 
 
@@ -219,6 +226,9 @@ def judge_terms(subject: Subject) -> None:
     later."""
     submitted, context = subject.submitted, subject.context
     if submitted is None or subject.is_notice or not subject.healed:
+        return
+    # Trials have timers of their own, whatever is agreed.
+    if is_trial(submitted.message_id or ""):
         return
     for trace in subject.traces:
         for row in trace.kinds.get(RECEIVED, ()):
