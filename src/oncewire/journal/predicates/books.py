@@ -148,7 +148,7 @@ def _problem_of_transports(subject: Subject, trace: Trace) -> str | None:
             if row.transport not in agreed:
                 return f"It was sent over {row.transport}, and agreed is {', '.join(agreed)}."
             began[row.attempt] = row.transport
-        elif (over := began.get(row.attempt)) not in (None, row.transport):
+        elif row.transport and (over := began.get(row.attempt)) not in (None, row.transport):
             return f"Attempt {row.attempt} began over {over}, and failed over {row.transport}."
     return None
 
