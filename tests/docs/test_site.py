@@ -51,6 +51,7 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
+@pytest.mark.process
 def test_every_python_block_is_typed(tmp_path: Path) -> None:
     count = 0
     for page in PAGES:
