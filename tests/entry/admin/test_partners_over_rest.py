@@ -1,5 +1,6 @@
 """Invitations, partners' files and keys over the admin port."""
 
+import asyncio
 import json
 import shutil
 import tomllib
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.admin.meeting import Meeting
 from oncewire.entry.admin.server import admin_port
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.folder import FILE_MAX, card_of
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
+from oncewire.errors import TransportProblem
 from tests.entry.admin.conftest import Rest
 from tests.entry.served import both_served
 from tests.ports import free_port
@@ -171,6 +174,20 @@ def test_a_file_that_is_wrong_swapped_or_hostile_changes_nothing(
         answer = acme.call(OPERATE, "POST", "/invite", content=given, headers=said)
         assert answer.status_code == 422, given
         assert _files(acme) == kept
+
+
+def test_an_acceptance_is_answered_though_the_handler_is_mute(parties: Path) -> None:
+    acme, globex = (load(parties / name, environ={}).settings for name in ("acme", "globex"))
+
+    async def mute() -> None:
+        raise TransportProblem("the handler has not answered for 5 seconds")
+
+    async def work() -> dict[str, object]:
+        _, invitation = await Meeting(acme, mute).invite({"insecure": True}, "alice")
+        data = invitation.encode()
+        return await Meeting(globex, mute).accept(data, _digest(data), "bob", insecure=True)
+
+    assert "answers = " in str(asyncio.run(work())["acceptance"])
 
 
 def _digest(data: bytes) -> str:

@@ -32,7 +32,7 @@ from oncewire.entry.party.partners import (
     next_files,
     switch_keys,
 )
-from oncewire.errors import InvalidValue, NotAllowed, NotHere
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message.payload import disposition
 
@@ -186,7 +186,7 @@ class Meeting:
         card = found.card
         self._log(f"the {found.kind} of a partner was taken", by,
                   partner=card.name, fingerprint=card.fingerprint, sha256=digest)  # fmt: skip
-        await self._taken_over()
+        await self._tell()
         return _told(found, data, written=True)
 
     def _considered(self, data: bytes, insecure: bool, replace: bool) -> Considered:
@@ -255,8 +255,16 @@ class Meeting:
         async with self._changing:
             used = await asyncio.to_thread(switch)
         self._log("the next key is ours now", by, fingerprint=used.fingerprint)
-        await self._taken_over()
+        await self._tell()
         return _pair(used)
+
+    async def _tell(self) -> None:
+        """Have the handler read its files at once. One that does not answer looks at them by
+        itself, and what was written must be answered: an acceptance is made once."""
+        try:
+            await self._taken_over()
+        except OncewireError as error:
+            logger.warning("the handler was not told", extra={"problem": error.problem})
 
     def _log(self, what: str, by: str, **facts: str) -> None:
         logger.info(what, extra={"by": by, **facts})
