@@ -96,7 +96,7 @@ class Meeting:
                         openapi.query("insecure", "Without TLS or signatures, too.", "bool"),
                         openapi.query("replace", "An agreement is written anew.", "bool"),
                     ),
-                    TOML, {"type": "string"},
+                    "application/octet-stream", {"type": "string", "format": "binary"},
                 ),
             ),
             Served(
@@ -149,7 +149,7 @@ class Meeting:
         given = parameters(request, {"digest", "insecure", "replace"})
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in uploads.FORMS:
-            raise Refused(415, "media-type", f"a file is not sent as {kind}", f"send it as {TOML}")
+            raise Refused(415, "media-type", f"a file is not sent as {kind}", "send it as it is")
         data = await uploads.whole_body(request, FILE_MAX)
         flags = {name: _truth(given, name) for name in ("insecure", "replace")}
         if "digest" not in given:
