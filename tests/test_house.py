@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 380,
-    "lines": 110_400,
-    "code_lines": 78_900,
+    "modules": 384,
+    "lines": 110_700,
+    "code_lines": 78_950,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -7,23 +7,21 @@ others are here beside them, in one list.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 from oncewire.entry.admin import feed, form, openapi, reports, uploads
+from oncewire.entry.admin.meeting import Meeting
 from oncewire.entry.admin.problems import Refused, problem_in, problem_of
 from oncewire.entry.admin.requests import (
     json_body,
@@ -33,6 +31,17 @@ from oncewire.entry.admin.requests import (
     send_query,
     stretch_of,
     whole,
+)
+from oncewire.entry.admin.routes import (
+    NOBODY,
+    Served,
+    answered,
+    as_json,
+    check_role,
+    hosts_of,
+    netloc,
+    no_role,
+    route_of,
 )
 from oncewire.entry.admin.tokens import Token, TokenFile
 from oncewire.entry.console.pages import Console, Page
@@ -45,6 +54,7 @@ from oncewire.entry.messages.stored import contents_of, evidence_for, nth_conten
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
+from oncewire.entry.running.open_party import tell_running
 from oncewire.entry.watching.readiness import Readiness
 from oncewire.errors import (
     InvalidValue,
@@ -98,24 +108,6 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
 }
 
-Answer = Callable[[Request, Token], Awaitable[Response]]
-
-NOBODY = Token("", frozenset(), "")
-"""Who calls a route that is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """One route: what it needs, what it does, and what the OpenAPI page says of it."""
-
-    method: str
-    path: str
-    permission: Permission | None
-    answer: Answer
-    operation: openapi.Operation
-    # A page of the console: a browser's session stands for a token, and errors are pages.
-    page: bool = False
-
 
 class AdminApp:
     """The ASGI application of one party."""
@@ -133,15 +125,17 @@ class AdminApp:
         self._feed = feed.Feed(self._reader)
         self._strangers = Strangers()
         self._hosts = hosts_of(settings)
-        self.routes = (*map(self._of_verb, form.VERB_FORMS), *self._others())
-        self._page = _json(
+        self._meeting = Meeting(settings, lambda: _soon(tell_running(settings)))
+        verbs = map(self._of_verb, form.VERB_FORMS)
+        self.routes = (*verbs, *self._others(), *self._meeting.routes)
+        self._page = as_json(
             openapi.page(
                 (each.path, each.method, each.permission, each.operation) for each in self.routes
             )
         )
-        self._console = Console(settings, self)
+        self._console = Console(settings, self, self._meeting)
         pages = map(self._of_page, self._console.routes)
-        self._router = [(_route(each), each) for each in (*self.routes, *pages)]
+        self._router = [(route_of(each), each) for each in (*self.routes, *pages)]
 
     def _others(self) -> tuple[Served, ...]:
         """The routes that are no verb's."""
@@ -240,7 +234,7 @@ class AdminApp:
         try:
             served = self._judge(request)
             caller = self._caller(request, served)
-            _check_role(caller, served)
+            check_role(caller, served)
             response = await served.answer(request, caller)
             # Wrong links, which a page tells.
             wrong = caller is NOBODY and response.status_code == 403
@@ -287,7 +281,7 @@ class AdminApp:
                 421, "host", "this host name is not served here", "set admin.names in oncewire.toml"
             )
         origins = request.headers.getlist("origin")
-        foreign = any(_netloc(each) not in self._hosts for each in origins)
+        foreign = any(netloc(each) not in self._hosts for each in origins)
         if foreign or request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
             raise Refused(403, "origin", "a page of another origin may not call this")
         allowed = set()
@@ -362,7 +356,7 @@ class AdminApp:
             given["message_id"] = request.path_params["message_id"]
         doing = self._done(asked, given, caller)
         result = await (_while_there(request, doing) if asked.waits else doing)
-        return _result(form.write_result(asked.verb, result))
+        return answered(form.write_result(asked.verb, result))
 
     def _done(
         self, asked: VerbForm, given: dict[str, Any], caller: Token
@@ -388,7 +382,7 @@ class AdminApp:
         asked = form.BY_NAME[verb]
         caller = _token(session)
         if not caller.may(asked.verb.permission):
-            raise _no_role(caller, asked.verb.permission)
+            raise no_role(caller, asked.verb.permission)
         doing = self._done(asked, given, caller)
         return await (doing if asked.waits else _soon(doing))
 
@@ -430,7 +424,7 @@ class AdminApp:
         if accepted.repeated and form.IDEMPOTENCY in request.headers:
             await self._check_names(message_id, [payload.file_name for payload in payloads])
         said = {"message_id": accepted.message_id, "conversation_id": accepted.conversation_id}
-        response = _result(said, 201)
+        response = answered(said, 201)
         if accepted.repeated:
             response.headers[form.REPLAYED] = "true"
         return response
@@ -578,7 +572,7 @@ class AdminApp:
     async def _ledger(self, request: Request, _caller: Token) -> Response:
         """The summary of the lake."""
         parameters(request, set())
-        return _result(await self.ledger(request.path_params.get("part")))
+        return answered(await self.ledger(request.path_params.get("part")))
 
     async def ledger(self, part: str | None = None) -> Any:
         """The summary of the lake, or a part of it."""
@@ -603,7 +597,7 @@ class AdminApp:
 
     async def _agreement(self, request: Request, _caller: Token) -> Response:
         parameters(request, set())
-        return _result(await self.agreement(request.path_params["partner"]))
+        return answered(await self.agreement(request.path_params["partner"]))
 
     async def agreement(self, partner: str) -> dict[str, Any]:
         """The agreement with a partner: its values, dangers and certificates."""
@@ -614,7 +608,7 @@ class AdminApp:
 
     async def _doctor(self, request: Request, _caller: Token) -> Response:
         parameters(request, set())
-        return _result(await self.doctor())
+        return answered(await self.doctor())
 
     async def doctor(self) -> list[dict[str, Any]]:
         """What the party stands on, looked at now, by one at a time: it reads the whole store."""
@@ -623,7 +617,7 @@ class AdminApp:
 
     async def _log_lines(self, request: Request, _caller: Token) -> Response:
         given = parameters(request, {"limit"})
-        return _result(await self.log(whole(given, "limit", 200)))
+        return answered(await self.log(whole(given, "limit", 200)))
 
     async def log(self, limit: int) -> list[str]:
         """The last lines of the log."""
@@ -719,60 +713,9 @@ class Strangers:
         return self._counts.get(address, REFUSALS + 1) > REFUSALS
 
 
-def hosts_of(settings: Settings) -> frozenset[str]:
-    """The names under which the port is reached, with its number and without."""
-    port = settings.admin.port
-    names = {"localhost", "127.0.0.1", "[::1]", *settings.admin.names}
-    host = settings.admin.host
-    names.add(f"[{host}]" if ":" in host else host)
-    return frozenset(name for each in map(str.lower, names) for name in (each, f"{each}:{port}"))
-
-
-def _netloc(origin: str) -> str:
-    """The host and port of an origin; empty: it is none."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
-
-
-def _check_role(caller: Token, served: Served) -> None:
-    """Refuse a token that has not the role of a route."""
-    if served.permission is not None and not caller.may(served.permission):
-        raise _no_role(caller, served.permission)
-
-
-def _no_role(caller: Token, permission: Permission) -> Refused:
-    return Refused(
-        403,
-        "role",
-        f"{caller.name} does not have the role {permission.value}",
-        f"use a token that has it, or `oncewire console --role {permission.value}`",
-    )
-
-
 def _address(request: Request) -> str:
     """Where a request comes from."""
     return request.client.host if request.client else ""
-
-
-def _route(served: Served) -> Route:
-    """How Starlette knows the path of a route."""
-
-    async def nothing(request: Request) -> Response:  # noqa: ARG001
-        return Response()
-
-    # An id may hold what a path is divided by.
-    path = served.path.replace("{message_id}", "{message_id:path}")
-    return Route(path, nothing, methods=[served.method])
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
-
-
-def _result(value: Any, status: int = 200) -> Response:
-    return Response(_json({"result": value}), status, media_type="application/json")
 
 
 async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:

@@ -81,9 +81,9 @@ def _too_slow() -> Refused:
     return Refused(408, "too-slow", "the body came too slowly", "send it again")
 
 
-async def whole_body(request: Request) -> bytes:
-    """A JSON body."""
-    return b"".join([chunk async for chunk in chunks(request, JSON_MAX)])
+async def whole_body(request: Request, limit: int = JSON_MAX) -> bytes:
+    """A body that is small, such as JSON."""
+    return b"".join([chunk async for chunk in chunks(request, limit)])
 
 
 @asynccontextmanager

@@ -34,7 +34,8 @@ def console(
     """Make a link that signs a browser in to the console, once and within minutes.
 
     Without --role the pages can only be looked at. `--role operate` lets the browser resend,
-    resume, pause, abandon and hold; `--role take` shows documents and gives out evidence.
+    resume, pause, abandon and hold, take partners and change our key; `--role take` shows
+    documents and gives out evidence.
     """
     from oncewire.message.instant import format_duration
 

@@ -293,15 +293,13 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
     from oncewire.agreement.certificates import read_certificates
     from oncewire.entry.files import read_text
     from oncewire.entry.party.partners import (
-        check_card,
         known_partner,
         partner_file,
         revoked_of,
         roll_over,
     )
 
-    check_card(settings, card, now())
-    file = roll_over(settings, card)
+    file = roll_over(settings, card, now())
     taken_over(settings)
     known = read_certificates(read_text(file, "partner's certificate"))
     believed = set(known).difference(revoked_of(settings, card.name))
@@ -389,7 +387,6 @@ def listed(config: Config = None) -> Report:
 # `oncewire partner invite`, `accept`, `test`: how two parties meet, and whether they can talk.
 
 
-INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
 _WORDS = {True: "works", False: "does not work", None: "not tried"}
 
 
@@ -397,7 +394,7 @@ _WORDS = {True: "works", False: "does not work", None: "not tried"}
 def invite(
     to: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER" + INVITATION_ENDING),
+        typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER.invitation.toml"),
     ] = None,
     profile: Annotated[str, typer.Option(help="What the agreement is based on.")] = "ebms2",
     cpa_id: Annotated[
@@ -438,7 +435,7 @@ def invite(
         profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
     )
     made = invitation_of(settings, options)
-    file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
+    file = to or Path(made.file_name)
     write_new(file, made.to_toml())
     keep(settings, made)
     return Report(
@@ -474,17 +471,16 @@ def accept(
     from oncewire.entry.files import write_new
     from oncewire.entry.party.invitation import accept as accepted
     from oncewire.entry.party.invitation import read_invitation
-    from oncewire.entry.party.partners import check_card
     from oncewire.errors import OncewireError
 
     settings = loaded(config).settings
     told = read_invitation(file)
-    check_card(settings, told.card, now())
-    planned, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
+    proposed = accepted(settings, told, now(), insecure=insecure, replace_it=replace)
+    planned, answer = proposed.planned, proposed.answer
     added, hints = planned.added, [*by_telephone(told.card)]
     place = ""
     if answer is not None:
-        reply = to or Path(f"{answer.card.name}-{told.card.name}{ACCEPTANCE_ENDING}")
+        reply = to or Path(proposed.file_name)
         # Before the agreement: who cannot answer has not agreed.
         write_new(reply, answer.to_toml(), replace=replace)
         place = str(reply)

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from oncewire.errors import OncewireError
+from oncewire.errors import NotHere, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.message.instant import Instant
 
 KEPT_MAX = 200
 """Outcomes that wait for their page, and tests that are remembered."""
+
+FILES_MAX = 20
+"""Files of partners that wait for an answer, of at most a few hundred KB each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,35 @@ class Outcomes:
     def take(self, session: str, word: str) -> str:
         """The sentence that a word leads to, once; empty: there is none."""
         return self._kept.pop((session, word), "")
+
+
+class Shown:
+    """Partners' files that were shown to a session and wait for its yes, then the acceptances that
+    were made of them. What was not shown cannot be meant."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], tuple[str, bytes]] = OrderedDict()
+
+    def keep(self, session: str, digest: str, name: str, data: bytes) -> None:
+        """Keep a file under the digest of what was shown."""
+        self._kept[session, digest] = name, data
+        self._kept.move_to_end((session, digest))
+        while len(self._kept) > FILES_MAX:
+            self._kept.popitem(last=False)
+
+    def has(self, session: str, digest: str) -> bool:
+        """Whether there is a file with a name of its own."""
+        return bool(self._kept.get((session, digest), ("", b""))[0])
+
+    def of(self, session: str, digest: str) -> tuple[str, bytes]:
+        """The name and the bytes of one."""
+        found = self._kept.get((session, digest))
+        if found is None:
+            raise NotHere(
+                "this file was not shown here, or is forgotten",
+                remedy="upload it, and compare what the page shows",
+            )
+        return found
 
 
 class Trial(Struct):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import hmac
 import io
 import json
 import re
@@ -19,14 +18,16 @@ from dataclasses import dataclass
 from datetime import date
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from msgspec import structs
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from oncewire import __version__
+from oncewire.agreement.compose import PROFILES
 from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.actions import ACTIONS, Outcomes, Trials
+from oncewire.entry.console.actions import ACTIONS, Outcomes, Shown, Trials
+from oncewire.entry.console.forms import fields_of, signed, there, upload_of
 from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
 from oncewire.entry.console.sign_in import Session, SignIns
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
 LIVE_EVERY = 5.0
 """Seconds after which a page looks again even if nothing was added to the journal."""
 
-FORM_MAX, FIELDS_MAX = 64 * 1024, 100
-FORM_WITHIN = 10.0
-"""Seconds in which a form has to be there."""
 PREVIEW = 64 * 1024
 """Bytes of a document that a page shows."""
 
@@ -69,6 +67,12 @@ DOWN = (TransportProblem, HandlerFailed, StoreProblem)
 """What is raised where the handler does not answer, or cannot."""
 
 _FILE = re.compile(r"[^A-Za-z0-9._-]+")
+_TAKEN = {
+    "invitation": "It is a partner now. Send it the acceptance, which it waits for.",
+    "acceptance": "It is a partner now, on both sides. Test what works.",
+    "card": "Its new certificate is believed beside the one it had.",
+}
+"""What came of a partner's file, by its kind."""
 
 
 class Offers(Protocol):
@@ -105,6 +109,33 @@ class Offers(Protocol):
         """The last lines of the log."""
 
 
+class Meets(Protocol):
+    """How partners meet, for programs over REST and for pages alike; `by` is who asks."""
+
+    async def invite(self, given: dict[str, Any], by: str) -> tuple[str, str]:
+        """Make an invitation: the name of its file, and its text."""
+
+    async def consider(self, data: bytes, *, insecure: bool, replace: bool) -> dict[str, Any]:
+        """What a partner's file would change."""
+
+    async def accept(
+        self, data: bytes, digest: str, by: str, *, insecure: bool, replace: bool
+    ) -> dict[str, Any]:
+        """Write what the file with that digest says."""
+
+    async def card(self) -> tuple[str, str]:
+        """Our card: the name of its file, and its text."""
+
+    async def keys(self) -> dict[str, Any]:
+        """Our certificate, and the next one if it is made."""
+
+    async def next_key(self, by: str) -> dict[str, Any]:
+        """Make the key that follows ours."""
+
+    async def switch_key(self, fingerprint: str, by: str) -> dict[str, Any]:
+        """Use the next key from now on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One route of the console."""
@@ -118,16 +149,16 @@ class Page:
 class Console:
     """The pages of one party."""
 
-    def __init__(self, settings: Settings, offers: Offers) -> None:
-        self._settings, self._offers = settings, offers
+    def __init__(self, settings: Settings, offers: Offers, meets: Meets) -> None:
+        self._settings, self._offers, self._meets = settings, offers, meets
         said = settings.console
         path = settings.path(said.sign_ins)
         self._sign_ins = SignIns(path, said.link_for, said.session_for)
         self._pulse = Pulse(offers.journal)
-        self._outcomes, self._trials = Outcomes(), Trials()
+        self._outcomes, self._trials, self._shown = Outcomes(), Trials(), Shown()
         # Browsers give a cookie to every port of a host.
         self._cookie = f"oncewire-{settings.admin.port}"
-        look = Permission.LOOK
+        look, operate = Permission.LOOK, Permission.OPERATE
         self.routes = (
             Page("GET", "/console/static/{name:path}", None, self._static),
             Page("GET", "/console/sign-in", None, self._sign_in_page),
@@ -148,7 +179,12 @@ class Console:
             Page("GET", "/console/partner", look, self._partner),
             Page("GET", "/console/ledger", look, self._ledger),
             Page("GET", "/console/health", look, self._health),
-            Page("POST", "/console/do", Permission.OPERATE, self._do),
+            Page("POST", "/console/do", operate, self._do),
+            Page("POST", "/console/invite", operate, self._invite),
+            Page("POST", "/console/accept", operate, self._consider),
+            Page("POST", "/console/accepted", operate, self._accept),
+            Page("GET", "/console/acceptance", operate, self._acceptance),
+            Page("GET", "/console/card", operate, self._card),
         )
 
     # --- who is there ----------------------------------------------------------------------------
@@ -164,7 +200,7 @@ class Console:
 
     async def _sign_in(self, request: Request, _session: Session | None) -> Response:
         """Use a link."""
-        given = await _form(request)
+        given = dict(await fields_of(request))
         used = self._sign_ins.use_link(given.get("link", ""), _now())
         if used is None:
             problem = "The link was used already, is too old, or is none."
@@ -184,8 +220,8 @@ class Console:
 
     async def _sign_out(self, request: Request, session: Session | None) -> Response:
         """End the session."""
-        signed = _signed(session, await _form(request))
-        self._sign_ins.end(signed, _now())
+        who = signed(session, dict(await fields_of(request)))
+        self._sign_ins.end(who, _now())
         response = RedirectResponse("/console/sign-in", 303)
         response.delete_cookie(self._cookie, path="/console")
         return response
@@ -240,7 +276,7 @@ class Console:
 
     async def _live(self, _request: Request, session: Session | None) -> Response:
         """Tell a page that it may be old."""
-        who = _there(session)
+        who = there(session)
         positions = self._offers.positions(
             who.hash, LIVE_EVERY, lambda: self._sign_ins.lasts(who, _now())
         )
@@ -256,7 +292,7 @@ class Console:
         return StreamingResponse(told(), media_type="text/event-stream")
 
     async def _now(self, request: Request, session: Session | None) -> Response:
-        who = _there(session)
+        who = there(session)
         values: dict[str, Any] = {"seen": None, "troubles": [], "down": "", "totals": {}}
         try:
             seen = await self._offers.ask("overview", who)
@@ -270,7 +306,7 @@ class Console:
 
     async def _lines(self, _request: Request, session: Session | None) -> Response:
         with suppress(*DOWN):
-            seen = await self._offers.ask("overview", _there(session))
+            seen = await self._offers.ask("overview", there(session))
             await self._pulse.read(seen.journal)
         return _as_json(self._pulse.lines(_now()))
 
@@ -293,7 +329,7 @@ class Console:
             return wanted, None, f"{error.problem}; {error.remedy}"
 
     async def _messages(self, request: Request, session: Session | None) -> Response:
-        who = _there(session)
+        who = there(session)
         counts = "slow" not in request.query_params and "after" not in request.query_params
         wanted, found, problem = await self._find(request, who, tally=counts)
         messages = () if found is None else found.messages
@@ -327,7 +363,7 @@ class Console:
 
     async def _export(self, request: Request, session: Session | None) -> list[dict[str, Any]]:
         """Exactly what the page of the same query shows."""
-        _, found, problem = await self._find(request, _there(session))
+        _, found, problem = await self._find(request, there(session))
         if found is None:
             raise InvalidValue(problem)
         return [structs.asdict(each) for each in found.messages]
@@ -360,7 +396,7 @@ class Console:
         return messages
 
     async def _message(self, request: Request, session: Session | None) -> Response:
-        who, message_id = _there(session), request.query_params.get("id", "")
+        who, message_id = there(session), request.query_params.get("id", "")
         direction = request.query_params.get("direction", "")
         meant = {"message_id": message_id} | ({"direction": direction} if direction else {})
         story = await self._offers.ask("why", who, **meant)
@@ -412,21 +448,27 @@ class Console:
         return _attached(await self._offers.evidence(message_id), name)
 
     async def _channels(self, request: Request, session: Session | None) -> Response:
-        who = _there(session)
+        who = there(session)
         found = await self._offers.ask("channels", who)
         return self._page("channels.html", session, {"channels": found} | self._said(request, who))
 
     async def _partners(self, request: Request, session: Session | None) -> Response:
-        who = _there(session)
+        who = there(session)
         seen = await self._offers.ask("overview", who)
-        return self._page("partners.html", session, {"seen": seen} | self._said(request, who))
+        values: dict[str, Any] = {"seen": seen, "profiles": sorted(PROFILES), "keys": None}
+        # A party may have no key at all, or one that others keep.
+        with suppress(InvalidValue, NotHere, NotAllowed):
+            values["keys"] = await self._meets.keys()
+        return self._page("partners.html", session, values | self._said(request, who))
 
     async def _partner(self, request: Request, session: Session | None) -> Response:
-        who, name = _there(session), request.query_params.get("name", "")
+        who, name = there(session), request.query_params.get("name", "")
         seen = await self._offers.ask("overview", who)
         known = next((each for each in seen.partners if each.name == name), None)
         agreed = await self._offers.agreement(name)
         values = {"partner": known, "name": name, "agreed": agreed, "trial": self._trials.of(name)}
+        digest = request.query_params.get("acceptance", "")
+        values["acceptance"] = digest if self._shown.has(who.hash, digest) else ""
         return self._page("partner.html", session, values | self._said(request, who))
 
     async def _ledger(self, _request: Request, session: Session | None) -> Response:
@@ -437,7 +479,7 @@ class Console:
             values["written"] = _instant(summary.get("written_at"))
             read = summary.get("nodes", {}).get(self._settings.party.name, {}).get("seq")
             with suppress(*DOWN):
-                seen = await self._offers.ask("overview", _there(session))
+                seen = await self._offers.ask("overview", there(session))
                 # A journal that ends before what was read is another one, or was restored.
                 if isinstance(read, int) and seen.journal >= read:
                     values["since"] = seen.journal - read
@@ -446,7 +488,7 @@ class Console:
         return self._page("ledger.html", session, values)
 
     async def _health(self, request: Request, session: Session | None) -> Response:
-        who = _there(session)
+        who = there(session)
         values: dict[str, Any] = {"reasons": [], "seen": None, "findings": None, "lines": []}
         values |= {"doubts": [], "no_log": "", "metrics": ""}
         try:
@@ -465,13 +507,63 @@ class Console:
             values["no_log"] = f"{error.problem}; {error.remedy}"
         return self._page("health.html", session, values)
 
+    # --- how partners meet -----------------------------------------------------------------------
+
+    async def _invite(self, request: Request, session: Session | None) -> Response:
+        """An invitation, as a file."""
+        given = dict(await fields_of(request))
+        who = signed(session, given)
+        asked: dict[str, Any] = {name: given.get(name, "") for name in ("profile", "cpa_id")}
+        asked |= {name: name in given for name in ("ordered", "insecure", "sign")}
+        name, text = await self._meets.invite(asked, who.name)
+        return _attached(text.encode(), name)
+
+    async def _consider(self, request: Request, session: Session | None) -> Response:
+        """What a partner's file would change: it is written when the person says so."""
+        given, data = await upload_of(request)
+        who = signed(session, given)
+        flags = {name: name in given for name in ("insecure", "replace")}
+        told = await self._meets.consider(data, **flags)
+        self._shown.keep(who.hash, told["digest"], "", data)
+        return self._page("accept.html", session, {"told": told, "flags": flags})
+
+    async def _accept(self, request: Request, session: Session | None) -> Response:
+        """Write what the file says that was shown to this session under its digest."""
+        given = dict(await fields_of(request))
+        who, digest = signed(session, given), given.get("digest", "")
+        if "compared" not in given:
+            raise NotAllowed(
+                "the fingerprint was not compared", remedy="ask the partner by telephone, first"
+            )
+        _, data = self._shown.of(who.hash, digest)
+        told = await self._meets.accept(
+            data, digest, who.name, insecure="insecure" in given, replace="replace" in given
+        )
+        word = self._outcomes.keep(who.hash, _TAKEN[told["kind"]])
+        reply = told["acceptance"].encode()
+        if reply:
+            self._shown.keep(who.hash, digest, told["file_name"], reply)
+        place = link("partner", name=told["partner"], said=word, acceptance=reply and digest)
+        return RedirectResponse(place, 303)
+
+    async def _acceptance(self, request: Request, session: Session | None) -> Response:
+        """The acceptance that was made of an invitation, as a file."""
+        name, data = self._shown.of(there(session).hash, request.query_params.get("digest", ""))
+        if not name:
+            raise NotHere("this invitation was not accepted yet")
+        return _attached(data, name)
+
+    async def _card(self, _request: Request, _session: Session | None) -> Response:
+        name, text = await self._meets.card()
+        return _attached(text.encode(), name)
+
     # --- what is done ----------------------------------------------------------------------------
 
     async def _do(self, request: Request, session: Session | None) -> Response:
         """Have a verb done that changes something; then show the page that it was asked on."""
-        fields = await _fields(request)
+        fields = await fields_of(request)
         given = dict(fields)
-        who = _signed(session, given)
+        who = signed(session, given)
         word = given.get("do", "")
         place = given.get("back", "").partition("#")[0]
         place = place if place.startswith("/console/") else "/console/"
@@ -486,6 +578,17 @@ class Console:
             trying = self._offers.ask("try_partner", who, partner=name)
             new = self._trials.begin(name, trying, _now)
             return "The test began." if new else "A test is under way already."
+        if word == "next-key":
+            await self._meets.next_key(who.name)
+            return "The next key is made. Partners do not know it yet: give each of them our card."
+        if word == "switch-key":
+            if "sure" not in given:
+                raise NotAllowed(
+                    "it was not said that every partner has the card with the next key",
+                    remedy="a partner without it refuses what we sign from then on: ask each one",
+                )
+            await self._meets.switch_key(given.get("fingerprint", ""), who.name)
+            return "The next key is ours now."
         chaos = self._settings.console.chaos
         if word == "chaos" and chaos is not None:
             await asyncio.to_thread(self._settings.path(chaos).touch)
@@ -516,43 +619,6 @@ class Console:
         if "hx-request" in request.headers:
             return {}
         return {"done": self._outcomes.take(who.hash, request.query_params.get("said", ""))}
-
-
-def _there(session: Session | None) -> Session:
-    """The session; a page that needs none asks nothing in its name."""
-    if session is None:
-        raise NotAllowed("no one is signed in", remedy="`oncewire console` makes a link")
-    return session
-
-
-def _signed(session: Session | None, given: dict[str, str]) -> Session:
-    """The session, if the form is one of its own pages."""
-    who = _there(session)
-    if not hmac.compare_digest(given.get("csrf", "").encode(), who.csrf.encode()):
-        raise NotAllowed("the form is not one of this session", remedy="go back and load the page")
-    return who
-
-
-async def _fields(request: Request) -> list[tuple[str, str]]:
-    """The fields of a form, in order; TimeoutError where it comes too slowly."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind != "application/x-www-form-urlencoded":
-        raise InvalidValue("the body is no form", remedy="send the form of the page")
-    body = b""
-    # Anybody may send one: no place is kept for long.
-    async with asyncio.timeout(FORM_WITHIN):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > FORM_MAX:
-                raise InvalidValue(f"the form has more than {FORM_MAX} bytes")
-    try:
-        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
-    except ValueError:
-        raise InvalidValue("the form cannot be read") from None
-
-
-async def _form(request: Request) -> dict[str, str]:
-    return dict(await _fields(request))
 
 
 def _beginning(found: Payload) -> bytes:

@@ -28,6 +28,8 @@ from oncewire.message.kinds import quoted, read_toml
 
 CARD_VERSION = 1
 CARD_ENDING = ".card.toml"
+FILE_MAX = 256 * 1024
+"""Bytes of a card or an invitation, which hold a certificate or two."""
 CERTIFICATES_MAX = 2
 """The one in use, and the one that follows it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
@@ -255,7 +257,11 @@ def read_card(place: Path) -> Card:
                 remedy="name a card, or a folder with oncewire.toml",
             )
         return card_of(load(place, environ={}).settings)
-    text = read_text(place, "card", 64 * 1024)
+    return read_card_text(read_text(place, "card", FILE_MAX), place)
+
+
+def read_card_text(text: str, place: Path | str) -> Card:
+    """The same of its text; `place` is the file, for the reader of what is wrong."""
     try:
         table = read_toml(text)
     except InvalidValue as error:
@@ -264,7 +270,7 @@ def read_card(place: Path) -> Card:
     return card_from(table, place)
 
 
-def card_from(table: dict[str, object], place: Path) -> Card:
+def card_from(table: dict[str, object], place: Path | str) -> Card:
     """The card that a table of a file has; `place` is the file, for the reader of what is wrong."""
     unknown = sorted(set(table) - {*_CARD_KEYS, _ADDRESSES})
     if unknown or table.get("version") != CARD_VERSION:
@@ -304,7 +310,7 @@ def card_from(table: dict[str, object], place: Path) -> Card:
     return card
 
 
-def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:
+def _card_addresses(told: object, place: Path | str) -> tuple[tuple[str, str], ...]:
     """Where else a partner is reached; what is no address of its transport is refused."""
     from oncewire.agreement.toml import transport_of
 

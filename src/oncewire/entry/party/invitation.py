@@ -17,15 +17,25 @@ import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from oncewire.agreement.agreement import TRANSPORTS
 from oncewire.entry.files import make_folder, read_text, write_new
-from oncewire.entry.party.folder import Card, card_from, card_of
-from oncewire.entry.party.partners import PartnerOptions, Planned, plan_partner, usual_cpa_id
+from oncewire.entry.party.folder import FILE_MAX, Card, card_from, card_of
+from oncewire.entry.party.partners import (
+    PartnerOptions,
+    Planned,
+    check_card,
+    plan_partner,
+    usual_cpa_id,
+)
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.message.ids import check_id
+from oncewire.message.instant import Instant
 from oncewire.message.kinds import literal, quoted, read_toml
 
 INVITATION, ACCEPTANCE = "invitation", "acceptance"
 VERSION = 1
+INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
 FOLDER = "invitations"
 """Where below the agreements the invitations lie that we wrote."""
 _ID = re.compile(r"[0-9a-f]{16}\Z")
@@ -50,6 +60,11 @@ class Invitation:
         """What it is."""
         return ACCEPTANCE if self.answers else INVITATION
 
+    @property
+    def file_name(self) -> str:
+        """What the file of an invitation is called, if nothing else is said."""
+        return f"{self.card.name}-{self.id}{INVITATION_ENDING}"
+
     def to_toml(self) -> str:
         """The file."""
         options = self.options
@@ -72,8 +87,36 @@ class Invitation:
         return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What a file proposes, about which nothing is left to refuse, and nothing is written yet."""
+
+    told: Invitation
+    planned: Planned
+    # Of an invitation the acceptance that its sender waits for.
+    answer: Invitation | None
+
+    @property
+    def file_name(self) -> str:
+        """What the file of the acceptance is called, if nothing else is said."""
+        if self.answer is None:
+            return ""
+        return f"{self.answer.card.name}-{self.told.card.name}{ACCEPTANCE_ENDING}"
+
+
 def invite(settings: Settings, options: PartnerOptions) -> Invitation:
     """What we send to a party that is to become a partner."""
+    from oncewire.agreement.compose import profile_values
+
+    profile_values(options.profile)
+    if options.cpa_id:
+        check_id(options.cpa_id, "cpa_id")
+    for name in options.transports:
+        if name not in TRANSPORTS:
+            raise InvalidValue(
+                f"there is no transport {name[:64]!r}",
+                remedy=f"choose of {', '.join(sorted(TRANSPORTS))}",
+            )
     return Invitation(card_of(settings), options, secrets.token_hex(8))
 
 
@@ -85,10 +128,16 @@ def keep(settings: Settings, invitation: Invitation) -> None:
 
 
 def accept(
-    settings: Settings, told: Invitation, *, insecure: bool = False, replace_it: bool = False
-) -> tuple[Planned, Invitation | None]:
-    """The agreement that was proposed, or that was accepted, to be written; of an invitation also
-    the acceptance that its sender waits for. `insecure`: less than TLS and signatures will do."""
+    settings: Settings,
+    told: Invitation,
+    now: Instant,
+    *,
+    insecure: bool = False,
+    replace_it: bool = False,
+) -> Proposed:
+    """The agreement that was proposed, or that was accepted, to be written. `insecure`: less than
+    TLS and signatures will do."""
+    check_card(settings, told.card, now)
     own = card_of(settings)
     if told.answers and told.answers != own.fingerprint:
         raise InvalidValue(
@@ -102,9 +151,10 @@ def accept(
     _refuse_weak(options, insecure=insecure)
     planned = plan_partner(settings, told.card, options, replace=replace_it)
     if told.answers:
-        return planned, None
+        return Proposed(told, planned, None)
     agreed = replace(options, cpa_id=planned.added.cpa_id)
-    return planned, Invitation(own, agreed, told.id, answers=told.card.fingerprint)
+    answer = Invitation(own, agreed, told.id, answers=told.card.fingerprint)
+    return Proposed(told, planned, answer)
 
 
 def _refuse_other_terms(settings: Settings, own: Card, told: Invitation) -> None:
@@ -152,8 +202,13 @@ def _term(options: PartnerOptions, name: str) -> str:
 
 def read_invitation(place: Path) -> Invitation:
     """An invitation or an acceptance, from its file."""
+    return read_invitation_text(read_text(place, "invitation", FILE_MAX), place)
+
+
+def read_invitation_text(text: str, place: Path | str) -> Invitation:
+    """The same of its text; `place` is the file, for the reader of what is wrong."""
     try:
-        table = read_toml(read_text(place, "invitation", 64 * 1024))
+        table = read_toml(text)
     except InvalidValue as error:
         raise InvalidValue(
             f"{place} is no invitation: {error.problem}", remedy="ask for a new one"
@@ -175,7 +230,7 @@ def read_invitation(place: Path) -> Invitation:
     return Invitation(card_from(card, place), _options(terms, place), str(number), answers)  # type: ignore[arg-type]
 
 
-def _options(terms: dict[str, object], place: Path) -> PartnerOptions:
+def _options(terms: dict[str, object], place: Path | str) -> PartnerOptions:
     for name, kind in _TERMS.items():
         if not isinstance(terms.get(name), kind):
             raise InvalidValue(f"{place}: agreement.{name} is missing", remedy="ask for a new one")

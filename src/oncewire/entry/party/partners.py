@@ -522,9 +522,12 @@ def switch_keys(settings: Settings) -> KeyFiles:
     return describe_keys(own_certificate, own_key)
 
 
-def roll_over(settings: Settings, card: Card) -> Path:
-    """Believe the new certificates of a partner beside those it has."""
-    from oncewire.agreement.certificates import read_certificates, to_pem
+def new_certificates(
+    settings: Settings, card: Card
+) -> tuple[Path, tuple[bytes, ...], tuple[bytes, ...]]:
+    """The file of a partner's certificates, those in it, and those that its card has beside them;
+    NotAllowed where there is none."""
+    from oncewire.agreement.certificates import read_certificates
 
     partner = known_partner(settings, card.name)
     if card.party_id not in (party_id.value for party_id in partner.party.ids):
@@ -535,9 +538,18 @@ def roll_over(settings: Settings, card: Card) -> Path:
     path = settings.path(settings.keys.partners) / f"{card.name}.crt"
     known = read_certificates(read_text(path, "partner's certificate"))
     passed = (*known, *revoked_of(settings, card.name))
-    fresh = [der for der in read_certificates(card.certificate) if der not in passed]
+    fresh = tuple(der for der in read_certificates(card.certificate) if der not in passed)
     if not fresh:
         raise NotAllowed(f"{card.name} has no other certificate", remedy="ask for its new card")
+    return path, known, fresh
+
+
+def roll_over(settings: Settings, card: Card, now: Instant) -> Path:
+    """Believe the new certificates of a partner beside those it has."""
+    from oncewire.agreement.certificates import to_pem
+
+    check_card(settings, card, now)
+    path, known, fresh = new_certificates(settings, card)
     write_new(path, "".join(to_pem(der) for der in (*known, *fresh)), replace=True)
     return path
 

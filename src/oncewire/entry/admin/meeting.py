@@ -1,0 +1,310 @@
+"""How partners meet over HTTP: our invitation and card, the files that partners send, our own key.
+
+A partner's file is sent twice. The first call answers what it would change, and writes nothing:
+people compare the fingerprint by another way. The second call names the digest of the file that
+was answered for, and writes what that answer said. Whose call it was is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+
+from oncewire.entry.admin import openapi, uploads
+from oncewire.entry.admin.problems import Refused
+from oncewire.entry.admin.requests import json_body, parameters
+from oncewire.entry.admin.routes import Served, answered
+from oncewire.entry.control.verb import Permission
+from oncewire.entry.party import invitation
+from oncewire.entry.party.folder import CARD_ENDING, FILE_MAX, card_of
+from oncewire.entry.party.keys import describe_keys
+from oncewire.entry.party.partner_file import Considered, consider
+from oncewire.entry.party.partners import (
+    PartnerOptions,
+    make_next_keys,
+    next_files,
+    switch_keys,
+)
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
+from oncewire.handler.world import RealWorld
+from oncewire.message.payload import disposition
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from oncewire.entry.admin.tokens import Token
+    from oncewire.entry.party.keys import KeyFiles
+    from oncewire.entry.party.settings import Settings
+
+logger = logging.getLogger("oncewire.admin")
+
+T = TypeVar("T")
+
+TOML = "application/toml"
+
+
+class Invited(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to agree, as `oncewire partner invite` is told it."""
+
+    profile: str = "ebms2"
+    cpa_id: str = ""
+    insecure: bool = False
+    sign: bool = False
+    ordered: bool = False
+    transports: tuple[str, ...] = ()
+
+
+class Switched(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which key is to be used: the next one, by the fingerprint that `/keys` tells."""
+
+    fingerprint: str
+
+
+class Meeting:
+    """Invitations, partners' files and keys of one party."""
+
+    def __init__(self, settings: Settings, taken_over: Callable[[], Awaitable[None]]) -> None:
+        self._settings, self._taken_over = settings, taken_over
+        # What one call found to be in order is still so when it writes.
+        self._changing = asyncio.Lock()
+        look, operate = Permission.LOOK, Permission.OPERATE
+        file = {TOML: {"type": "string"}}
+        self.routes = (
+            Served(
+                "POST", "/invite", operate, self._invite,
+                _taking(
+                    openapi.stream_operation("invite", "An invitation, to be sent on.", file),
+                    "application/json", _schema(Invited),
+                ),
+            ),
+            Served(
+                "POST", "/accept", operate, self._accept,
+                _taking(
+                    openapi.stream_operation(
+                        "accept",
+                        "What a partner's invitation, acceptance or card would change; with its "
+                        "digest: it is written.",
+                        {"application/json": {}},
+                        openapi.query("digest", "SHA-256 of the file that was answered for."),
+                        openapi.query("insecure", "Without TLS or signatures, too.", "bool"),
+                        openapi.query("replace", "An agreement is written anew.", "bool"),
+                    ),
+                    "application/octet-stream", {"type": "string", "format": "binary"},
+                ),
+            ),
+            Served(
+                "GET", "/card", operate, self._card,
+                openapi.stream_operation("card", "Our card, for partners.", file),
+            ),
+            Served(
+                "GET", "/keys", look, self._keys,
+                openapi.stream_operation(
+                    "keys", "Our certificate, and the next one if it is made.",
+                    {"application/json": {}},
+                ),
+            ),
+            Served(
+                "POST", "/keys/next", operate, self._next_key,
+                openapi.stream_operation(
+                    "keys_next", "Make the key that follows ours.", {"application/json": {}}
+                ),
+            ),
+            Served(
+                "POST", "/keys/switch", operate, self._switch_key,
+                _taking(
+                    openapi.stream_operation(
+                        "keys_switch", "Use the next key from now on.", {"application/json": {}}
+                    ),
+                    "application/json", _schema(Switched),
+                ),
+            ),
+        )  # fmt: skip
+
+    # --- invitations and partners' files ---------------------------------------------------------
+
+    async def _invite(self, request: Request, caller: Token) -> Response:
+        parameters(request, set())
+        return _attached(*await self.invite(await json_body(request), caller.name))
+
+    async def invite(self, given: dict[str, Any], by: str) -> tuple[str, str]:
+        """Make an invitation: the name of its file, and its text."""
+        said = _converted(given, Invited)
+        signs = said.sign or not said.insecure
+        options = PartnerOptions(
+            said.profile, said.cpa_id, signs, said.ordered, said.insecure, said.transports
+        )
+        made = invitation.invite(self._settings, options)
+        await asyncio.to_thread(invitation.keep, self._settings, made)
+        self._log("an invitation was written", by, invitation=made.id)
+        return made.file_name, made.to_toml()
+
+    async def _accept(self, request: Request, caller: Token) -> Response:
+        given = parameters(request, {"digest", "insecure", "replace"})
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in uploads.FORMS:
+            raise Refused(415, "media-type", f"a file is not sent as {kind}", "send it as it is")
+        data = await uploads.whole_body(request, FILE_MAX)
+        flags = {name: _truth(given, name) for name in ("insecure", "replace")}
+        if "digest" not in given:
+            return answered(await self.consider(data, **flags))
+        return answered(await self.accept(data, given["digest"], caller.name, **flags))
+
+    async def consider(
+        self, data: bytes, *, insecure: bool = False, replace: bool = False
+    ) -> dict[str, Any]:
+        """What a partner's file would change; nothing is written."""
+        async with self._changing:
+            found = await asyncio.to_thread(self._considered, data, insecure, replace)
+        return _told(found, data, written=False)
+
+    async def accept(
+        self, data: bytes, digest: str, by: str, *, insecure: bool = False, replace: bool = False
+    ) -> dict[str, Any]:
+        """Write what a file says, if it is the one with that digest; a handler that runs takes it
+        over at once."""
+        if digest != sha256(data).hexdigest():
+            raise NotAllowed(
+                "the file is not the one that was looked at: it has another digest",
+                remedy="send it without a digest, compare the fingerprint, and send it again with "
+                "the digest that the answer has",
+            )
+
+        def write() -> Considered:
+            found = self._considered(data, insecure, replace)
+            found.write()
+            return found
+
+        async with self._changing:
+            found = await asyncio.to_thread(write)
+        card = found.card
+        self._log(f"the {found.kind} of a partner was taken", by,
+                  partner=card.name, fingerprint=card.fingerprint, sha256=digest)  # fmt: skip
+        await self._tell()
+        return _told(found, data, written=True)
+
+    def _considered(self, data: bytes, insecure: bool, replace: bool) -> Considered:
+        now = RealWorld().now()
+        return consider(self._settings, data, now, insecure=insecure, replace_it=replace)
+
+    async def _card(self, request: Request, _caller: Token) -> Response:
+        parameters(request, set())
+        return _attached(*await self.card())
+
+    async def card(self) -> tuple[str, str]:
+        """Our card: the name of its file, and its text."""
+        own = await asyncio.to_thread(card_of, self._settings)
+        return own.name + CARD_ENDING, own.to_toml()
+
+    # --- our own key -----------------------------------------------------------------------------
+
+    async def _keys(self, request: Request, _caller: Token) -> Response:
+        parameters(request, set())
+        return answered(await self.keys())
+
+    async def keys(self) -> dict[str, Any]:
+        """Our certificate, and the next one if it is made."""
+        return await asyncio.to_thread(self._described)
+
+    def _described(self) -> dict[str, Any]:
+        keys, path = self._settings.keys, self._settings.path
+        certificate, key = next_files(self._settings)
+        made = describe_keys(certificate, key) if certificate.is_file() else None
+        return {
+            **_pair(describe_keys(path(keys.certificate), path(keys.key))),
+            "next": None if made is None else _pair(made),
+        }
+
+    async def _next_key(self, request: Request, caller: Token) -> Response:
+        if await json_body(request):
+            raise InvalidValue("nothing is given here", remedy="send no body")
+        return answered(await self.next_key(caller.name))
+
+    async def next_key(self, by: str) -> dict[str, Any]:
+        """Make the key that follows ours. Nothing changes yet but our card."""
+        async with self._changing:
+            now = RealWorld().now()
+            made = await asyncio.to_thread(make_next_keys, self._settings, now)
+        self._log("the next key was made", by, fingerprint=made.fingerprint)
+        return _pair(made)
+
+    async def _switch_key(self, request: Request, caller: Token) -> Response:
+        said = _converted(await json_body(request), Switched)
+        return answered(await self.switch_key(said.fingerprint, caller.name))
+
+    async def switch_key(self, fingerprint: str, by: str) -> dict[str, Any]:
+        """Use the next key from now on, if it is the one with that fingerprint."""
+
+        def switch() -> KeyFiles:
+            following = self._described()["next"]
+            if following is None:
+                raise NotHere("there is no next key", remedy="make one, and give partners our card")
+            if fingerprint != following["fingerprint"]:
+                raise NotAllowed(
+                    f"the next key has the fingerprint {following['fingerprint']}",
+                    remedy="look at it, and whether partners have it, then name that fingerprint",
+                )
+            return switch_keys(self._settings)
+
+        async with self._changing:
+            used = await asyncio.to_thread(switch)
+        self._log("the next key is ours now", by, fingerprint=used.fingerprint)
+        await self._tell()
+        return _pair(used)
+
+    async def _tell(self) -> None:
+        """Have the handler read its files at once. One that does not answer looks at them by
+        itself, and what was written must be answered: an acceptance is made once."""
+        try:
+            await self._taken_over()
+        except OncewireError as error:
+            logger.warning("the handler was not told", extra={"problem": error.problem})
+
+    def _log(self, what: str, by: str, **facts: str) -> None:
+        logger.info(what, extra={"by": by, **facts})
+
+
+def _taking(said: openapi.Operation, media_type: str, schema: dict[str, Any]) -> openapi.Operation:
+    """What is said of a route that takes a body."""
+    return said | {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+
+
+def _schema(kind: type[Struct]) -> dict[str, Any]:
+    """What is said of a JSON object."""
+    _, found = msgspec.json.schema_components([kind])
+    return dict(found[kind.__name__])
+
+
+def _told(found: Considered, data: bytes, *, written: bool) -> dict[str, Any]:
+    """What a file changes, in the words of its answer."""
+    facts = {**found.facts(), "digest": sha256(data).hexdigest(), "written": written}
+    return facts | ({"file_name": found.file_name, "acceptance": found.reply} if written else {})
+
+
+def _pair(keys: KeyFiles) -> dict[str, Any]:
+    return {"fingerprint": keys.fingerprint, "subject": keys.subject, "ends": keys.not_after}
+
+
+def _converted(given: dict[str, Any], kind: type[T]) -> T:
+    """A JSON object as the values that are asked for."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(str(error)[:200], remedy="/openapi.json says what is asked") from None
+
+
+def _truth(given: dict[str, str], name: str) -> bool:
+    said = given.get(name, "false")
+    if said not in ("true", "false"):
+        raise InvalidValue(f"{name} is no bool", remedy="say true or false")
+    return said == "true"
+
+
+def _attached(name: str, text: str) -> Response:
+    return Response(text, 200, dict(disposition(name)), TOML)
