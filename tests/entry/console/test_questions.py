@@ -91,7 +91,7 @@ def test_how_old_the_ledger_is(desk: Desk, client: httpx.Client) -> None:
 
 def test_now_counts_messages_and_names_attempts(client: httpx.Client) -> None:
     page = text_of(client.get("/console/"))
-    assert re.search(r"acknowledged 8 of 8 messages sent", page), page[:1500]
+    assert re.search(r"acknowledged 8 8 messages sent", page), page[:1500]
     tried = re.search(r"attempts (\d+) (\d+) again", page)
     assert tried is not None
     assert int(tried[1]) == 8 + int(tried[2]) > 8

@@ -74,7 +74,7 @@ def test_a_late_message_says_where_its_time_went(store: SqliteStore) -> None:
     assert told == [(101, 110, "first"), (110, 114, ""), (114, 115, "")]
     assert "2 attempts failed, the last with: refused" in late.waits[1].why
     assert "seller could not be reached" in late.said
-    assert "longer than usual for seller: half within 20 ms" in late.said
+    assert "That is longer than most to seller: half within 20 ms" in late.said
     assert waits.took is None
     assert waits.said.startswith("It waits, for 100 s so far: 100 s no answer to")
     assert waits.waits[-1].end is None
