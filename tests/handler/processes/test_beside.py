@@ -25,14 +25,6 @@ ROUGH = Luck(lose=0.04, lose_answer=0.04, cut_request=0.04, cut_answer=0.04, rep
 """A bad network that holds nothing up, so that its book says when each transmission was made."""
 
 
-def assert_in_order(verdict: Verdict) -> None:
-    """The application saw the orders as they were submitted, by whichever handler."""
-    submitted = [row.message_id for row in verdict.rows if row.kind == "submitted"]
-    orders = [name for name in submitted if name is not None and name.startswith("order")]
-    seen = dict.fromkeys(str(entry["id"]) for entry in verdict.ledgers["beta"])
-    assert list(seen) == list(dict.fromkeys(orders))
-
-
 class Company:
     """Two parties, each of several handlers behind a balancer."""
 
@@ -117,7 +109,7 @@ def test_three_handlers_do_the_work_of_one(
     if mode == "responding":
         verdict.assert_answered("alpha", orders)
     if mode != "responding":
-        assert_in_order(verdict)
+        verdict.assert_in_order("beta")
     for name in ("alpha", "beta"):
         # Each of them took part.
         kinds = ("sent",) if name == "alpha" else ("received",)
@@ -137,7 +129,7 @@ def test_one_is_killed_at_random_and_others_go_on(
         key = chance.choice([key for key, run in stage.runs.items() if run.code is None])
         stage.kill(key)
         company.again(key)
-    assert_in_order(company.finish())
+    company.finish().assert_in_order("beta")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +148,7 @@ def test_one_that_stood_still_for_longer_than_its_lease_ends(
         stage.runs[key].signal(signal.SIGCONT)
         assert stage.runs[key].wait_for_end() == FAILED
         company.again(key)
-    assert_in_order(company.finish())
+    company.finish().assert_in_order("beta")
 
 
 @pytest.mark.parametrize("stops", [1, pytest.param(20, marks=LONG)])
@@ -171,4 +163,4 @@ def test_a_server_that_is_stopped_and_started_takes_no_work_from_them(
         time.sleep(1.5 * LEASE)
         postgres.start()
     assert all(run.code is None for run in stage.runs.values())
-    assert_in_order(company.finish())
+    company.finish().assert_in_order("beta")
