@@ -418,7 +418,7 @@ def answer_duplicate(
     if answered:
         # v0-078's "an ack again" is the stored one too: its bytes are the acknowledgement.
         return DuplicateReply.STORED_ANSWER
-    if responded:
+    if responded and not kept:
         return DuplicateReply.FIRST_RESPONSE
     # What is agreed for want of a response (C16) is not meant for one that may not be sent: the
     # acknowledgement that it carried is given without it.

@@ -229,6 +229,28 @@ def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -
     assert [stored_response(asking, number).repeats for number in (1, 2)] == [1, 0]
 
 
+@pytest.mark.requirement("DUP-5", "ERR-9")
+@pytest.mark.parametrize("bundling", ["piggyback", "standalone"])
+def test_where_the_first_response_was_refused_no_later_one_takes_its_place(bundling: str) -> None:
+    """Another copy may have brought the first one: two copies would get two answers."""
+    asking = Network.asking(
+        "ebms2",
+        f'[ack]\nbundling = "{bundling}"\n'
+        '[duplicate]\nelimination = "always"\nanswer = "original"\n',
+    )
+    parcel = asking.order(best_effort=bundling == "standalone")
+    asking.arrive(parcel)
+    asking.lease()
+    asking.confirm(1, response(1))
+    refuse_response(asking, asking.left()[-1])
+    asking.beta.submit(response(2))
+    asking.settle("beta")
+    assert stored_response(asking, 2).may_be_repeated
+    asking.actions.clear()
+    asking.arrive(parcel)
+    assert not [one for one in asking.left_messages() if one.kind is MessageKind.NORMAL]
+
+
 @pytest.mark.requirement("ERR-9", "RTY-8")
 def test_a_response_that_waits_for_a_pause_leaves_the_acknowledgement_behind() -> None:
     asking = Network.asking("ebms2", '[ack]\nbundling = "piggyback"\n')

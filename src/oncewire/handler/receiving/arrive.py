@@ -59,7 +59,7 @@ from oncewire.handler.sending.respond import (
     await_rider,
     count_copy,
     is_awaited,
-    responses_given,
+    response_to_repeat,
     was_given,
 )
 from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
@@ -506,18 +506,20 @@ class Arriving:
         known = with_whole_answer(known)
         # What was refused without an answer (no error answers an error) stays unanswered.
         refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
-        responses = responses_given(tx, known) if self.final else []
+        terms = self.resolution.terms
+        again = response_to_repeat(tx, known, terms) if self.final else None
         if awaits_join(tx, known):
             self._journal_duplicate(known, "awaited")
-            terms = context.terms_of(tx, incoming.terms_id)
-            return await_response(known, terms) if self._waits_here(plan) else NOTHING
+            if not self._waits_here(plan):
+                return NOTHING
+            return await_response(known, context.terms_of(tx, incoming.terms_id))
         if self._patience(owed, plan).waits and is_awaited(context, tx, known):
             self._journal_duplicate(known, "awaited")
             return await_response(known, context.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
-            self.resolution.terms,
+            terms,
             answered=was_given(context, tx, known),
-            responded=bool(responses),
+            responded=again is not None,
             owed=owed.owed and self._acks_at_once() and not refused,
             kept=known.answer is not None,
         )
@@ -540,8 +542,10 @@ class Arriving:
             write_answer(context, tx, known, answer, self._warnings(plan))
             kept = replace(known, answer=answer)
             return post_or_reply(context, self.agreement, kept, answer, plan, self.source)
-        if reply in (DuplicateReply.FIRST_RESPONSE, DuplicateReply.LATEST_RESPONSE):
-            again = responses[0 if reply is DuplicateReply.FIRST_RESPONSE else -1]
+        if again is not None and reply in (
+            DuplicateReply.FIRST_RESPONSE,
+            DuplicateReply.LATEST_RESPONSE,
+        ):
             here = plan.signals and self.source.can_answer
             return response_again(context, tx, again, self.agreement, here=here)
         return self._nothing_yet(known, owed, plan)

@@ -51,7 +51,7 @@ from oncewire.protocol.synchronous import (
     ignored_wish,
     patience,
 )
-from oncewire.protocol.terms import AckBundling, Terms
+from oncewire.protocol.terms import AckBundling, DuplicateAnswer, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire import codec
@@ -290,10 +290,16 @@ def _carried(
     return [kept for kept in map(tx.outgoing, ids) if kept is not None]
 
 
-def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
-    """The responses to a message that may have arrived, in the order of sending."""
+def response_to_repeat(
+    tx: Transaction, stored: StoredIncoming, terms: Terms
+) -> StoredOutgoing | None:
+    """The response that a copy of a message gets: the first one, or the latest that may be brought
+    again. Where the first may not, no later one takes its place: copies would get two answers."""
     responses = tx.responses_to(stored.incoming.message_id, stored.peer)
-    return [kept for kept in responses if kept.outgoing.may_be_repeated]
+    if terms.duplicate_answer is not DuplicateAnswer.MOST_RECENT:
+        del responses[1:]
+    repeatable = [kept for kept in responses if kept.outgoing.may_be_repeated]
+    return repeatable[-1] if repeatable else None
 
 
 def _pending(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> Request | None:

@@ -237,13 +237,14 @@ def judge_terms(subject: Subject) -> None:
             ):
                 continue
             ours, theirs = context.terms_of(submitted), context.terms_of(row)
-            if _agreed(ours) == _agreed(theirs):
+            different = _differences(ours, theirs)
+            if not different:
                 continue
-            explained = _is_explained(subject, theirs, submitted.node) or _is_explained(
-                subject, ours, trace.node
+            explained = _has_had(subject, submitted.node, theirs, different) or _has_had(
+                subject, trace.node, ours, different
             )
             if not explained and _is_for(subject, row):
-                subject.tell(_other_terms(submitted, row, ours, theirs))
+                subject.tell(_other_terms(submitted, row, different))
 
 
 def _is_for(subject: Subject, row: Row) -> bool:
@@ -252,22 +253,22 @@ def _is_for(subject: Subject, row: Row) -> bool:
     return row.node in subject.context.homes.get(to_party or "", ())
 
 
-def _agreed(terms: Terms) -> tuple[object, ...]:
-    return tuple(getattr(terms, name) for name in AGREED)
+def _differences(ours: Terms, theirs: Terms) -> tuple[str, ...]:
+    return tuple(name for name in AGREED if getattr(ours, name) != getattr(theirs, name))
 
 
-def _is_explained(subject: Subject, terms: Terms, node: str) -> bool:
-    """Whether a node has ever had terms that agree with these."""
+def _has_had(subject: Subject, node: str, terms: Terms, names: tuple[str, ...]) -> bool:
+    """Whether a node has ever had terms with these values, whatever else its messages were: one
+    agreement serves reliable and best-effort messages."""
     known = subject.context.terms
     return any(
-        _agreed(known[terms_id]) == _agreed(terms)
+        all(getattr(known[terms_id], name) == getattr(terms, name) for name in names)
         for terms_id in subject.context.explained.get(node, ())
         if terms_id in known
     )
 
 
-def _other_terms(submitted: Row, received: Row, ours: Terms, theirs: Terms) -> Violation:
-    different = ", ".join(name for name in AGREED if getattr(ours, name) != getattr(theirs, name))
+def _other_terms(submitted: Row, received: Row, different: tuple[str, ...]) -> Violation:
     return Violation(
         QUARANTINE,
         ViolationKind.OTHER_TERMS.value,
@@ -275,5 +276,5 @@ def _other_terms(submitted: Row, received: Row, ours: Terms, theirs: Terms) -> V
         None,
         received.node,
         f"It takes messages of {submitted.node} under the terms {received.terms_id}, and they are "
-        f"sent under {submitted.terms_id}: other values of {different}.",
+        f"sent under {submitted.terms_id}: other values of {', '.join(different)}.",
     )
