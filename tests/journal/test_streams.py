@@ -4,9 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.journal.predicates import receiving_channel as receiving
+from oncewire.journal.predicates.context import Violation
+from oncewire.journal.row import Row
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
-from oncewire.protocol.terms import HopMode
+from oncewire.protocol.sequence import SequenceRange
+from oncewire.protocol.terms import HopMode, Terms
 from tests.journal.changes import change, drop, find, judged
 from tests.journal.histories import CHANNEL, ORDERED, PLAIN, World
 from tests.journal.scenarios import SCENARIOS
@@ -114,3 +117,38 @@ def test_what_a_hub_gives_up_before_it_could_send_it_is_judged() -> None:
     world.note(Kind.ABANDONED, "m1", "hub", said=notes.Abandoned("operator"))
     world.fail("m1", "not_delivered", "abandoned", at="hub")
     assert judged(world.rows, healed=False).clean
+
+
+@pytest.mark.parametrize("laps", [0, 1])
+def test_a_range_that_is_replaced_moves_no_number_to_another_place(laps: int) -> None:
+    """A number that is skipped lies where it lay under the range that was agreed on first."""
+    narrow = replace(ORDERED, window=2, numbers=SequenceRange(0, 3))
+    wide = replace(ORDERED, window=2, numbers=SequenceRange(0, 99))
+    found: list[Violation] = []
+    fold = receiving.ReceivingChannelFold(found)
+    context = receiving.Context()
+    empty = dict.fromkeys(Row._fields)
+    seq = 0
+
+    def take(kind: Kind, number: int, terms: Terms, lap: int = laps) -> None:
+        nonlocal seq
+        seq += 1
+        said = {"seq": seq, "node": "b", "kind": kind.value, "channel": CHANNEL, "epoch": 1}
+        message_id = None if kind is Kind.SKIPPED else f"m{number} of lap {lap}"
+        row = Row(**{**empty, **said, "sequence_number": number, "message_id": message_id})  # type: ignore[arg-type]
+        fold.take(row, terms, context)
+
+    for lap in range(laps):
+        for number in range(4):
+            take(Kind.RECEIVED, number, narrow, lap)
+            take(Kind.HANDED_OVER, number, narrow, lap)
+    for number in (0, 1):
+        take(Kind.RECEIVED, number, narrow)
+        take(Kind.HANDED_OVER, number, narrow)
+    take(Kind.RECEIVED, 3, narrow)
+    take(Kind.RECEIVED, 4, wide)
+    take(Kind.SKIPPED, 2, wide)
+    take(Kind.HANDED_OVER, 3, narrow)
+    take(Kind.HANDED_OVER, 4, wide)
+    fold.finish(context)
+    assert found == []

@@ -63,10 +63,13 @@ def test_a_resumed_message_gets_every_retry_again() -> None:
     assert resumed.next_attempt_at == NOW + TIMEOUT
 
 
+@pytest.mark.requirement("RTY-12")
 def test_resuming_another_message_does_not_lift_the_suspension() -> None:
+    """Its incident stays open, too: nobody else would tell that the channel stands."""
     stream = suspended()
-    stream.resume("c")
+    step = stream.resume("c")
     assert stream.channel.suspended_by == "b"
+    assert of_kind(step, Resolve) == [Resolve("c")]
 
 
 @pytest.mark.requirement("RTY-17")

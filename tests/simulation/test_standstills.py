@@ -37,6 +37,8 @@ RESUMED = row(60, Kind.RESUMED, channel="c")
         ([PAUSE, row(70, Kind.RESUMED, peer="p")], 50),
         ([SUSPENDED], None),
         ([SUSPENDED, ABANDONED], 40),
+        ([SUSPENDED, ABANDONED._replace(message_id="one that waited")], None),
+        ([SUSPENDED, row(12, Kind.SUSPENDED, message_id="second", channel="c"), ABANDONED], 40),
         ([SUSPENDED, ABANDONED, AGAIN], None),
         ([SUSPENDED, ABANDONED, AGAIN, RESUMED], 60),
         ([PAUSE, SUSPENDED._replace(seq=52)], None),

@@ -143,6 +143,12 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         8404866,
         8407993,
         8408746,
+        8600279,
+        8600608,
+        8661426,
+        8742363,
+        8783848,
+        9501711,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -325,7 +325,8 @@ def resume(
         # The notice was not taken, and the failure is none any more.
         notice_owed=False,
     )
-    effects = (note_of(notes.Resumed(by), resumed), Resolve(resumed.message_id, resumed.channel))
+    # Where another message stopped the stream, the incident of that stays open.
+    effects = (note_of(notes.Resumed(by), resumed), Resolve(resumed.message_id))
     return go_on(resumed, channel, terms, effects, Fate.KEPT)
 
 

@@ -73,6 +73,14 @@ class _Epoch:
         # Behind an arrival further ahead than a window: believed when the next one is there too.
         self.jumped: int | None = None
 
+    def renumber(self, numbers: SequenceRange) -> None:
+        """The agreement has another range now. In the first lap places stay what they are; later
+        ones count laps that are of another length."""
+        first_lap = numbers.first == self.first and self.reached <= min(self.size, numbers.size)
+        self.first, self.size = numbers.first, numbers.size
+        if not first_lap:
+            self.take_up()
+
     def take_up(self) -> None:
         """Rows are missing here: in which lap the next ones lie is not known, nor what was used."""
         self.loose = True
@@ -208,6 +216,11 @@ class ReceivingChannelFold:
             # Order is judged by the first hand-over; whether a second may be is S2's matter.
             return
         epoch = self._epoch_of(row, terms, context)
+        if kind == RECEIVED and (epoch.first, epoch.size) != (
+            terms.numbers.first,
+            terms.numbers.size,
+        ):
+            epoch.renumber(terms.numbers)
         if epoch.loose and kind in (RECEIVED, SKIPPED):
             if kind == RECEIVED:
                 epoch.unplaced[row.message_id] = row

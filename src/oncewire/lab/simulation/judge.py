@@ -93,15 +93,12 @@ class Standstills:
                     self._of[row.node, "clock", ""].append(_Standstill(at(row), None))
 
     def _lift(self, node: str, of: str, name: str, at: Instant, row: Row) -> None:
-        """End those that the row is about. An epoch may also end because of another message, and
-        that leaves a suspended channel suspended."""
+        """End them, unless the row is about a message other than the one that they stand for: the
+        first that stopped a channel is the one that it waits for."""
         found = self._of[node, of, name]
-        found[:] = [
-            standstill
-            if row.kind == EPOCH_ENDED and row.message_id not in (None, standstill.message_id)
-            else standstill.ended(at)
-            for standstill in found
-        ]
+        blocking = next((each for each in found if each.end is None), None)
+        if blocking is None or row.message_id in (None, blocking.message_id):
+            found[:] = [standstill.ended(at) for standstill in found]
 
     def due(self, row: Row, due: Instant, slack: Duration, *, over: bool = False) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver
