@@ -30,7 +30,7 @@ from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, Outco
 from oncewire.transport.http.client import HttpClientSettings
 from oncewire.transport.http.server import HttpServerSettings
 from oncewire.transport.http.transport import HttpTransport
-from tests.handler.network import TestWorld
+from tests.handler.network import Network, TestWorld
 from tests.handler.running import journal
 from tests.handler.test_other_transports import NAMES, World, by_mail, document
 from tests.ports import free_port
@@ -301,3 +301,13 @@ def test_a_transport_that_fails_to_one_partner_is_still_taken_to_the_others() ->
     assert left_ways(engine.context) == [gamma]
     assert way_of("beta").transport == "http"
     assert way_of("gamma").transport == "smtp"
+
+
+def test_a_late_report_of_an_attempt_names_the_transport_that_it_was_made_on() -> None:
+    pair = Network.pair("ebms2", TERMS)
+    order = pair.send(0).message_id
+    pair.alpha.transmission_over(
+        Transmission(order, 1, sent=False, reason="no answer", transport="smtp")
+    )
+    pair.settle("alpha")
+    assert [row.transport for row in pair.rows(Kind.SEND_FAILED)] == ["smtp"]

@@ -326,8 +326,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "what was given to a broker before a restart is called not delivered",
         "oncewire.handler.sending.transmit:transmission_over",
-        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain and ended.message_id not in context.state.taken_up, reason=ended.reason)",
-        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain, reason=ended.reason)",
+        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain and ended.message_id not in context.state.taken_up, reason=ended.reason, transport=ended.transport)",
+        "transmission_failed(stored.outgoing, channel, terms, now, attempt=ended.attempt, certain=ended.certain, reason=ended.reason, transport=ended.transport)",
         requirement="ERR-9",
         tests=(
             f"{_RECOVERY}::test_whether_a_transport_was_given_it_before_a_restart_nobody_knows",

@@ -293,6 +293,22 @@ def test_a_report_about_an_earlier_attempt_moves_no_timer() -> None:
     assert step.outgoing.attempts_lost == 1
 
 
+def test_a_report_names_the_transport_that_the_attempt_was_made_on() -> None:
+    """The message was resumed meanwhile, and begins with its first transport again."""
+    terms = replace(PLAIN, transports=("http", "smtp"))
+    step = sender.transmission_failed(
+        outstanding(terms),
+        None,
+        terms,
+        NOW,
+        attempt=1,
+        certain=True,
+        reason="down",
+        transport="smtp",
+    )
+    assert [note.transport for note in of_kind(step, Note)] == ["smtp"]
+
+
 @pytest.mark.requirement("ERR-9", "RM-2")
 @pytest.mark.parametrize(
     ("certain", "state", "severity"),

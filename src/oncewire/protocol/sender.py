@@ -230,14 +230,16 @@ def transmission_failed(
     attempt: int,
     certain: bool,
     reason: str,
+    transport: str | None = None,
 ) -> SenderStep:
-    """The transport could not recover (RTY-6). `certain`: the message did not get across."""
+    """The transport could not recover (RTY-6). `certain`: the message did not get across.
+    `transport`: the one that the attempt was made on, where that may not be the present one."""
     note = Note(
         notes.SendFailed("refused" if certain else "unknown", reason),
         outgoing.message_id,
         channel=outgoing.channel,
         attempt=attempt,
-        transport=outgoing.transport_name(terms),
+        transport=transport or outgoing.transport_name(terms),
     )
     lost = outgoing.attempts_lost + (1 if certain else 0)
     if outgoing.state is not OutgoingState.OUTSTANDING or attempt != outgoing.attempts:

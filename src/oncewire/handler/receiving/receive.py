@@ -366,7 +366,7 @@ def receive_reply(
             if signals.receive_fault(context, tx, ended.message_id, fault.fault, source):
                 return
             reason = signals.words_of(fault.fault)
-        failed = Transmission(ended.message_id, ended.attempt, sent=False, reason=reason[:300])
+        failed = replace(ended, sent=False, certain=False, reason=reason[:300], retry_after=None)
         transmission_over(context, tx, failed)
         return
     transmission_over(context, tx, ended)

@@ -633,6 +633,7 @@ class Handler:
             reason=outcome.reason,
             retry_after=outcome.retry_after,
             address=post.address,
+            transport=post.transport,
         )
         reply = await hear(self.engine.context, outcome)
         names = () if reply is None else named_in(reply.parcel.body)

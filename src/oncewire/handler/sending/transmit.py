@@ -253,6 +253,8 @@ class Transmission(Struct, frozen=True, gc=False):
     retry_after: int | None = None
     # Where it went, and where a reply therefore comes from.
     address: str = ""
+    # What carried it; a message may have been put on another transport meanwhile.
+    transport: str | None = None
 
 
 def transmit_due(context: HandlerContext) -> None:
@@ -406,6 +408,7 @@ def transmission_over(context: HandlerContext, tx: Transaction, ended: Transmiss
             # It is unknown whether the run before had given it to the transport.
             certain=ended.certain and ended.message_id not in context.state.taken_up,
             reason=ended.reason,
+            transport=ended.transport,
         )
     perform(context, tx, stored, channel, step, terms)
 

@@ -284,7 +284,15 @@ class Door:
             sent = reply is not None and 200 <= reply.status < 300
             if reply is not None:
                 reason, retry_after = f"HTTP {reply.status}", reply.retry_after
-            ended = Transmission(post.message_id, post.attempt, sent, certain, reason, retry_after)
+            ended = Transmission(
+                post.message_id,
+                post.attempt,
+                sent,
+                certain,
+                reason,
+                retry_after,
+                transport=post.transport,
+            )
             parcel = _parcel_of(reply)
             machine.turn_of(engine, "outcome", lambda: engine.transmission_over(ended, parcel))
 
