@@ -13,6 +13,7 @@ from tests.journal.histories import ORDERED
 SAMPLES = [
     notes.Started("0.1.0", parties=("urn:a", "urn:b")),
     notes.ClockSet(-3_600_000_000, "in doubt"),
+    notes.Trimmed(100, 140, "pat"),
     notes.Submitted("a", "b", "cpa", "conv", "orders", "New", 5, split_id="d", split_number=1),
     notes.Numbered("Reset"),
     notes.SendFailed("refused", "connection refused"),

@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from oncewire.entry.cli import output
 from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.settings import load
 from oncewire.errors import JournalProblem
 from oncewire.journal import identity
-from oncewire.journal.row import COLUMNS
+from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline.lake import compact, proof
 from oncewire.pipeline.lake.compact import compacted
 from oncewire.pipeline.lake.lake import Lake
@@ -53,6 +54,10 @@ def lake(tmp_path: Path, store: Path) -> Lake:
     make_store(store, "globex", ROWS[200:300])
     taken_in(made, store)
     return made
+
+
+def of(node: str, rows: list[Row]) -> list[Row]:
+    return [row._replace(node=node) for row in rows]
 
 
 def changed(store: Path, statement: str) -> None:
@@ -294,6 +299,27 @@ def test_the_commands_sign_and_prove(lake: Lake, store: Path, tmp_path: Path) ->
     changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 50")
     said = run_json("pipeline", "prove", *here, *certificate, exit_code=output.WRONG)
     assert [one["what"] for one in said["differences"]] == ["changed"]
+
+
+def test_a_party_removes_from_its_journal_what_the_lake_has(tmp_path: Path) -> None:
+    run("init", tmp_path / "acme")
+    settings = load(tmp_path / "acme").settings
+    node, path = settings.party.name, settings.path(settings.store.path)
+    store = make_store(path, node, of(node, ROWS[:100]))
+    lake = Lake(tmp_path / "lake")
+    trim = ("pipeline", "trim", "--lake", lake.root, "--config", tmp_path / "acme", "--keep")
+    assert "no lake" in run(*trim, "1d", exit_code=None).stderr
+    taken_in(lake, store)
+    make_store(store, node, of(node, ROWS[100:120]))
+    assert run_json(*trim, "2001-01-01")["rows"] == 0
+    assert run_json(*trim, "1d")["rows"] == 100, "the lake has no more of them"
+    assert found(lake, store) == []
+    taken_in(lake, store)
+    assert lake.current().rows("journal") == 121
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 110")
+    refused = run(*trim, "1d", exit_code=None)
+    assert "does not have the rows" in refused.stderr
+    assert open_book(store).bounds()[0] == 101
 
 
 # --- written together -------------------------------------------------------------------------

@@ -129,6 +129,7 @@ MANDATORY: dict[str, tuple[str, ...]] = {
         Kind.STOPPED: (),
         Kind.TERMS: ("terms_id", "detail"),
         Kind.CLOCK_SET: ("detail",),
+        Kind.TRIMMED: ("detail",),
         Kind.SUBMITTED: ("message_id", "terms_id", "digest"),
         Kind.NUMBERED: ("message_id", "terms_id", "channel", "epoch", "sequence_number"),
         Kind.SENT: ("message_id", "attempt", "transport"),

@@ -39,6 +39,7 @@ class Kind(StrEnum):
     STOPPED = "stopped"  # a graceful stop; a crash leaves none
     TERMS = "terms"  # terms_id; detail: the terms in full, once per node and terms_id
     CLOCK_SET = "clock_set"  # the machine's clock was set; detail: by, verdict
+    TRIMMED = "trimmed"  # the beginning of the journal was removed; detail: rows, through, by
 
     # --- the sending side ---
     SUBMITTED = (
@@ -195,6 +196,16 @@ class ClockSet(Detail, frozen=True, gc=False):
     With the last three `at` moves by that much from this row on, `mono` does not."""
     accepted_by: str | None = None
     """The person or token that accepted the new time."""
+
+
+class Trimmed(Detail, frozen=True, gc=False):
+    """Rows at the beginning of this journal were removed; a lake has them."""
+
+    KIND: ClassVar[Kind] = Kind.TRIMMED
+    rows: int
+    through: int
+    """The position of the last of them."""
+    by: str | None = None
 
 
 class Submitted(Detail, frozen=True, gc=False):
@@ -552,16 +563,17 @@ class Resolved(Detail, frozen=True, gc=False):
     by: str | None = None
 
 
-ACTS = (Submitted, Notified, Suspended, Resumed, EpochEnded, HandedOver, Resolved)
+ACTS = (Trimmed, Submitted, Notified, Suspended, Resumed, EpochEnded, HandedOver, Resolved)
 """What a person or a program may do: `by` says who did, if whoever asked for it said so."""
 
 NOTES: dict[Kind, type[Detail]] = {
     cls.KIND: cls
     for cls in (
-        Started, Stopped, ClockSet, Submitted, Numbered, Sent, SendFailed, Acknowledged, Rejected,
-        Warned, Ignored, Transient, Exhausted, Expired, Failed, Notified, Suspended, Resumed,
-        Abandoned, EpochEnded, Received, Duplicate, Refused, Skipped, EpochBegan, WarningSent,
-        AckSent, HandedOver, Confirmed, Joined, Forwarded, PassedOn, Incident, Resolved,
+        Started, Stopped, ClockSet, Trimmed, Submitted, Numbered, Sent, SendFailed, Acknowledged,
+        Rejected, Warned, Ignored, Transient, Exhausted, Expired, Failed, Notified, Suspended,
+        Resumed, Abandoned, EpochEnded, Received, Duplicate, Refused, Skipped, EpochBegan,
+        WarningSent, AckSent, HandedOver, Confirmed, Joined, Forwarded, PassedOn, Incident,
+        Resolved,
     )
 }  # fmt: skip
 """Every kind but TERMS, whose detail is the terms themselves."""

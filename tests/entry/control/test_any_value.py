@@ -58,6 +58,7 @@ GOOD: dict[str, Any] = {
     "after": "start_end",
     "resolved": True,
     "limit": 1,
+    "through": 10,
     "held": True,
     "submission": SUBMISSION,
     "sender": "urn:test:globex",

@@ -26,6 +26,7 @@ from oncewire.message.envelope import (
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.message.payload import Payload
+from oncewire.protocol.notes import Kind, Trimmed
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
@@ -683,3 +684,74 @@ def test_many_files_go_a_part_at_a_time(pair_of: MakePair, monkeypatch: pytest.M
         pair.settle("alpha")
         left.append(len(files(pair.alpha)))
     assert left == [3, 1, 0, 0]
+
+
+# --- the journal ---
+
+
+def trimmed(pair: Network, before: Duration, through: int = 10**9) -> int:
+    """All that one verb removes from beta's journal."""
+    removed = 0
+    while gone := pair.beta.trim_journal(before, through, "pat"):
+        pair.settle("beta")
+        removed += gone
+    pair.settle("beta")
+    return removed
+
+
+def positions(pair: Network) -> list[int]:
+    return [row.seq for row in pair.rows(at="beta") if row.kind != Kind.TRIMMED]
+
+
+def test_the_journal_loses_its_beginning_and_says_who_took_it(pair_of: MakePair) -> None:
+    pair = pair_of()
+    pair.send(0)
+    pair.take()
+    wait(pair, 400 * DAY)
+    sweep(pair, "beta")
+    old = pair.rows(at="beta")
+    pair.send(1)
+    pair.take()
+    now = pair.beta.context.now()
+    assert trimmed(pair, now - DAY, through=3) == 3
+    assert positions(pair)[0] == 4
+    assert trimmed(pair, now - DAY) == len(old) - 3
+    assert positions(pair)[0] == old[-1].seq + 1
+    said = [Trimmed.read(row.detail) for row in pair.rows(Kind.TRIMMED, at="beta")]
+    assert said == [Trimmed(3, 3, "pat"), Trimmed(len(old) - 3, old[-1].seq, "pat")]
+    assert trimmed(pair, now - DAY) == 0
+    assert {found.kind for found in pair.verify().quarantined} == {"trimmed"}
+    assert not pair.verify().violations
+
+
+def test_rows_of_a_kept_message_and_all_behind_them_stay(pair_of: MakePair) -> None:
+    """A journal with a hole in it could not be told from one that somebody has cut."""
+    pair = pair_of()
+    ids = [pair.send(number).message_id for number in range(3)]
+    pair.take()
+    pair.beta.hold(ids[1], held=True)
+    pair.settle("beta")
+    wait(pair, 400 * DAY)
+    sweep(pair, "beta")
+    assert kept(pair.beta) == {ids[1]}
+    first = pair.rows(at="beta", of=ids[1])[0].seq
+    trimmed(pair, pair.beta.context.now())
+    assert positions(pair)[0] == first
+    assert positions(pair) == list(range(first, positions(pair)[-1] + 1))
+
+
+def test_a_large_journal_goes_in_batches(
+    pair_of: MakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "TRIMMED_AT_ONCE", 4)
+    pair = pair_of()
+    for number in range(3):
+        pair.send(number)
+    pair.take()
+    wait(pair, 400 * DAY)
+    sweep(pair, "beta")
+    assert pair.beta.trim_journal(pair.beta.context.now(), 10**9) == 4
+    pair.settle("beta")
+    trimmed(pair, pair.beta.context.now())
+    assert pair.rows(at="beta")[-1].seq > 10
+    assert {row.kind for row in pair.rows(at="beta")} == {Kind.TRIMMED}

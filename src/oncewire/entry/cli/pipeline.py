@@ -27,6 +27,7 @@ from oncewire.message.instant import parse_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from oncewire.entry.party.settings import Settings as PartySettings
     from oncewire.pipeline.jobs import Done
     from oncewire.pipeline.judging.check import Verification
     from oncewire.pipeline.lake.lake import Lake
@@ -341,6 +342,66 @@ def prove(
 
 
 @output.answers
+def trim(
+    lake: LakePath,
+    keep: Annotated[
+        str, typer.Option(help="Keep rows since: a time, a day, or how long ago, such as 365d.")
+    ],
+    config: Config = None,
+) -> Report:
+    """Remove from the party's journal what the lake has and nobody needs here any more.
+
+    A row goes when it is older than --keep, the lake has it as it is in the store, and its message
+    is not kept any more; the first row that has to stay keeps all that follow. A handler that runs
+    goes on meanwhile. What goes cannot be brought back, and `oncewire why` tells of it no more: the
+    lake does. It needs no Spark.
+    """
+
+    need_lake(lake)
+    from oncewire.pipeline.lake.proof import check_book, check_lake
+    from oncewire.pipeline.sources.journal_source import open_books
+
+    settings = loaded(config).settings
+    place = lake_at(lake)
+    version = place.current()
+    (book,) = open_books(book_at(settings.folder))
+    taken = version.nodes.get(book.node)
+    if taken is None:
+        raise NotAllowed(
+            f"the lake has nothing of {book.node}",
+            remedy="take its journal in first: `oncewire pipeline run`",
+        )
+    checked = (check_lake(place, version), check_book(place, version, book))
+    differences = [each for proven in checked for each in proven.differences]
+    if differences:
+        raise NotAllowed(
+            f"the lake does not have the rows of {book.node} as they are: "
+            f"{differences[0].sentence}",
+            remedy="`oncewire pipeline prove` with --store names each of them",
+        )
+    removed = _trimmed(settings, keep, taken.seq)
+    return Report(
+        facts={"node": book.node, "rows": removed},
+        summary=f"{number_of(removed, 'row')} of {book.node} removed",
+    )
+
+
+def _trimmed(settings: PartySettings, keep: str, through: int) -> int:
+    import asyncio
+
+    from oncewire.entry.control.verbs import user_name
+    from oncewire.entry.logs import only_errors
+    from oncewire.entry.running.open_party import reach
+
+    async def run() -> int:
+        async with reach(settings) as verbs:
+            return await verbs.trim_journal(keep, through, user_name())
+
+    with only_errors():
+        return asyncio.run(run())
+
+
+@output.answers
 def sign(lake: LakePath, config: Config = None) -> Report:
     """Sign the lake's current version with the party's key, so that others can rely on it."""
 
@@ -379,7 +440,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, shell)
+    commands = (run, stream, verify, reconcile, prove, trim, sign, compact, sql, report, shell)
     for command in commands:
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")

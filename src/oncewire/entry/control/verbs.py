@@ -99,6 +99,7 @@ MEANINGS = {
     "reason": Meaning("Why, for whoever looks later."),
     "timeout": Meaning("Wait no longer than so many seconds.", 0, 3600),
     "limit": Meaning("At most so many.", 1, 1000),
+    "through": Meaning("The position of the last row that may go.", 0, 2**63 - 1),
     "held": Meaning("Whether it is kept."),
     "submission": Meaning("The document and whom it is for."),
     "direction": Meaning("Of two messages of one id: out, what we sent, or in, what arrived."),
@@ -608,6 +609,25 @@ class Verbs(PartyVerbs, Performing):
         return await self.here.operate(
             lambda engine: engine.confirm_notice(notice_id, _cut(by)), "told"
         )
+
+    @verb(Need.STORE, Permission.OPERATE, Within("pipeline trim"))
+    async def trim_journal(self, until: str, through: int, by: str | None = None) -> int:
+        """Remove rows older than `until`, up to the position `through`, from the journal.
+
+        It returns how many went. Rows of messages that are kept stay, with all that follow them.
+        A copy of a message that no row tells of any more is taken for new, so whoever asks for this
+        has the rows elsewhere: `oncewire pipeline trim` asks only for what a lake has.
+        """
+        from oncewire.entry.messages.listing import instant_of
+
+        removed = 0
+        while gone := await self.here.operate(
+            lambda engine: engine.trim_journal(
+                instant_of(until, engine.context.now()), through, _cut(by)
+            )
+        ):
+            removed += gone
+        return removed
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:

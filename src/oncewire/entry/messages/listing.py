@@ -350,7 +350,7 @@ def _search(asked: Asked, names: Names, now: Instant) -> Search:
         if isinstance(said, str):
             # A command line may hold bytes that are no UTF-8.
             check_text(said, name)
-    since, until = (_instant(text, now) for text in (asked.since, asked.until))
+    since, until = (instant_of(text, now) if text else None for text in (asked.since, asked.until))
     if since is not None and until is not None and since >= until:
         raise InvalidValue(
             "since is not before until, so nothing can be meant",
@@ -371,14 +371,12 @@ def _search(asked: Asked, names: Names, now: Instant) -> Search:
     )
 
 
-def _instant(text: str, now: Instant) -> Instant | None:
+def instant_of(text: str, now: Instant) -> Instant:
     """A time, a day (its beginning, in UTC), or how long ago."""
-    if not text:
-        return None
     try:
         if _DATE.match(text):
             return parse_instant(f"{text}T00:00:00Z")[0]
-        if text[0].isdigit() and "T" in text:
+        if text[:1].isdigit() and "T" in text:
             return parse_instant(text)[0]
         return now - read_duration(text)
     except InvalidValue:

@@ -549,6 +549,11 @@ class Engine:
         with self.context.transition(by) as tx:
             retention.accept(self.context, tx)
 
+    def trim_journal(self, before: Instant, through: int, by: str | None = None) -> int:
+        """Remove some rows from the journal's beginning; returns how many, 0 where none may go."""
+        with self.context.transition(by) as tx:
+            return retention.trim_journal(self.context, tx, before, through)
+
     def restart(self, channel: str, by: str | None = None) -> None:
         """Restart the numbering of a channel."""
         with self.context.transition(by) as tx:

@@ -21,7 +21,7 @@ from oncewire.errors import NotAllowed
 from oncewire.handler.context import NEVER, HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
-from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet, Note, Raise, Resolve
+from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet, Note, Raise, Resolve, Trimmed
 from oncewire.store.contract import Transaction
 
 logger = logging.getLogger("oncewire.handler")
@@ -34,6 +34,9 @@ SWEEP_EVERY: Duration = HOUR
 BATCH = 100
 """How many messages one turn removes at most; the next one goes on. Such a turn takes some 10 ms
 where messages have a few kilobytes, and up to a third of a second where all have a megabyte."""
+
+TRIMMED_AT_ONCE = 2_000
+"""How many rows of the journal one turn removes at most."""
 
 FILES = 2_000
 """How many files one look at the spool removes at most."""
@@ -55,6 +58,31 @@ def sweep(context: HandlerContext, tx: Transaction) -> None:
     context.state.sweep_due_at = now + SWEEP_EVERY
     # Not in this turn: the files go when it is durable that no row names them.
     context.state.clean_due_at = now + SECOND
+
+
+def trim_journal(context: HandlerContext, tx: Transaction, before: Instant, through: int) -> int:
+    """Remove a batch of rows from the journal's beginning: older than `before`, and none behind
+    the position `through`. Returns how many; 0: the first row has to stay.
+
+    A row stays as long as the message that it is about is kept, and so does all that follows it:
+    a journal has one beginning, and no holes.
+    """
+    last = 0
+    gone: set[str] = set()
+    with context.store.reader() as reader:
+        rows = reader.journal_since(0, TRIMMED_AT_ONCE)
+    for row in rows:
+        if row.at >= before or row.seq > through:
+            break
+        if row.message_id is not None and row.message_id not in gone:
+            if tx.outgoing(row.message_id) is not None or tx.incoming_by_id(row.message_id):
+                break
+            gone.add(row.message_id)
+        last = row.seq
+    removed = tx.trim_journal(NEVER, last) if last else 0
+    if removed:
+        context.write(tx, [Note(Trimmed(removed, last))])
+    return removed
 
 
 def end_all_answers(context: HandlerContext, tx: Transaction) -> None:

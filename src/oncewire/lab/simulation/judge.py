@@ -37,7 +37,7 @@ from oncewire.journal.trace import (
     TERMS,
     TRANSIENT,
 )
-from oncewire.lab.simulation.plan import HAUNTED, ClockStep, Ledger, Mishap, Order
+from oncewire.lab.simulation.plan import HAUNTED, Change, ClockStep, Ledger, Mishap, Order
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import read_terms
@@ -138,10 +138,17 @@ def judge(world: Surroundings) -> tuple[Violation, ...]:
     if any(isinstance(event, ClockStep) for event in world.plan.events):
         # S11 compares instants of one node across boots; `History` judges them by the true time.
         found = [violation for violation in found if violation.predicate != "S11"]
-    if any(isinstance(event, Mishap) and event.by == HAUNTED for event in world.plan.events):
+    if any(
+        isinstance(event, Change) or (isinstance(event, Mishap) and event.by == HAUNTED)
+        for event in world.plan.events
+    ):
         # What a receiver has no agreement for it refuses and forgets: its sender believes that, and
-        # a copy that the network keeps until another agreement is there proves both of them wrong.
-        refused = {row.message_id for row in rows if row.kind == notes.Kind.REFUSED}
+        # a copy that the network keeps until an agreement is there proves both of them wrong.
+        refused = {
+            row.message_id
+            for row in rows
+            if row.kind == notes.Kind.REFUSED and row.terms_id is None
+        }
         found = [
             violation
             for violation in found
