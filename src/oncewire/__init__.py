@@ -43,6 +43,7 @@ another machine, `oncewire.connect(url, token)` has the same verbs at the party'
     restart(channel)             begin the numbering of a channel anew
     hold(message_id)             keep it for legal reasons; held=False lifts that
     accept_clock()               the machine's clock was set and is right
+    trim_journal(until, through)  remove old rows of the journal that a lake has
 
 `send` returns when the document is stored: from then on it is delivered, or the sender is told.
 A program that may repeat a call after a crash gives the id itself, and the document is sent once:

@@ -510,6 +510,25 @@ class PartyVerbs:
         """
         await self.here.operate(lambda engine: engine.accept_clock(_cut(by)))
 
+    @verb(Need.STORE, Permission.OPERATE, Within("pipeline trim"))
+    async def trim_journal(self, until: str, through: int, by: str | None = None) -> int:
+        """Remove rows older than `until`, up to the position `through`, from the journal.
+
+        It returns how many went. Rows of messages that are kept stay, with all that follow them.
+        A copy of a message that no row tells of any more is taken for new, so whoever asks for this
+        has the rows elsewhere: `oncewire pipeline trim` asks only for what a lake has.
+        """
+        from oncewire.entry.messages.listing import instant_of
+
+        removed = 0
+        while gone := await self.here.operate(
+            lambda engine: engine.trim_journal(
+                instant_of(until, engine.context.now()), through, _cut(by)
+            )
+        ):
+            removed += gone
+        return removed
+
     find = _listing("find", ("out", "in"), "Find messages, sent and received, newest first.")
     outbox = _listing("outbox", ("out",), "What we sent, newest first, and what became of it.")
     inbox = _listing("inbox", ("in",), "What arrived, newest first.")
@@ -609,25 +628,6 @@ class Verbs(PartyVerbs, Performing):
         return await self.here.operate(
             lambda engine: engine.confirm_notice(notice_id, _cut(by)), "told"
         )
-
-    @verb(Need.STORE, Permission.OPERATE, Within("pipeline trim"))
-    async def trim_journal(self, until: str, through: int, by: str | None = None) -> int:
-        """Remove rows older than `until`, up to the position `through`, from the journal.
-
-        It returns how many went. Rows of messages that are kept stay, with all that follow them.
-        A copy of a message that no row tells of any more is taken for new, so whoever asks for this
-        has the rows elsewhere: `oncewire pipeline trim` asks only for what a lake has.
-        """
-        from oncewire.entry.messages.listing import instant_of
-
-        removed = 0
-        while gone := await self.here.operate(
-            lambda engine: engine.trim_journal(
-                instant_of(until, engine.context.now()), through, _cut(by)
-            )
-        ):
-            removed += gone
-        return removed
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:
