@@ -6,8 +6,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import reference
-from pygments.lexers.special import TextLexer
-from sphinx.application import Sphinx
 
 import oncewire
 
@@ -31,8 +29,3 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 
 reference.write()
-
-
-def setup(app: Sphinx) -> None:
-    """Show diagrams that a repository's pages draw from text as that text."""
-    app.add_lexer("mermaid", TextLexer)
