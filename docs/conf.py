@@ -25,7 +25,7 @@ html_title = "Oncewire"
 html_static_path = ["img"]
 html_copy_source = False
 html_show_sphinx = False
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 
 reference.write()
