@@ -23,7 +23,7 @@ WORKERS ?= 3
 # The quick ones wait for next to nothing, and each worker has to load all of them first.
 QUICK_WORKERS ?= 2
 
-.PHONY: help setup python java proof browser screenshots postgres balancer test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo docs clean
+.PHONY: help setup python java proof browser screenshots diagrams postgres balancer test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -99,6 +99,11 @@ bench-setup: setup ## install what the handler is measured beside: RabbitMQ, NAT
 
 screenshots: setup ## make the pictures of docs/img anew, from a demo
 	$(BIN)/python scripts/screenshots.py
+
+diagrams: setup ## draw docs/img/*.svg anew: states, windows, the house, a ladder
+	@bash scripts/setup-diagrams.sh
+	$(BIN)/python scripts/draw_states.py
+	$(BIN)/python scripts/diagrams.py
 
 demo: setup ## two parties and a hub over a bad network, and the verdict
 	$(BIN)/oncewire demo $(ARGS)

@@ -6,8 +6,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import reference
-from pygments.lexers.special import TextLexer
-from sphinx.application import Sphinx
 
 import oncewire
 
@@ -27,12 +25,7 @@ html_title = "Oncewire"
 html_static_path = ["img"]
 html_copy_source = False
 html_show_sphinx = False
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 
 reference.write()
-
-
-def setup(app: Sphinx) -> None:
-    """Show diagrams that a repository's pages draw from text as that text."""
-    app.add_lexer("mermaid", TextLexer)

@@ -1,4 +1,5 @@
-"""Draw docs/explanation/states.md from the state tables: `python scripts/draw_states.py [--check]`.
+"""Write docs/explanation/states.md from the state tables:
+`python scripts/draw_states.py [--check]`.
 
 The tables in `oncewire.protocol.states` are what the code moves along, so a picture drawn from
 them cannot show a step that the code would refuse. `--check` writes nothing and fails when the
@@ -30,52 +31,84 @@ Table = Mapping[tuple[Any, Any], frozenset[Any]]
 _OPENING = """\
 # The states of a message and of a stream
 
-Drawn by `scripts/draw_states.py` from the tables in `src/oncewire/protocol/states.py`; do not edit
-it by hand. The code moves along these tables and nowhere else: `move` refuses any other step.
+`scripts/draw_states.py` writes this page from the tables in `src/oncewire/protocol/states.py`; do
+not edit it by hand. The code moves along these tables alone: `move` refuses any other step. A state
+with a double border is an end.
 """
 
 _OUTGOING = """\
 ## At its sender
 
-A message waits for a place in the window, is outstanding while a timer runs, and ends as delivered
-(acknowledged), not delivered (never transmitted, or refused), unknown (transmitted, never
-acknowledged) or sent (best effort: nothing more will be known). An arrow out of an end is an
-operator's resume, or late news: an acknowledgement after the failure was told, or an intermediary
-that takes its word back.
+A message *waits* for a place in the window. It is *outstanding* while its timer runs. It ends in
+one of four states:
+
+- *delivered*: its receiver acknowledged it;
+- *not delivered*: it was never transmitted, or its receiver refused it;
+- *unknown*: it was transmitted, and no acknowledgement came;
+- *sent*: it was sent with best effort, and nothing more will be known.
+
+Two things lead out of an end. An operator resumes the message, or late news arrives: an
+acknowledgement after the failure was told, or an intermediary that takes its word back.
 """
 
 _INCOMING = """\
 ## At its receiver
 
-A message is stored before anything else happens to it. One that came early is held until the
-numbers before it were passed; one that is ready goes to the application, and is confirmed once.
+The handler stores a message before anything else happens to it. A message that comes early is
+*held* until the numbers before it have passed. A *ready* message goes to the application, which
+confirms it once.
 """
 
 
 _CHANNEL = """\
 ## A stream at its sender
 
-An epoch is opened by one message that travels alone until it is settled. Then as many are under way
-as the window has places, until a number is given up, another range is agreed on or an operator
-restarts the numbering; what is under way is settled, and the next message opens another epoch. A
-stream that is suspended lets nothing in, whatever its phase.
+One message opens an epoch and travels alone until it is settled. After that as many messages are
+under way as the window has places. The epoch ends when a number is given up, when the partners
+agree on another range, or when an operator restarts the numbering. The sender then settles what is
+under way, and the next message opens another epoch. A suspended stream lets nothing in, whatever
+its phase.
 """
 
 
+DOT_OPENING = (
+    "digraph {",
+    '    graph [bgcolor="white", rankdir=TB, nodesep=0.5, ranksep=0.7]',
+    '    node [shape=box, style="rounded,filled", fillcolor="#eef2f6", color="#3e4c59",',
+    '        fontname="Helvetica", fontsize=13]',
+    '    edge [color="#616e7c", fontcolor="#3e4c59", fontname="Helvetica", fontsize=10]',
+)
+"""How every graph begins: its looks."""
+
+
 def draw(table: Table, states: Sequence[StrEnum], first: StrEnum, ends: frozenset[Any]) -> str:
-    """One Mermaid diagram; the events between two states share one arrow."""
-    lines = ["```mermaid", "stateDiagram-v2"]
-    lines += [f'    state "{state.value.replace("_", " ")}" as {state.value}' for state in states]
-    lines.append(f"    [*] --> {first.value}")
+    """One graph in Graphviz's language; the events between two states share one arrow."""
+    lines = [*DOT_OPENING, '    begin [shape=circle, label="", width=0.2, fillcolor="#3e4c59"]']
+    for state in states:
+        looks = ', peripheries=2, fillcolor="#dcefe3"' if state in ends else ""
+        lines.append(f'    {state.value} [label="{state.value.replace("_", " ")}"{looks}]')
+    lines.append(f"    begin -> {first.value}")
     arrows: dict[tuple[str, str], list[str]] = {}
     for (state, event), targets in table.items():
         for target in targets:
             arrows.setdefault((state.value, target.value), []).append(event.value)
     places = {state.value: place for place, state in enumerate(states)}
     for start, end in sorted(arrows, key=lambda arrow: (places[arrow[0]], places[arrow[1]])):
-        lines.append(f"    {start} --> {end}: {', '.join(arrows[start, end])}")
-    lines += [f"    {state.value} --> [*]" for state in states if state in ends]
-    return "\n".join([*lines, "```"])
+        label = "\\n".join(arrows[start, end])
+        lines.append(f'    {start} -> {end} [label="{label}"]')
+    return "\n".join([*lines, "}", ""])
+
+
+def graphs() -> dict[str, str]:
+    """The graph of each table; `scripts/diagrams.py` makes pictures of them."""
+    # A message stays where no event leads on.
+    left = {state for state, _ in INCOMING}
+    ends_in = frozenset(state for state in IncomingState if state not in left)
+    return {
+        "sender": draw(OUTGOING, tuple(OutgoingState), OutgoingState.WAITING, FINAL_OUTGOING),
+        "receiver": draw(INCOMING, tuple(IncomingState), IncomingState.ARRIVING, ends_in),
+        "stream": draw(CHANNEL, tuple(Phase), Phase.UNBEGUN, frozenset()),
+    }
 
 
 def tabulate(table: Table) -> str:
@@ -89,27 +122,13 @@ def tabulate(table: Table) -> str:
 
 def page() -> str:
     """The whole of docs/explanation/states.md."""
-    # A message stays where no event leads on.
-    left = {state for state, _ in INCOMING}
-    ends_in = frozenset(state for state in IncomingState if state not in left)
-    parts = [
-        _OPENING,
-        _OUTGOING,
-        draw(OUTGOING, tuple(OutgoingState), OutgoingState.WAITING, FINAL_OUTGOING),
-        "",
-        tabulate(OUTGOING),
-        "",
-        _INCOMING,
-        draw(INCOMING, tuple(IncomingState), IncomingState.ARRIVING, ends_in),
-        "",
-        tabulate(INCOMING),
-        "",
-        _CHANNEL,
-        draw(CHANNEL, tuple(Phase), Phase.UNBEGUN, frozenset()),
-        "",
-        tabulate(CHANNEL),
-        "",
-    ]
+    parts = [_OPENING]
+    for words, picture, shows, table in (
+        (_OUTGOING, "sender", "The states of a message at its sender", OUTGOING),
+        (_INCOMING, "receiver", "The states of a message at its receiver", INCOMING),
+        (_CHANNEL, "stream", "The phases of a stream at its sender", CHANNEL),
+    ):
+        parts += [words, f"![{shows}](../img/states-{picture}.svg)", "", tabulate(table), ""]
     return "\n".join(parts)
 
 

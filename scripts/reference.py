@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -254,9 +255,11 @@ def error_codes() -> Iterator[str]:
 
 
 def routes() -> Iterator[str]:
-    """The routes of the admin port, from its OpenAPI page."""
-    yield "Every route of the admin port. `/openapi.json` of a running party has the same with the"
-    yield "shape of each answer; [The admin port](../rest.md) says how to call them."
+    """The routes of the admin port with their bodies, from its OpenAPI page."""
+    yield "Every route of the admin port. [The admin port](../rest.md) says how to call them, and"
+    yield "`/openapi.json` of a running party has the same for programs. In a body a word stands"
+    yield "for the type of a value; `?` follows one that may be left out, and `...` stands for"
+    yield "more of the same."
     yield ""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "acme"
@@ -265,6 +268,7 @@ def routes() -> Iterator[str]:
         open_store(party).close()
         served = AdminApp(party).routes
     page = openapi.page((one.path, one.method, one.permission, one.operation) for one in served)
+    kinds = page["components"]["schemas"]
     for path, methods in sorted(page["paths"].items()):
         for method, operation in methods.items():
             yield f"## {method.upper()} {path}"
@@ -272,38 +276,186 @@ def routes() -> Iterator[str]:
             for words in ("summary", "description"):
                 if operation.get(words):
                     yield f"{operation[words]}\n"
-            if role := operation.get("x-permission"):
-                yield f"It needs a token of the role `{role}`."
-                yield ""
+            role = operation["x-permission"]
+            yield "Anyone may call it." if role == "open" else f"It needs the role `{role}`."
+            yield ""
             said = operation.get("parameters", [])
             if said:
                 yield from table(
-                    ("parameter", "where", "meaning"),
-                    ((code(one["name"]), one["in"], one.get("description", "")) for one in said),
+                    ("parameter", "where", "type", "meaning"),
+                    (
+                        (
+                            code(one["name"]),
+                            one["in"],
+                            one["schema"].get("type", ""),
+                            one.get("description", ""),
+                        )
+                        for one in said
+                    ),
                 )
+            yield from _body("Request", operation.get("requestBody", {}), kinds)
+            for status, answer in operation["responses"].items():
+                if status != "default":
+                    yield from _body(f"Answer {status}", answer, kinds)
+    yield "## What goes wrong"
+    yield ""
+    yield "Every route answers an error in this form, with the status that `status` repeats."
+    yield ""
+    yield from _body("Answer", page["components"]["responses"]["Problem"], kinds)
+
+
+def _body(title: str, said: dict[str, Any], kinds: dict[str, Any]) -> Iterator[str]:
+    """A request or an answer: its media types, and the members of its JSON."""
+    content = said.get("content", {})
+    if not content:
+        return
+    yield f"{title}: {', '.join(map(code, content))}."
+    yield ""
+    shown = [one["schema"] for kind, one in content.items() if kind.endswith("json")]
+    for schema in filter(None, shown):
+        yield "```text"
+        yield json.dumps(_shape(schema, kinds), indent=2).replace('"null"', "null")
+        yield "```"
+        yield ""
+        rows = [
+            (code(name), one["description"])
+            for name, one in schema.get("properties", {}).items()
+            if one.get("description")
+        ]
+        if rows:
+            yield from table(("member", "meaning"), rows)
+
+
+def _shape(schema: dict[str, Any], kinds: dict[str, Any]) -> Any:
+    """What a value of a schema looks like: members by name, and a word for each plain value."""
+    if found := schema.get("$ref"):
+        return _shape(kinds[found.rpartition("/")[2]], kinds)
+    if either := schema.get("anyOf", schema.get("oneOf")):
+        shapes = [_shape(one, kinds) for one in either]
+        others = [one for one in shapes if one != "null"]
+        if len(others) == 1 and not isinstance(others[0], str):
+            return others[0]
+        return " or ".join(str(one) for one in shapes)
+    if "enum" in schema:
+        return " or ".join(str(one) for one in schema["enum"])
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            needed = set(schema.get("required", ()))
+            return {
+                name if name in needed else f"{name}?": _shape(one, kinds)
+                for name, one in schema["properties"].items()
+            }
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return {"...": _shape(schema["additionalProperties"], kinds)}
+        case "array" if "prefixItems" in schema:
+            return [_shape(one, kinds) for one in schema["prefixItems"]]
+        case "array":
+            return [_shape(schema.get("items") or {}, kinds), "..."]
+        case str() as word:
+            return word
+    return "any"
+
+
+VERB_GROUPS = {
+    "Send": "send submit wait ask",
+    "Receive": "take messages confirm",
+    "Hear of failures": "notices confirm_notice",
+    "Find a message, and why it is where it is": "find outbox inbox why show",
+    "Watch the party": "status overview incidents channels readiness figures",
+    "Try a partner": "ping try_partner",
+    "Decide": "resend resume abandon pause restart hold accept_clock",
+}
+"""The verbs of a party, by what a program wants."""
+
+VALUE_GROUPS = {
+    "Documents and messages": "Document Payload ReceivedMessage SendOptions Service Submission",
+    "How a message ended": "Accepted Outcome Notice Severity StatusResponse MessageStatus",
+    "What is known of a message": (
+        "MessagePage ListedMessage Story StoryStep Timing Usual Wait MessageDetails DocumentFacts"
+        " HopFacts"
+    ),
+    "How the party is doing": (
+        "Status Overview PartnerOverview RefusedMessage Trouble ChannelView WindowCell Readiness"
+        " Tried"
+    ),
+}
+"""What verbs take and return."""
 
 
 def python() -> Iterator[str]:
-    """All that `oncewire` offers to programs."""
-    yield "```text"
-    yield (inspect.getdoc(oncewire) or "").replace("```", "")
+    """All that `oncewire` offers to programs, by what a program wants."""
+    yield "A program opens a party, calls its verbs and gets values back. Whatever goes wrong is an"
+    yield "`OncewireError`; [Errors](errors.md) lists them. [Embed it in a Python"
+    yield "program](../../howto/python.md) shows whole programs."
+    yield ""
+    yield "## Open a party"
+    yield ""
+    for name in ("open_party", "open_party_blocking", "connect"):
+        yield from _directive("autofunction", name)
+    yield "The three give an `OpenParty`, a `BlockingParty` and a `ConnectedParty`. All have the"
+    yield "verbs below. Those of a `BlockingParty` are called without `await`. A `ConnectedParty`"
+    yield "has no `messages`: call `take` with a `timeout`."
+    yield ""
+    left = {name for name in dir(oncewire.OpenParty) if not name.startswith("_")}
+    for title, names in VERB_GROUPS.items():
+        yield f"## {title}"
+        yield ""
+        for name in names.split():
+            left.remove(name)
+            yield from _directive("automethod", f"OpenParty.{name}")
+    yield "## Events"
+    yield ""
+    yield "A program on another machine follows the journal as it grows at `GET /events` of the"
+    yield "[admin port](../rest.md#calls); `GET /journal` gives the rows that are there. A handler"
+    yield "calls a program for each message and each failure:"
+    yield "[Delivery](../../howto/delivery.md) says how."
+    yield ""
+    values = {
+        name
+        for name in dir(oncewire)
+        if inspect.isclass(found := getattr(oncewire, name)) and not issubclass(found, Exception)
+    } - {"OpenParty", "BlockingParty", "ConnectedParty"}
+    for title, names in VALUE_GROUPS.items():
+        yield f"## {title}"
+        yield ""
+        for name in names.split():
+            if name in values:
+                values.remove(name)
+                yield from _directive("autoclass", name, "   :members:")
+            else:
+                yield from _directive("autodata", name)
+    if left | values:
+        raise SystemExit(f"no group of the Python page has {', '.join(sorted(left | values))}")
+
+
+def _directive(kind: str, name: str, *options: str) -> Iterator[str]:
+    yield "```{eval-rst}"
+    yield f".. {kind}:: oncewire.{name}"
+    yield from options
     yield "```"
     yield ""
-    for name in sorted(dir(oncewire), key=str.lower):
-        found = getattr(oncewire, name)
-        if name.startswith("_") or inspect.ismodule(found):
-            continue
-        kind = "autoclass" if inspect.isclass(found) else "autofunction"
-        if kind == "autofunction" and not inspect.isfunction(found):
-            continue
-        if inspect.isclass(found) and issubclass(found, Exception):
-            continue
-        yield "```{eval-rst}"
-        yield f".. {kind}:: oncewire.{name}"
-        if kind == "autoclass":
-            yield "   :members:"
-        yield "```"
+
+
+def spark_options() -> Iterator[str]:
+    """The options of the Spark formats, from the tables that their code reads."""
+    from oncewire.pipeline import sink
+    from oncewire.pipeline.sources import ebxml
+    from oncewire.pipeline.sources import oncewire as journal
+
+    yield "Options of the formats that `oncewire.pipeline.session.register(spark)` makes known."
+    yield "[The pipeline](../../howto/pipeline.md#from-your-own-spark-session) shows them at work."
+    yield ""
+    for title, options in (
+        ('Reading: `format("oncewire")`', journal.OPTIONS),
+        ('Reading raw messages: `format("ebxml")`', ebxml.OPTIONS),
+        ('Writing: `format("oncewire")`', sink.OPTIONS),
+    ):
+        yield f"## {title}"
         yield ""
+        yield from table(
+            ("option", "if not said", "meaning"),
+            ((code(name), code(usual), says) for name, (usual, says) in options.items()),
+        )
 
 
 def traceability() -> Iterator[str]:
@@ -334,6 +486,7 @@ PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "commands": ("Commands", commands),
     "routes": ("REST routes", routes),
     "python": ("Python API", python),
+    "spark-options": ("Options of the Spark formats", spark_options),
     "agreement-keys": ("Keys of an agreement", agreement_keys),
     "profiles": ("Profiles", profiles),
     "settings": ("Settings", settings),

@@ -6,12 +6,8 @@
     ).save()
     frame.writeStream.format("oncewire").options(...).option("checkpointLocation", ...).start()
 
-The document is the column `payload` (binary or string). `to`, `media_type`, `service`, `action`,
-`conversation_id`, `ref_to_message_id` and `time_to_live` are options, or columns of the same name
-where they differ from row to row.
-
-`url` and `token` name a party's admin port (role `submit`; `ca`: the certificate that vouches for
-it); a path given to `save()` names the folder of a party of this machine, whose handler runs.
+The document is the column `payload` (binary or string). `OPTIONS` lists the options. Those of
+`SAID` may be columns of the same name instead, where they differ from row to row.
 
 `source` and `id_columns` (names with commas) make the MessageId: a UUIDv5 of the source and the
 row's values in these columns. Batch, partition and position play no part, so a task that is tried
@@ -71,6 +67,31 @@ SAID = (
     "to", "media_type", "service", "action", "conversation_id", "ref_to_message_id", "time_to_live",
 )  # fmt: skip
 """What an option says of all rows, or a column of each."""
+
+OPTIONS = {
+    "path": (
+        "",
+        "The folder of a party of this machine, whose handler runs; `save(...)` gives it.",
+    ),
+    "url": ("", "Instead of a folder: the address of the party's admin port."),
+    "token": ("", "With `url`: a token of the role `submit`."),
+    "ca": ("", "With `url`: the certificate that vouches for the port, if the machines lack it."),
+    "source": (
+        "",
+        "The name of the table or system that rows come from; a part of each MessageId.",
+    ),
+    "id_columns": ("", "Columns, between commas, whose values a row has alone; they make its id."),
+    "to": ("", "The partner's name, its PartyId, or the CPAId of the agreement with it."),
+    "media_type": ("application/octet-stream", "The media type of the documents."),
+    "service": ("", "The Service; without it, the agreed one, as in `oncewire send`."),
+    "action": ("", "The Action; without it, the agreed one, as in `oncewire send`."),
+    "conversation_id": ("", "The ConversationId; without it, each message has its own."),
+    "ref_to_message_id": ("", "The message that this one answers."),
+    "time_to_live": ("", "How long the document is worth delivering, as in `oncewire send`."),
+    "rejects": ("", "A folder for refused rows. Without it, the first refused row ends the write."),
+    "order_by": ("", "Columns, between commas, of the order that `in_order` made."),
+}
+"""The options of a write: what holds where one is not given, and what it means."""
 
 NAMESPACE = uuid5(NAMESPACE_URL, "urn:oncewire:sink")
 AT_ONCE = 16
@@ -361,7 +382,7 @@ async def _send(chosen: Plan, party: Sender, row: Mapping[str, Any]) -> Refused 
 def _of(chosen: Plan, row: Mapping[str, Any], name: str) -> str:
     """What a row says of itself, or the option says of all."""
     own = row.get(name)
-    return chosen.defaults.get(name, "") if own is None else str(own)
+    return chosen.defaults.get(name, OPTIONS[name][0]) if own is None else str(own)
 
 
 class OncewireWriter(DataSourceArrowWriter):

@@ -13,7 +13,14 @@ from oncewire.entry.admin import problems
 from oncewire.entry.admin.form import IDEMPOTENCY, KEY_MAX, MESSAGES, TakenMessage, VerbForm
 from oncewire.entry.control.verb import Argument, Permission
 from oncewire.entry.control.verbs import MEANINGS, Status
+from oncewire.entry.messages.details import MessageDetails
+from oncewire.entry.messages.listing import MessagePage
+from oncewire.entry.messages.outlook import Trouble
+from oncewire.entry.messages.story import Story
 from oncewire.entry.messages.submitting import SendOptions
+from oncewire.entry.watching.channels import ChannelView
+from oncewire.entry.watching.overview import Overview
+from oncewire.entry.watching.readiness import Readiness
 from oncewire.handler.actions import Accepted, Notice
 from oncewire.handler.runtime.trying import Tried
 from oncewire.journal.outcome import Outcome
@@ -32,8 +39,15 @@ TYPES: dict[str, Any] = {
     "StatusResponse | None": StatusResponse | None,
     "list[Tried]": list[Tried],
     "Status": Status,
+    "MessagePage": MessagePage,
+    "Story": Story,
+    "MessageDetails": MessageDetails,
+    "list[Trouble]": list[Trouble],
+    "list[ChannelView]": list[ChannelView],
+    "Overview": Overview,
+    "Readiness": Readiness,
 }
-"""What the results of verbs are in Python, by their annotation; any other is described as JSON."""
+"""What the results of verbs are in Python, by their annotation."""
 
 _KINDS: dict[str, dict[str, Any]] = {
     "str": {"type": "string", "minLength": 1, "maxLength": 4096},
@@ -109,7 +123,7 @@ def verb_operation(form: VerbForm) -> Operation:
 
 def _answer(returns: str) -> Operation:
     """The answer of a verb that returns this."""
-    kind = TYPES.get(returns, Any)
+    kind = TYPES[returns]
     (schema,), _ = msgspec.json.schema_components(
         [kind], ref_template="#/components/schemas/{name}"
     )
@@ -132,6 +146,7 @@ def _parameter(argument: Argument) -> Operation:
         "name": argument.name,
         "in": "query",
         "required": argument.required,
+        "description": MEANINGS[argument.name].help,
         "schema": _schema(argument),
     }
 

@@ -6,10 +6,7 @@ reads `.mime .msg .eml .http .xml` files, folders of them, and tar and zip bundl
 is a row with its header's facts and digests; a file that cannot be read is a row with its error
 (`readable` false; `code`, `location`, `problem`), never a failed job.
 
-Options: `payloads` (true adds the payload bytes), `validation` (report, off), `extensions` (names
-with commas), `bytesPerPartition`, `maxBytes` (of one message), `known` (folders of an earlier
-result, as a JSON list: files that are in it unchanged are passed over). Files are named by their
-whole path, however it was spelled.
+`OPTIONS` lists the options. Files are named by their whole path, however it was spelled.
 """
 
 from __future__ import annotations
@@ -57,6 +54,26 @@ Values = tuple[Any, ...]
 
 UNREADABLE = "Unreadable"
 """The code of what is no message at all: a file that cannot be opened, a damaged bundle."""
+
+OPTIONS = {
+    "path": ("", "The archive: a file, a folder or a bundle; `load(...)` gives it."),
+    "payloads": ("false", "`true` adds a column with the bytes of the payloads."),
+    "validation": (
+        Validation.REPORT.value,
+        "`report` compares each message with the schema and says what differs; `off` does not.",
+    ),
+    "extensions": (
+        ",".join(sorted(MESSAGE_SUFFIXES)),
+        "Names of files that are read, by their ends, between commas.",
+    ),
+    "bytesPerPartition": (str(BYTES_PER_PIECE), "Bytes of one task, about."),
+    "maxBytes": (str(TOO_LARGE), "A larger message is a row with an error."),
+    "known": (
+        "[]",
+        "Folders of an earlier result, as a JSON list: a file that is in it unchanged is left out.",
+    ),
+}
+"""The options of a read: what holds where one is not given, and what it means."""
 
 _EMPTY: dict[str, Any] = dict.fromkeys(ENVELOPES.fieldNames())
 _TEXT_MAX = 1_000
@@ -224,7 +241,7 @@ class EbxmlSource(DataSource):
             raise InvalidValue("no archive is named", remedy="give its path to load()")
         extensions = self.options.get("extensions")
         try:
-            validation = Validation(self.options.get("validation", Validation.REPORT.value))
+            validation = Validation(self.options.get("validation", OPTIONS["validation"][0]))
         except ValueError:
             raise InvalidValue(
                 f"validation is {self.options['validation']!r}", remedy="give report or off"
@@ -234,16 +251,16 @@ class EbxmlSource(DataSource):
             payloads=self._flag("payloads"),
             validation=validation,
             suffixes=_suffixes(extensions) if extensions else MESSAGE_SUFFIXES,
-            piece_bytes=self._number("bytesPerPartition", BYTES_PER_PIECE),
-            largest=self._number("maxBytes", TOO_LARGE),
-            known=json.loads(self.options.get("known", "[]")),
+            piece_bytes=self._number("bytesPerPartition"),
+            largest=self._number("maxBytes"),
+            known=json.loads(self.options.get("known", OPTIONS["known"][0])),
         )
 
     def _flag(self, option: str) -> bool:
-        return self.options.get(option, "false").strip().lower() == "true"
+        return self.options.get(option, OPTIONS[option][0]).strip().lower() == "true"
 
-    def _number(self, option: str, default: int) -> int:
-        text = self.options.get(option, str(default))
+    def _number(self, option: str) -> int:
+        text = self.options.get(option, OPTIONS[option][0])
         if not text.isdigit() or int(text) < 1:
             raise InvalidValue(f"{option} is {text!r}", remedy="give a number of 1 or more")
         return int(text)

@@ -5,11 +5,8 @@
     spark.readStream.format("oncewire").option("maxRowsPerBatch", "50000").load(...)
     spark.read.format("oncewire").option("table", "ledger").load("lake")   any table of a lake
 
-Options: `table` (of a store: journal, messages; of a lake: any), `version` (of a lake: its number),
-`node` (where a place holds several journals), `columns`
-(names with commas: only these are read), `startingSeq` and `endingSeq` (rows above the first, up
-to the second), `rowsPerPartition`, `maxRowsPerBatch` (streams). The offset of a stream is the
-journal's own `seq`. Driver methods plan ranges; `read` runs on executors and is told all it needs.
+`OPTIONS` lists the options. The offset of a stream is the journal's own `seq`. Driver methods plan
+ranges; `read` runs on executors and is told all it needs.
 
 What is written to it is sent: see `oncewire.pipeline.sink`.
 """
@@ -59,6 +56,28 @@ TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES}
 ROWS_PER_PARTITION = 250_000
 TASKS_OF_TABLE = 16
 MAX_ROWS_PER_BATCH = 1_000_000
+
+OPTIONS = {
+    "path": (
+        "",
+        "The store, party's folder, export or lake; `load(...)` gives it. `store` means the same.",
+    ),
+    "table": (
+        "journal",
+        "Of a store: `journal`, or `messages`, which it holds now. Of a lake: any table.",
+    ),
+    "version": ("", "Of a lake: the number of a published version; without it the current one."),
+    "node": ("", "Whose journal, where the place holds several."),
+    "columns": ("", "Names between commas: only these are read. Without it, all."),
+    "startingSeq": ("0", "Only journal rows behind this `seq`."),
+    "endingSeq": ("", "Only journal rows up to this `seq`; without it, up to the last."),
+    "rowsPerPartition": (str(ROWS_PER_PARTITION), "Journal rows of one task, at most."),
+    "maxRowsPerBatch": (
+        str(MAX_ROWS_PER_BATCH),
+        "Of a stream: journal rows of one batch, at most.",
+    ),
+}
+"""The options of a read: what holds where one is not given, and what it means."""
 
 
 def is_lake(path: str) -> bool:
@@ -191,7 +210,7 @@ class OncewireSource(DataSource):
         if not path:
             raise InvalidValue("no store is named", remedy="give its path to load()")
         path = str(input_at(path))
-        table, known = options.get("table", "journal"), TABLES
+        table, known = options.get("table", OPTIONS["table"][0]), TABLES
         if is_lake(path):
             known = {each_table.name: each_table.schema for each_table in EVERY.values()}
         if table not in known:
@@ -205,13 +224,15 @@ class OncewireSource(DataSource):
             columns=_columns(options.get("columns"), known[table]),
             whole=known[table],
             version=None if version is None else _number("version", version, 1),
-            start=_number("startingSeq", options.get("startingSeq", "0"), 0),
+            start=_number("startingSeq", options.get("startingSeq", OPTIONS["startingSeq"][0]), 0),
             end=None if ending is None else _number("endingSeq", ending, 0),
             rows_per_partition=_number(
-                "rowsPerPartition", options.get("rowsPerPartition", str(ROWS_PER_PARTITION)), 1
+                "rowsPerPartition",
+                options.get("rowsPerPartition", OPTIONS["rowsPerPartition"][0]),
+                1,
             ),
             rows_per_batch=_number(
-                "maxRowsPerBatch", options.get("maxRowsPerBatch", str(MAX_ROWS_PER_BATCH)), 1
+                "maxRowsPerBatch", options.get("maxRowsPerBatch", OPTIONS["maxRowsPerBatch"][0]), 1
             ),
         )
 
