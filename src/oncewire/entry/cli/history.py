@@ -224,7 +224,8 @@ def evidence(
     In it are the message, the signed acknowledgement, the certificates, their digests, a page in
     plain words, and how to check it with openssl, xmlsec1 and xmllint alone. It can be had of
     what we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
-    nobody signed for it, or the kept bytes are not what was signed, the page says so.
+    nobody signed for it, or the kept bytes are not what was signed, the page says so and the
+    command ends with 1; where a hub on the way alone signed that it took it over, with 3.
 
     Example: oncewire evidence 3f2a --output dispute.zip
     """
@@ -247,10 +248,17 @@ def evidence(
         "message_id": found,
         "file": str(file),
         "signed_for": made.signed_for,
+        "taken_over": made.taken_over,
         "files": sorted(made.files) if json or len(made.files) <= FILES_SHOWN else files,
     }
     hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
-    return Report(facts, summary=made.proves, hints=hints)
+    proved = output.NOT_FOUND if made.taken_over else output.WRONG
+    return Report(
+        facts,
+        summary=made.proves,
+        hints=hints,
+        exit_code=output.OK if made.signed_for else proved,
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from oncewire.entry.control.verb import Verb
 from oncewire.protocol.states import OutgoingState
+from oncewire.store.search import TAKEN_OVER
 from oncewire.store.transition.rows import STORED_INCOMING
 
 FLAGS = ("parts", "again", "slow", "slowest")
@@ -26,7 +27,9 @@ FILTERS = (
 )  # fmt: skip
 DIRECTIONS = {"": "find", "out": "outbox", "in": "inbox"}
 STATES = tuple(
-    dict.fromkeys(each.value for states in (OutgoingState, STORED_INCOMING) for each in states)
+    dict.fromkeys(
+        (*(each.value for each in OutgoingState), TAKEN_OVER, *(e.value for e in STORED_INCOMING))
+    )
 )
 SHOWN = 50
 """Messages of one page."""
