@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Origin, Value
 from oncewire.agreement.toml import read_toml
-from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, write_new
+from oncewire.entry.files import (
+    PRIVATE,
+    make_folder,
+    read_bytes,
+    read_text,
+    sync_folder,
+    write_new,
+)
 from oncewire.entry.party.agreements import Kept, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
 from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, make_keys
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
+from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
 from oncewire.message.kinds import quoted
 from oncewire.protocol.terms import Scope
@@ -497,6 +505,8 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
         kind=kind,
         hosts=hosts,
         subject=settings.party.name,
+        # A key without its certificate is left of one that was killed while it made them.
+        replace=True,
     )
     # Named after the party, wherever the settings have its files.
     made.key.replace(key)
@@ -506,6 +516,10 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
 
 def switch_keys(settings: Settings) -> KeyFiles:
     """The next pair becomes ours; the old one stays beside it, out of use."""
+    if finish_switch(settings):
+        return describe_keys(
+            settings.path(settings.keys.certificate), settings.path(settings.keys.key)
+        )
     certificate, key = next_files(settings)
     if not certificate.is_file() or not key.is_file():
         raise NotHere("there is no next key", remedy="make one: `oncewire keys next`")
@@ -516,10 +530,28 @@ def switch_keys(settings: Settings) -> KeyFiles:
     )
     write_new(own_key.with_name(f"{own_key.name}.old"), read_bytes(own_key, "key"), PRIVATE,
               replace=True)  # fmt: skip
-    # The key first: a handler that reads both in between keeps what it has.
+    # The key first: whoever finds both in between ends the switch.
     key.replace(own_key)
-    certificate.replace(own_certificate)
+    finish_switch(settings)
     return describe_keys(own_certificate, own_key)
+
+
+def finish_switch(settings: Settings) -> bool:
+    """End a switch of keys that was killed between its two files: our key is the next one's
+    already, and its certificate waits. False: there is none to end."""
+    certificate, key = next_files(settings)
+    if key.exists() or not certificate.is_file():
+        return False
+    try:
+        describe_keys(certificate, settings.path(settings.keys.key))
+    except OncewireError:
+        return False
+    own = settings.path(settings.keys.certificate)
+    # Another process may end it at the same time.
+    with suppress(FileNotFoundError):
+        certificate.replace(own)
+    sync_folder(own.parent)
+    return True
 
 
 def new_certificates(
