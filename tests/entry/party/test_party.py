@@ -8,6 +8,7 @@ import pytest
 
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.cppa.writer import write_cpa
 from oncewire.entry.party.agreements import load_all
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind, describe_keys
@@ -370,3 +371,29 @@ def test_a_next_key_without_its_certificate_is_made_anew(parties: Path) -> None:
     first.certificate.unlink()
     assert make_next_keys(settings, RealWorld().now()).fingerprint != first.fingerprint
     describe_keys(*next_files(settings))
+
+
+@pytest.mark.parametrize("ending", [".toml", ".xml"])
+def test_another_party_of_a_partners_name_never_takes_its_place(
+    pair: Path, tmp_path: Path, ending: str
+) -> None:
+    settings = load(pair / "acme", environ={}).settings
+    file = partner_file(settings, "globex")
+    if ending == ".xml":
+        roles = PartnerOptions(role="Buyer", partner_role="Seller")
+        add_partner(settings, read_card(pair / "globex"), roles, replace=True)
+        cpa = write_cpa(load_all(settings)[0].agreement)
+        file.unlink()
+        file = file.with_suffix(ending)
+        file.write_bytes(cpa)
+    believed = settings.path(settings.keys.partners) / "globex.crt"
+    before = file.read_bytes(), believed.read_bytes()
+    make_party(tmp_path / "other", "globex", now=NOW, port=8699, party_id="urn:example:mallory")
+    card = read_card(tmp_path / "other")
+    for replace in (False, True):
+        with pytest.raises(NotAllowed) as refused:
+            add_partner(settings, card, PartnerOptions(), replace=replace)
+    assert "globex is our partner" in refused.value.problem
+    assert "urn:example:mallory" in refused.value.problem
+    assert "party.name" in (refused.value.remedy or "")
+    assert (file.read_bytes(), believed.read_bytes()) == before

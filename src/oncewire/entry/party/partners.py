@@ -122,14 +122,14 @@ def plan_partner(
         )
     _check_secure(own, card, options)
     agreement = settings.path(settings.agreements.folder) / f"{card.name}.toml"
+    cpa_id = options.cpa_id or usual_cpa_id(own, card)
+    _refuse_claims(settings, card, cpa_id, agreement)
     if agreement.exists() and not replace:
         raise NotAllowed(
             f"there is an agreement with {card.name} already: {agreement}",
             remedy="edit that file, or write it anew with --replace; the partner's file must "
             "change too, for both have to say the same",
         )
-    cpa_id = options.cpa_id or usual_cpa_id(own, card)
-    _refuse_claims(settings, card, cpa_id, agreement)
     certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
     # The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
     # was revoked here does not come back in the company of another.
@@ -161,10 +161,18 @@ def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> N
 
     for kept in each_readable(settings):
         known = kept.agreement
+        # Whatever its type: people compare the value.
+        is_its = card.party_id in (party_id.value for party_id in known.partner.party.ids)
+        if kept.file.stem == card.name and not is_its:
+            raise NotAllowed(
+                f"{card.name} is our partner {known.partner.party} already, and this is the card "
+                f"of {card.party_id}",
+                remedy="ask that party to call itself otherwise (party.name in its oncewire.toml); "
+                f"if it takes the partner's place, move {kept.file} away first",
+            )
         if kept.file == file:
             continue
-        # Whatever its type: people compare the value.
-        if card.party_id in (party_id.value for party_id in known.partner.party.ids):
+        if is_its:
             raise NotAllowed(
                 f"{card.party_id} is our partner {kept.file.stem} already, and this card calls "
                 f"itself {card.name}",
