@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
@@ -26,7 +27,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from oncewire import __version__
 from oncewire.agreement.compose import PROFILES
 from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.actions import ACTIONS, Outcomes, Shown, Trials
+from oncewire.entry.console.actions import ACTIONS, Once, Outcomes, Shown, Trials
 from oncewire.entry.console.forms import fields_of, signed, there, upload_of
 from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
@@ -156,6 +157,7 @@ class Console:
         self._sign_ins = SignIns(path, said.link_for, said.session_for)
         self._pulse = Pulse(offers.journal)
         self._outcomes, self._trials, self._shown = Outcomes(), Trials(), Shown()
+        self._once = Once()
         # Browsers give a cookie to every port of a host.
         self._cookie = f"oncewire-{settings.admin.port}"
         look, operate = Permission.LOOK, Permission.OPERATE
@@ -515,7 +517,8 @@ class Console:
         who = signed(session, given)
         asked: dict[str, Any] = {name: given.get(name, "") for name in ("profile", "cpa_id")}
         asked |= {name: name in given for name in ("ordered", "insecure", "sign")}
-        name, text = await self._meets.invite(asked, who.name)
+        making = partial(self._meets.invite, asked, who.name)
+        (name, text), _ = await self._once.do(who.hash, given.get("once", ""), making)
         return _attached(text.encode(), name)
 
     async def _consider(self, request: Request, session: Session | None) -> Response:
@@ -535,14 +538,18 @@ class Console:
             raise NotAllowed(
                 "the fingerprint was not compared", remedy="ask the partner by telephone, first"
             )
-        _, data = self._shown.of(who.hash, digest)
-        told = await self._meets.accept(
-            data, digest, who.name, insecure="insecure" in given, replace="replace" in given
-        )
-        word = self._outcomes.keep(who.hash, _TAKEN[told["kind"]])
-        reply = told["acceptance"].encode()
-        if reply:
-            self._shown.keep(who.hash, digest, told["file_name"], reply)
+
+        async def taken() -> dict[str, Any]:
+            _, data = self._shown.of(who.hash, digest)
+            told = await self._meets.accept(
+                data, digest, who.name, insecure="insecure" in given, replace="replace" in given
+            )
+            if told["acceptance"]:
+                self._shown.keep(who.hash, digest, told["file_name"], told["acceptance"].encode())
+            return told
+
+        told, _ = await self._once.do(who.hash, given.get("once", ""), taken)
+        word, reply = self._outcomes.keep(who.hash, _TAKEN[told["kind"]]), told["acceptance"]
         place = link("partner", name=told["partner"], said=word, acceptance=reply and digest)
         return RedirectResponse(place, 303)
 
@@ -567,7 +574,10 @@ class Console:
         word = given.get("do", "")
         place = given.get("back", "").partition("#")[0]
         place = place if place.startswith("/console/") else "/console/"
-        said = self._outcomes.keep(who.hash, await self._done(word, fields, who))
+        doing = partial(self._done, word, fields, who)
+        done, again = await self._once.do(who.hash, given.get("once", ""), doing)
+        done = f"This form was sent before, and acted once: {done}" if again else done
+        said = self._outcomes.keep(who.hash, done)
         return RedirectResponse(f"{place}{'&' if '?' in place else '?'}said={said}", 303)
 
     async def _done(self, word: str, fields: list[tuple[str, str]], who: Session) -> str:
