@@ -161,6 +161,7 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
     import asyncio
 
     from oncewire.entry.cli.operator import running
+    from oncewire.entry.messages.story import refused_words
 
     status = asyncio.run(running(settings))
     if status is not None and message_id in status.transfers:
@@ -168,13 +169,9 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
         return {"bytes_sent": sent, "bytes_in_all": size}, ""
     if status is None or message_id not in status.refusals:
         return {}, ""
-    count, at, raised = status.refusals[message_id]
-    often = "once" if count == 1 else f"{count} times"
-    return {"refusals": count, "last_refusal": moment(at), "raised": raised}, (
-        f" The application refused it {often}, the last time at {moment(at)}: {raised}. Mend the "
-        "application: it is offered it until it takes it; what it can never take "
-        f"`oncewire abandon {quote(message_id)}{place}` gives up."
-    )
+    count, at, raised = told = status.refusals[message_id]
+    facts = {"refusals": count, "last_refusal": moment(at), "raised": raised}
+    return facts, refused_words(message_id, told, place)
 
 
 def _rows_of(
