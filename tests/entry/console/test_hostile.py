@@ -74,6 +74,11 @@ def test_an_id_is_no_option_and_no_formula() -> None:
     found = searching.wanted({"q": "--config=/tmp/evil"}, (), TABLE["find"])
     assert found.command == "oncewire find -- --config=/tmp/evil"
     assert [_cell(value) for value in ("=1", "＝1", "a")] == ["'=1", "'＝1", "a"]
+    # Where a sheet is split at semicolons, a quoted cell may be too.
+    assert _cell("PO;=1+1") == "PO;'=1+1"
+    assert _cell('PO; "@SUM(1)\t-2\n+3') == "PO; \"'@SUM(1)\t'-2\n'+3"
+    assert _cell("a;b, c-d=e") == "a;b, c-d=e"
+    assert _cell(7) == 7
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from oncewire.agreement.compose import PROFILES
 from tests.entry.console.conftest import Desk
 from tests.entry.console.test_console import SUMMARY
 from tests.waiting import wait_until
@@ -100,3 +101,29 @@ def test_now_counts_messages_and_names_attempts(client: httpx.Client) -> None:
     tried = re.search(r"attempts (\d+) (\d+) again", page)
     assert tried is not None
     assert int(tried[1]) == 8 + int(tried[2]) > 8
+
+
+def test_partners_tell_the_day_in_numbers(client: httpx.Client) -> None:
+    today = datetime.now(UTC).date()
+    yesterday = today - timedelta(days=1)
+    page = client.get("/console/partners")
+    assert f"/console/partners?day={yesterday}" in page.text
+    words = text_of(page)
+    assert f"What partners got on {today}" in words
+    assert re.search(r"globex 8 delivered 0 taken over 0 waiting 0 failed", words), words[-3000:]
+    words = text_of(client.get(f"/console/partners?day={yesterday}"))
+    assert f"What partners got on {yesterday}" in words
+    assert re.search(r"globex nothing was sent", words)
+    # What is no day means today.
+    assert f"What partners got on {today}" in text_of(
+        client.get("/console/partners?day=2026-99-99")
+    )
+
+
+def test_profiles_are_grouped(client: httpx.Client) -> None:
+    page = client.get("/console/partners").text
+    groups = re.findall(r'<optgroup label="([^"]+)">(.*?)</optgroup>', page, re.DOTALL)
+    named = {label: re.findall(r'value="([^"]+)"', options) for label, options in groups}
+    assert named["ebMS 2.0"] == ["ebms2", "cpa"]
+    assert "nhs-express" in named["NHS Spine"]
+    assert sorted(name for names in named.values() for name in names) == sorted(PROFILES)
