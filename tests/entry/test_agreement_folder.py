@@ -2,16 +2,27 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.finding import Severity
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party import agreements as module
-from oncewire.entry.party.agreements import AgreementFolder, load_all, load_readable, read_file
-from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.agreements import (
+    AgreementFolder,
+    Kept,
+    load_all,
+    load_readable,
+    read_file,
+)
+from oncewire.entry.party.folder import read_card
+from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message.instant import SECOND
 
@@ -212,3 +223,36 @@ def test_an_action_that_can_only_go_by_mail_is_not_sent(acme: Settings) -> None:
     with pytest.raises(InvalidValue, match="Mail goes over smtp, which cannot be used yet"):
         submission_of(agreement, (), options, acme.transports)
     assert submission_of(agreement, (), SendOptions(service="urn:test:other", action="Post")).cpa_id
+
+
+BROKEN = ("https://[::1", "https://[x]/msh", "https://globex.example:99999/msh")
+
+
+@pytest.mark.parametrize("address", BROKEN)
+@pytest.mark.parametrize("side", ["partner", "own"])
+def test_an_address_that_is_no_url_harms_its_own_agreement_alone(
+    acme: Settings, side: str, address: str
+) -> None:
+    file = the_file(acme)
+    twin = file.with_name("initech.toml")
+    twin.write_text(file.read_text().replace("acme-globex", "acme-initech"))
+    file.write_text(with_values(file.read_text(), {f"{side}.http": f'"{address}"'}))
+    found = load_readable(acme)
+    assert [kept.file for kept in found.kept] == [twin]
+    (problem,) = found.problems.values()
+    assert f"{side}.http" in problem.problem
+    assert "no URL" in problem.problem
+    # What looks at an agreement that was read otherwise comes to no harm either.
+    kept = Kept(file, read_file(file))
+    assert client_settings(acme, [kept])
+    assert server_settings(acme, [kept])
+    assert any(each.severity is Severity.ERROR for each in check(kept.agreement))
+
+
+@pytest.mark.parametrize("address", BROKEN)
+def test_a_card_with_such_an_address_is_refused(parties: Path, address: str) -> None:
+    settings = load(parties / "acme", environ={}).settings
+    card = replace(read_card(parties / "globex"), url=address)
+    with pytest.raises(AgreementProblem, match="no URL"):
+        add_partner(settings, card, PartnerOptions())
+    assert list(settings.path(settings.agreements.folder).iterdir()) == []

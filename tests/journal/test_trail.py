@@ -40,6 +40,21 @@ def test_one_journal_alone_tells_its_own_hop() -> None:
     assert trail([]) == []
 
 
+@pytest.mark.requirement("HOP-8")
+@pytest.mark.parametrize("profile", ["ms-0.9x", "rm-0.78"])
+def test_what_only_a_hub_acknowledged_is_not_called_delivered(profile: str) -> None:
+    chain = Network.chain(options(profile, hops=2, hop_mode="store_and_forward"))
+    order = chain.send(0).message_id
+    told = explain(chain.rows(at="buyer", of=order))
+    assert told == (
+        "Taken over by urn:sim:hub1 on attempt 1, acknowledged 0 ms after submission: it answers "
+        "for it from there, and the To Party itself has not said that it has it."
+    )
+    # The To Party's own journal knows.
+    both = [*chain.rows(at="buyer", of=order), *chain.rows(at="seller", of=order)]
+    assert explain(both).startswith("Delivered on attempt 1")
+
+
 def test_what_failed_and_what_waits_is_said() -> None:
     chain = Network.chain(options("ebms2", hops=1), carrying=False)
     order = chain.send(0).message_id

@@ -37,6 +37,7 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.form import Form, Security
 from oncewire.message.ids import PartyId
+from oncewire.message.kinds import read_toml
 from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.sequence import SequenceRange
@@ -324,3 +325,32 @@ def test_a_changed_copy_is_checked_as_any_other_value() -> None:
         replace(header(), message_id="")
     with pytest.raises(TypeError, match="colour"):
         replace(header(), colour="blue")
+
+
+DEEP = 2_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * DEEP + " = 1",
+        "x = { " + "a . " * DEEP + "a = 1 }",
+        "[" + '"a".' * DEEP + "a]",
+        "[[" + "'a'." * DEEP + "a]]",
+        "a." * DEEP + '"a\\".b".c = 1',
+    ],
+    ids=["key", "inline", "table", "tables", "quoted"],
+)
+def test_a_name_of_very_many_names_is_refused_before_it_is_read(text: str) -> None:
+    with pytest.raises(InvalidValue, match="names between dots"):
+        read_toml(text)
+
+
+def test_long_texts_are_no_names() -> None:
+    parts = ", ".join(f'"https://host-{number}.example.org/msh"' for number in range(500))
+    assert len(read_toml(f"addresses = [{parts}]")["addresses"]) == 500
+    assert read_toml("a.b.c.d = 1 # " + "." * 5_000) == {"a": {"b": {"c": {"d": 1}}}}
+    # However long, it is looked through once.
+    for hostile in ("a" * 1_000_000, "a." * 20 + "a" * 1_000_000, '"' * 1_000_000, "a . " * 20):
+        with pytest.raises(InvalidValue):
+            read_toml(f"x = {hostile}\n" * 3)

@@ -318,7 +318,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "a stranger's card takes the PartyId of a partner",
         "oncewire.entry.party.partners:_refuse_claims",
-        "if card.party_id in (party_id.value for party_id in known.partner.party.ids):\n"
+        "if is_its:\n"
         "    raise NotAllowed(f'{card.party_id} is our partner {kept.file.stem} already, and this card calls itself {card.name}', remedy='ask the partner by another way; a second agreement with one party is begun with `oncewire agreement new`')",
         "if not card.party_id:\n"
         "    raise NotAllowed(f'{card.party_id} is our partner {kept.file.stem} already, and this card calls itself {card.name}', remedy='ask the partner by another way; a second agreement with one party is begun with `oncewire agreement new`')",

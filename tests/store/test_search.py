@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol.notes import Kind
+from oncewire.protocol.states import Proof
 from oncewire.store.contract import Reader, Store
 from oncewire.store.records import Word
 from oncewire.store.search import ID_SEARCHED, Mark, Place, Search, Tally, kept_words
@@ -121,6 +122,22 @@ def test_words_find_the_message_that_has_them(store: Store) -> None:
         assert _ids(reader, file_name="4711") == ["two"]
         assert _ids(reader, file_name="orders.csv", value="4711") == ["one"]
         assert _ids(reader, value="471") == []
+
+
+def test_what_a_hub_alone_vouches_for_is_found_and_counted_apart(store: Store) -> None:
+    for number, proof in enumerate((Proof.HOP, Proof.TO_PARTY, Proof.HOP)):
+        stored = sent_message(f"order-{number}", state=DELIVERED, proved_by=proof)
+        with store.transition() as tx:
+            tx.add_outgoing(stored, parcel=parcel(), draft=None)
+        store.commit()
+    _sent(store, "order-3", state=OUTSTANDING)
+    with store.reader() as reader:
+        counted = {"taken_over": 2, "delivered": 1, "outstanding": 1}
+        assert reader.count_sent(Search(), 1000) == Tally(counted)
+        assert _ids(reader, states=("taken_over",)) == ["order-2", "order-0"]
+        assert _ids(reader, states=("delivered",)) == ["order-1"]
+        both = Search(states=("delivered", "taken_over"))
+        assert reader.count_sent(both, 1000) == Tally({"taken_over": 2, "delivered": 1})
 
 
 def test_words_are_bounded() -> None:

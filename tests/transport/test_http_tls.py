@@ -318,3 +318,20 @@ def test_a_transport_with_a_bad_certificate_does_not_start(tmp_path: Path) -> No
             await transport.start(Receiver())
 
     run(work())
+
+
+def test_a_server_that_closes_during_the_handshake_is_said_to(world: Certificates) -> None:
+    async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.close()
+
+    async def work() -> AttemptOutcome:
+        server = await asyncio.start_server(closing, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            return await one(f"https://127.0.0.1:{port}/msh", world.client())
+
+    outcome = run(work())
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert not outcome.reason.rstrip().endswith(":"), outcome
+    assert "closed" in outcome.reason or "reset" in outcome.reason.lower()

@@ -201,6 +201,8 @@ def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None
         passes = passes_of(told)
         times = f" {passes} times" if passes > 1 else ""
         why = f"Passed on{times}, and nothing promised: what became of it is known at its ends."
+    if outcome.outcome is Outcome.DELIVERED and outcome.receiver is None:
+        why = _taken_over(told, outcome) or why
     if outcome.outcome is Outcome.NOT_DELIVERED and _id_is_taken(told, outcome.sender):
         why = (
             f"{why} Its receiver has a message of this id with other content; "
@@ -214,6 +216,21 @@ def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
     changed = _changed_way(told, outcome.sender)
     return f"{why}{changed}{_ignored(told)}{_called(told, outcome.receiver)}"
+
+
+def _taken_over(rows: Iterable[Row], outcome: MessageOutcome) -> str:
+    """What is said where a hub or a reliable transport alone has acknowledged it (HOP-8); empty:
+    its receiver has."""
+    heard = [row for row in rows if row.kind == trace.ACKNOWLEDGED and row.node == outcome.sender]
+    said = [notes.Acknowledged.read(row.detail) for row in heard]
+    if not said or any(each.final for each in said):
+        return ""
+    by = "the transport" if said[-1].by == "transport" else heard[-1].peer or "the next handler"
+    after = _delivered(outcome).removeprefix("Delivered").removesuffix(".")
+    return (
+        f"Taken over by {by}{after}: it answers for it from there, and the To Party itself has "
+        "not said that it has it."
+    )
 
 
 def passes_of(rows: Iterable[Row]) -> int:

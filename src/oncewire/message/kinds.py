@@ -44,8 +44,20 @@ _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 
 
+KEY_DEPTH = 32
+"""Names between dots in one key of TOML: its reader needs memory by their square."""
+
+_NAME = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_NAME}(?:[ \t]*+\.[ \t]*+{_NAME}){{{KEY_DEPTH}}}", re.ASCII)
+
+
 def read_toml(text: str) -> dict[str, Any]:
     """The table that a TOML text describes; whatever its reader stumbles over is told in words."""
+    if _DEEP_KEY.search(text):
+        raise InvalidValue(
+            f"this is not TOML that is read here: more than {KEY_DEPTH} names between dots",
+            remedy="write its keys in tables that are not so deep",
+        )
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -263,6 +263,12 @@ class Outgoing(Struct, frozen=True, gc=False):
         return self.attempts > self.attempts_lost
 
     @property
+    def taken_over(self) -> bool:
+        """Whether a hub or a reliable transport alone has said that it has it: it answers for the
+        message from there (HOP-8), and the To Party itself has not spoken."""
+        return self.state is OutgoingState.DELIVERED and self.proved_by is Proof.HOP
+
+    @property
     def copies(self) -> int:
         """How many copies of it may have reached the receiver, or may do so still."""
         return self.attempts - self.attempts_lost + self.repeats

@@ -15,6 +15,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from oncewire.message.instant import Instant
+from oncewire.protocol.states import Outgoing
 from oncewire.store.records import MessageFacts, Word
 
 M = TypeVar("M")
@@ -22,6 +23,9 @@ M = TypeVar("M")
 PART_LEAST = 8
 """Characters of a MessageId by which it is found wherever they stand in it; fewer are its
 beginning."""
+
+TAKEN_OVER = "taken_over"
+"""In lists, the state of what is delivered by the word of a hub or a reliable transport alone."""
 
 LOOKED_AT = 20_000
 """How many messages one call looks at, at most, for those that are meant."""
@@ -51,6 +55,12 @@ def kept_words(words: Iterable[Word]) -> tuple[Word, ...]:
     return tuple(found)
 
 
+def listed_state(outgoing: Outgoing) -> str:
+    """The state of a sent message as lists have it: what a hub took over is told apart from what
+    its receiver has."""
+    return TAKEN_OVER if outgoing.taken_over else outgoing.state.value
+
+
 class Place(Struct, frozen=True, gc=False, array_like=True):
     """Where a list goes on: after the message of that instant and number."""
 
@@ -69,6 +79,7 @@ class Search(Struct, frozen=True):
     conversation_id: str = ""
     service: str = ""
     action: str = ""
+    # In the words of lists, `listed_state`.
     states: tuple[str, ...] = ()
     since: Instant | None = None
     # This instant is left out.

@@ -1,10 +1,13 @@
 """The parts of the console by themselves: links and sessions, the search box, the ladder."""
 
+import asyncio
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from oncewire.entry.console import ladder, searching
+from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import _TEMPLATES, lasting, plain, render
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission
@@ -78,6 +81,37 @@ def test_a_filter_of_the_page_wins_over_the_box() -> None:
     found = searching.wanted(asked, (), TABLE["find"])
     assert (found.verb, found.filters) == ("inbox", {"state": "delivered"})
     assert found.command == "oncewire inbox --state delivered --parts"
+
+
+def test_what_a_hub_took_over_is_counted_apart() -> None:
+    asked = {"partner": "globex", "direction": "out", "since": "2026-01-05", "until": "2026-01-06"}
+    found, today = searching.wanted(asked, (), TABLE["find"]), date(2026, 1, 6)
+    tally = {"out.delivered": 2, "out.taken_over": 3}
+    said = searching.summed_up(found, tally, today, whole=True)
+    assert said == "Yesterday (2026-01-05): 5 messages to globex, 2 delivered, 3 taken over."
+    page = render("messages.html", {
+        "wanted": found, "said": said, "totals": tally, "troubled": (), "asked": asked,
+        "messages": (), "problem": "", "more": "", "exports": {"csv": "", "json": ""},
+        "states": searching.STATES, "party": "acme", "session": None, "version": "1", "now": NOW,
+        "page": "messages", "done": "", "operates": False, "takes": False, "chaos": False,
+    })  # fmt: skip
+    assert "its receiver has not said that it got it" in page
+
+
+def test_the_last_minutes_tell_a_hubs_word_from_the_receivers() -> None:
+    details = ('{"hop":true}', '{"by":"transport"}', None, '{"signed":true}')
+    rows = [
+        Row(seq, NOW, 0, "boot", "acme", "acknowledged", f"m{seq}", detail=detail)
+        for seq, detail in enumerate(details, 1)
+    ]
+
+    async def journal(_after: int, _limit: int) -> list[Row]:
+        return rows
+
+    pulse = Pulse(journal)
+    asyncio.run(pulse.read(4))
+    totals = pulse.totals(NOW)
+    assert (totals["acknowledged"], totals["taken_over"]) == (2, 2)
 
 
 def _story(*steps: tuple[str, str, str, str], elsewhere: tuple[str, ...] = ()) -> Story:

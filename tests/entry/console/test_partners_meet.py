@@ -195,10 +195,10 @@ def test_only_what_was_shown_is_agreed(desks: dict[str, Desk]) -> None:
         assert client.post("/console/accept", data={"csrf": word}, files=sent).status_code == 409
         shown = client.post("/console/accept", data={"csrf": csrf}, files=sent)
         assert (shown.status_code, f'value="{digest}"' in shown.text) == (200, True)
-        yes = {"csrf": csrf, "digest": digest, "compared": "yes"}
+        yes = {"csrf": csrf, "digest": digest, "compared": "yes", "once": "form-1"}
         for caller, given, status in (
             (client, yes | {"digest": swapped}, 404),
-            (client, {name: yes[name] for name in ("csrf", "digest")}, 409),
+            (client, {name: yes[name] for name in ("csrf", "digest", "once")}, 409),
             (client, yes | {"csrf": word}, 409),
             # Shown to another session.
             (spy, yes | {"csrf": word}, 404),
@@ -213,12 +213,15 @@ def test_only_what_was_shown_is_agreed(desks: dict[str, Desk]) -> None:
             assert answer.status_code == 422, answer.text
         assert not list((globex.settings.folder / "agreements").glob("*"))
         assert client.get(f"/console/acceptance?digest={digest}").status_code == 404
-        done = client.post("/console/accepted", data=yes)
-        assert done.status_code == 303, done.text
+        # What was refused may be tried again; what was done is done once, and told again.
+        for _ in range(2):
+            done = client.post("/console/accepted", data=yes)
+            assert done.status_code == 303, done.text
         assert f"acceptance={digest}" in done.headers["location"]
         assert client.get(f"/console/acceptance?digest={digest}").status_code == 200
         assert spy.get(f"/console/acceptance?digest={digest}").status_code == 404
         sure = {"csrf": csrf, "do": "switch-key", "sure": "yes", "fingerprint": "x"}
+        sure["once"] = "form-2"
         assert client.post("/console/do", data=sure).status_code == 404
 
 

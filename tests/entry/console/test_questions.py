@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from oncewire.agreement.compose import PROFILES
 from tests.entry.console.conftest import Desk
 from tests.entry.console.test_console import SUMMARY
 from tests.waiting import wait_until
@@ -64,7 +65,11 @@ def test_what_was_sent_twice(client: httpx.Client) -> None:
     now = client.get("/console/").text
     assert "/console/messages?direction=in&amp;again=1" in now
     assert "PO-late@acme" in listed(client.get("/console/messages?direction=out&again=1"))
-    assert "PO-0@acme" not in listed(client.get("/console/messages?q=twice"))
+    twice = client.get("/console/messages?q=twice")
+    assert "PO-0@acme" not in listed(twice)
+    # It says what was counted, and where; not what nobody here can know.
+    assert "tries and copies are those in the journal of acme" in text_of(twice)
+    assert "hands it over once" not in text_of(twice)
 
 
 def test_whether_a_partner_got_everything(client: httpx.Client) -> None:
@@ -86,6 +91,7 @@ def test_how_old_the_ledger_is(desk: Desk, client: httpx.Client) -> None:
     page = text_of(client.get("/console/ledger"))
     last = desk.do("overview").journal  # type: ignore[attr-defined]
     assert re.search(r"The last run was \d+ d ago \( ?2026-01-01T00:00:00", page), page[:900]
+    assert "broken in 4,812 messages, by the journal of acme alone" in page
     assert f"{last - 3:,} rows were added to the journal of acme since" in page
 
 
@@ -95,3 +101,29 @@ def test_now_counts_messages_and_names_attempts(client: httpx.Client) -> None:
     tried = re.search(r"attempts (\d+) (\d+) again", page)
     assert tried is not None
     assert int(tried[1]) == 8 + int(tried[2]) > 8
+
+
+def test_partners_tell_the_day_in_numbers(client: httpx.Client) -> None:
+    today = datetime.now(UTC).date()
+    yesterday = today - timedelta(days=1)
+    page = client.get("/console/partners")
+    assert f"/console/partners?day={yesterday}" in page.text
+    words = text_of(page)
+    assert f"What partners got on {today}" in words
+    assert re.search(r"globex 8 delivered 0 taken over 0 waiting 0 failed", words), words[-3000:]
+    words = text_of(client.get(f"/console/partners?day={yesterday}"))
+    assert f"What partners got on {yesterday}" in words
+    assert re.search(r"globex nothing was sent", words)
+    # What is no day means today.
+    assert f"What partners got on {today}" in text_of(
+        client.get("/console/partners?day=2026-99-99")
+    )
+
+
+def test_profiles_are_grouped(client: httpx.Client) -> None:
+    page = client.get("/console/partners").text
+    groups = re.findall(r'<optgroup label="([^"]+)">(.*?)</optgroup>', page, re.DOTALL)
+    named = {label: re.findall(r'value="([^"]+)"', options) for label, options in groups}
+    assert named["ebMS 2.0"] == ["ebms2", "cpa"]
+    assert "nhs-express" in named["NHS Spine"]
+    assert sorted(name for names in named.values() for name in names) == sorted(PROFILES)

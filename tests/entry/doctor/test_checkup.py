@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.cli.doctor import _itself
 from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
@@ -165,6 +166,34 @@ def test_whose_certificate_was_not_taken_says_who_needs_whose_card(finding: str,
     echo = Echo("globex", "cpa", "https://x", Reached.UNREACHABLE, finding, 5, None)
     (found,) = checkup.judged(echo)
     assert step in found.fix
+
+
+def test_the_certificate_of_a_proxy_before_us_is_for_partners_to_judge() -> None:
+    said = "cannot connect to b2b.example port 443: CERTIFICATE_VERIFY_FAILED self-signed"
+    echo = Echo("acme", "itself", "https://b2b.example/msh", Reached.UNREACHABLE, said, 5, None)
+    found = checkup.judged_itself(echo, proxied=True)
+    assert found.grade is Grade.WARNING
+    assert "https://b2b.example/msh" in found.fix
+    assert "partners cannot reach it" not in found.fix
+    assert checkup.judged_itself(echo).grade is Grade.BAD
+    gone = Echo("acme", "itself", "https://b2b.example/msh", Reached.UNREACHABLE, "refused")
+    assert checkup.judged_itself(gone, proxied=True).grade is Grade.BAD
+
+
+@pytest.mark.parametrize(
+    ("proxied", "grade"), [({"http.public_url": "https://b2b.example/msh"}, "warning"), ({}, "bad")]
+)
+def test_doctor_knows_that_a_proxy_is_before_us(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, proxied: dict[str, object], grade: str
+) -> None:
+    said = "CERTIFICATE_VERIFY_FAILED self-signed"
+
+    async def pinged(*_given: object) -> list[Echo]:
+        return [Echo("acme", "itself", "https://x/msh", Reached.UNREACHABLE, said, 5, None)]
+
+    monkeypatch.setattr("oncewire.entry.doctor.ping.ping", pinged)
+    (found,) = _itself(load(settings.folder, environ={}, flags=proxied).settings, 1.0)
+    assert found.grade.value == grade
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import zipfile
@@ -12,20 +13,27 @@ import pytest
 from msgspec import structs
 
 from oncewire.entry.cli import history
-from oncewire.entry.messages.evidence import Evidence, Held, evidence_of
+from oncewire.entry.messages import stored
+from oncewire.entry.messages.evidence import Evidence, Held, evidence_of, evidence_of_parts
+from oncewire.entry.messages.stored import held_of
 from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
 from oncewire.errors import StoreDamaged
 from oncewire.handler.content_digest import with_digest
+from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.served import both_served
 from tests.entry.terminal import run, run_json
-from tests.handler.network import Network
+from tests.handler.network import Network, options
 from tests.handler.test_signed import pem, signed_pair
 from tests.parts import missing
 from tests.ports import free_port
-from tests.wire.security.keys import mallory
+from tests.store.samples import TERMS, parcel
+from tests.store.samples import sent as sent_message
+from tests.wire.security.keys import alpha, issue, mallory
 
 pytestmark = pytest.mark.process
 
@@ -215,6 +223,73 @@ def test_an_acknowledgement_for_the_hop_is_signed_by_nobody(tmp_path: Path) -> N
     done = checked(unpacked(made, tmp_path))
     assert done.returncode == 2
     assert "NOT PROVED: the signature covers no acknowledgement" in done.stderr
+
+
+def hub_signed() -> tuple[Network, str]:
+    """A hub signed that it took an order over; the seller's word is not asked for."""
+    people = {"buyer": alpha("rsa"), "seller": mallory("rsa"), "hub1": issue("hub1", "rsa")}
+    certificates = json.dumps([pem(one.certificate) for one in people.values()])
+    agreement = (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f"partner_certificates = {certificates}\n"
+        '[ack]\nsignature = "never"\nhop_request = "Signed"\n'
+    )
+    world = options("ms-0.9x", hops=2, hop_mode="store_and_forward", agreement=agreement)
+    chain = Network.chain(world)
+    for name, one in people.items():
+        chain.engines[name].context.keys = Keys(one.certificate, one.key)
+    return chain, chain.send(0).message_id
+
+
+def test_what_a_hub_signed_proves_that_the_hub_has_it_and_no_more(
+    parties: Path, tmp_path: Path
+) -> None:
+    chain, order = hub_signed()
+    node = chain.engines["buyer"].context
+    with node.store.reader() as reader:
+        held = held_of(load(parties / "acme", environ={}).settings, reader, order)
+    made = evidence_of(held)
+    assert (made.signed_for, made.taken_over) == (False, True)
+    assert "http://hub1/msh, a hub on the way, signed" in made.proves
+    folder = unpacked(made, tmp_path)
+    assert (folder / "hub.pem").is_file()
+    assert not (folder / "receiver.pem").exists()
+    page = (folder / "README.txt").read_text()
+    assert "The receiver did not sign for it" in page
+    done = checked(folder)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "NOT PROVED: the owner of hub.pem, a hub on the way" in done.stderr
+    assert "PROVED: the owner of receiver.pem" not in done.stdout
+    parts = evidence_of_parts(order, [held, held], 2)
+    assert (parts.signed_for, parts.taken_over) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("signed_for", "taken_over", "code"), [(True, False, 0), (False, True, 3), (False, False, 1)]
+)
+def test_the_command_ends_with_what_is_proved(
+    parties: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    signed_for: bool,
+    taken_over: bool,
+    code: int,
+) -> None:
+    settings = load(parties / "acme", environ={}).settings
+    store = SqliteStore.open(settings.path(settings.store.path), node="acme")
+    with store.transition() as tx:
+        tx.remember_terms(TERMS)
+        tx.add_outgoing(sent_message("order-1@acme"), parcel=parcel(), draft=None)
+    store.commit()
+    store.close()
+    made = Evidence({"README.txt": b""}, "said", signed_for, taken_over)
+    monkeypatch.setattr(stored, "evidence_for", lambda *_given: made)
+    told = run_json(
+        "evidence", "order-1@acme", "--output", tmp_path / "e.zip",
+        "-c", parties / "acme", exit_code=code,
+    )  # fmt: skip
+    assert told["signed_for"] is signed_for
+    assert told["taken_over"] is taken_over
 
 
 def test_of_an_encrypted_document_the_plain_one_is_what_was_signed_for(tmp_path: Path) -> None:

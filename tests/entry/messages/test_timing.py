@@ -12,10 +12,20 @@ from oncewire.entry.messages.story import ENDS, LEFT_OUT, story_of
 from oncewire.entry.party.names import Names
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.notes import Kind, Resumed, SendFailed
 from oncewire.protocol.sender import ANSWERS_AGAIN
 from oncewire.store.sqlite.store import SqliteStore
-from tests.store.samples import CONFIRMED, DELIVERED, OUTSTANDING, add, prepare, received, sent
+from tests.store.samples import (
+    CONFIRMED,
+    DELIVERED,
+    OUTSTANDING,
+    TERMS_ID,
+    add,
+    prepare,
+    received,
+    sent,
+)
 
 NOW = 1000 * SECOND
 NAMES = Names()
@@ -90,6 +100,44 @@ def test_who_let_it_go_on_is_told_apart(store: SqliteStore) -> None:
     assert any("could not be reached" in why for why in itself)
     assert not any("operator" in why for why in itself)
     assert any("operator" in why for why in olga)
+
+
+def test_a_resume_does_not_hide_the_outage_before_it(store: SqliteStore) -> None:
+    outage = [("sent", 20.0), ("send_failed", 21.0), ("sent", 30.0), ("send_failed", 31.0)]
+    after = [("resumed", 60.0), ("sent", 60.0), ("acknowledged", 60.1)]
+    _keep(store, "olga", 20, *outage, *after)
+    _keep(store, "omar", 20, *outage, ("suspended", 31.0), *after)
+    _keep(store, "otto", 20, ("sent", 20.0), ("sent", 30.0), ("suspended", 40.0), *after)
+    with store.reader() as reader:
+        told = {
+            by: story_of(reader, NAMES, by, NOW, None).timing for by in ("olga", "omar", "otto")
+        }
+    olga, omar, otto = (told[by].waits for by in ("olga", "omar", "otto"))  # type: ignore[union-attr]
+    (wait,) = olga
+    assert (wait.start // SECOND, (wait.end or 0) // SECOND) == (20, 60)
+    assert wait.why.startswith("seller could not be reached")
+    assert "2 attempts failed, the last with: refused" in wait.why
+    assert wait.why.endswith("then an operator had it sent")
+    assert [each.why.partition(":")[0] for each in omar] == [
+        "seller could not be reached",
+        "it stood still after its attempts had failed, until an operator let it go on",
+    ]
+    assert otto[-1].why == (
+        "it stood still after its attempts went unanswered, until an operator let it go on"
+    )
+
+
+def test_a_document_in_parts_does_not_wait_for_a_turn(store: SqliteStore) -> None:
+    _keep(store, "doc", 20, ("acknowledged", 50.0))
+    with store.transition() as tx:
+        tx.save_document(SplitDocument("", "doc", 3, TERMS_ID, 5))
+    store.commit()
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "doc", NOW, None).timing
+    assert timing is not None
+    (wait,) = timing.waits
+    assert wait.why == "its parts were on their way, one message each"
+    assert wait.behind == ""
 
 
 def test_lists_tell_and_sort_by_how_long_it_took(store: SqliteStore) -> None:

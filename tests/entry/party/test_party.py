@@ -1,17 +1,28 @@
 """A party's folder, cards, and agreements that two parties make from them."""
 
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.cppa.writer import write_cpa
 from oncewire.entry.party.agreements import load_all
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
-from oncewire.entry.party.keys import KeyKind
-from oncewire.entry.party.partners import PartnerOptions, add_partner, partner_file, with_values
+from oncewire.entry.party.keys import KeyKind, describe_keys
+from oncewire.entry.party.partners import (
+    PartnerOptions,
+    add_partner,
+    make_next_keys,
+    next_files,
+    partner_file,
+    switch_keys,
+    with_values,
+)
 from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.running.assemble import keys_of
 from oncewire.entry.running.transports import client_settings, http_transport, server_settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld
@@ -307,3 +318,82 @@ def test_settings_reach_the_transport(parties: Path) -> None:
     client = client_settings(found, load_all(found))
     assert client.addresses.permits("10.1.1.1")
     assert not client.addresses.permits("8.8.8.8")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("survived", range(3))
+def test_a_kill_at_any_step_of_a_roll_over_leaves_a_party_that_starts(
+    parties: Path, monkeypatch: pytest.MonkeyPatch, survived: int
+) -> None:
+    settings = load(parties / "acme", environ={}).settings
+    made, before = make_next_keys(settings, RealWorld().now()), keys_of(settings)
+    assert before is not None
+    left, replace = [survived], Path.replace
+
+    def replaced(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return replace(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replaced)
+        with suppress(Killed):
+            switch_keys(settings)
+    # It starts, with one pair or the other.
+    found = keys_of(settings)
+    assert found is not None
+    if found.certificate == before.certificate:
+        switch_keys(settings)
+    own = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
+    assert own.fingerprint == made.fingerprint
+    assert not any(file.exists() for file in next_files(settings))
+    with pytest.raises(NotHere):
+        switch_keys(settings)
+    # And it can be done once more.
+    make_next_keys(settings, RealWorld().now())
+    assert switch_keys(settings).fingerprint != made.fingerprint
+
+
+def test_a_switch_that_was_killed_is_ended_by_the_next_one(parties: Path) -> None:
+    settings = load(parties / "acme", environ={}).settings
+    made = make_next_keys(settings, RealWorld().now())
+    next_files(settings)[1].replace(settings.path(settings.keys.key))
+    assert switch_keys(settings).fingerprint == made.fingerprint
+
+
+def test_a_next_key_without_its_certificate_is_made_anew(parties: Path) -> None:
+    settings = load(parties / "acme", environ={}).settings
+    first = make_next_keys(settings, RealWorld().now())
+    first.certificate.unlink()
+    assert make_next_keys(settings, RealWorld().now()).fingerprint != first.fingerprint
+    describe_keys(*next_files(settings))
+
+
+@pytest.mark.parametrize("ending", [".toml", ".xml"])
+def test_another_party_of_a_partners_name_never_takes_its_place(
+    pair: Path, tmp_path: Path, ending: str
+) -> None:
+    settings = load(pair / "acme", environ={}).settings
+    file = partner_file(settings, "globex")
+    if ending == ".xml":
+        roles = PartnerOptions(role="Buyer", partner_role="Seller")
+        add_partner(settings, read_card(pair / "globex"), roles, replace=True)
+        cpa = write_cpa(load_all(settings)[0].agreement)
+        file.unlink()
+        file = file.with_suffix(ending)
+        file.write_bytes(cpa)
+    believed = settings.path(settings.keys.partners) / "globex.crt"
+    before = file.read_bytes(), believed.read_bytes()
+    make_party(tmp_path / "other", "globex", now=NOW, port=8699, party_id="urn:example:mallory")
+    card = read_card(tmp_path / "other")
+    for replace in (False, True):
+        with pytest.raises(NotAllowed) as refused:
+            add_partner(settings, card, PartnerOptions(), replace=replace)
+    assert "globex is our partner" in refused.value.problem
+    assert "urn:example:mallory" in refused.value.problem
+    assert "party.name" in (refused.value.remedy or "")
+    assert (file.read_bytes(), believed.read_bytes()) == before

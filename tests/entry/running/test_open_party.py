@@ -239,3 +239,17 @@ def test_an_option_that_is_no_text_is_named(field: str) -> None:
     wrong: dict[str, Any] = {field: 5}
     with pytest.raises(InvalidValue, match=f"{field} is no str: 5"):
         SendOptions(**wrong)
+
+
+def test_why_tells_a_program_what_its_application_refused(pair: Path) -> None:
+    async def refused() -> None:
+        async with open_party(pair / "acme") as acme, open_party(pair / "globex") as globex:
+            sent = await acme.send("globex", b"<order/>", media_type="application/xml")
+            assert await acme.wait(sent.message_id, timeout=60) is Outcome.DELIVERED
+            local = cast(Any, globex)._reached.verbs
+            local.handler.refusals = lambda: {sent.message_id: (3, 1_000_000, "no such product")}
+            told = (await globex.why(sent.message_id)).why
+            assert "The application refused it 3 times" in told
+            assert "no such product" in told
+
+    asyncio.run(refused())

@@ -15,6 +15,7 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.check.exposure import (
     EXPIRING_SOON,
+    broken_addresses,
     certificates,
     known_certificates,
     recognition,
@@ -201,6 +202,7 @@ def agreement_dangers(agreement: Agreement, now: Instant | None) -> Iterator[Dan
     yield from known_certificates(agreement, now)
     yield from recognition(agreement)
     yield from via_dangers(agreement)
+    yield from broken_addresses(agreement)
 
 
 def _period(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from oncewire.agreement.agreement import TRANSPORTS, ActionBinding, Agreement, Direction
 from oncewire.agreement.certificates import facts
@@ -342,8 +343,31 @@ def _transports(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger
     )
 
 
+def broken_addresses(agreement: Agreement) -> Iterator[Danger]:
+    """Addresses that are no URL: no connection can be made of them."""
+    sides = {"own": agreement.own.endpoints, "partner": agreement.partner.endpoints}
+    if agreement.via is not None:
+        sides["via"] = agreement.via.endpoints
+    for side, endpoints in sides.items():
+        for endpoint in endpoints:
+            try:
+                # The port is looked at when it is asked for.
+                _ = urlsplit(endpoint.address).port
+            except ValueError as error:
+                yield Danger(
+                    Severity.ERROR,
+                    f"{side}.{endpoint.transport}",
+                    f"{endpoint.address[:128]!r} is no URL: {error}",
+                    "write it as https://host:port/path",
+                )
+
+
 def refuse_unable(agreement: Agreement, abilities: Abilities) -> None:
     """Refuse an agreement under which nothing could be sent or received."""
+    for danger in broken_addresses(agreement):
+        raise AgreementProblem(
+            f"{danger.key}: {danger.sentence}", key=danger.key, remedy=danger.fix
+        )
     for binding in agreement.bindings():
         if set(binding.terms.transports) & set(abilities.transports):
             return

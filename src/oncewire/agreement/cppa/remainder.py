@@ -8,7 +8,6 @@ first signs is what it asks to be signed. What only one party has (whom it trust
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +28,7 @@ from oncewire.agreement.compose import Draft, Entry, layer, merge
 from oncewire.agreement.cppa.document import BEYOND
 from oncewire.agreement.keys import KEYS, toml_tables
 from oncewire.errors import AgreementProblem
-from oncewire.message.kinds import literal, quoted
+from oncewire.message.kinds import literal, quoted, read_toml
 
 SIDES = ("first", "second")
 _MIRRORED = {
@@ -122,7 +121,7 @@ def read_remainder(text: str | None) -> Remainder:
     if text is None:
         return Remainder()
     try:
-        table = tomllib.loads(text.strip().removeprefix(BEYOND))
+        table = read_toml(text.strip().removeprefix(BEYOND))
         return _remainder(table)
     except (ValueError, RecursionError, KeyError, TypeError) as problem:
         raise AgreementProblem(

@@ -46,8 +46,10 @@ def complete_message(context: typer.Context, incomplete: str) -> list[str]:
 def complete_outgoing(incomplete: str) -> list[str]:
     """States of messages that were sent."""
     from oncewire.protocol.states import OutgoingState
+    from oncewire.store.search import TAKEN_OVER
 
-    return [state.value for state in OutgoingState if state.value.startswith(incomplete)]
+    words = [*(state.value for state in OutgoingState), TAKEN_OVER]
+    return [word for word in words if word.startswith(incomplete)]
 
 
 def complete_incoming(incomplete: str) -> list[str]:

@@ -115,7 +115,8 @@ def _itself(settings: Settings, timeout: float) -> list[Finding]:
     if itself is None:
         return []
     (echo,) = asyncio.run(ping_all(settings, [itself], timeout))
-    return [checkup.judged_itself(echo)]
+    proxied = not settings.http.tls and settings.endpoint_url.startswith("https:")
+    return [checkup.judged_itself(echo, proxied=proxied)]
 
 
 def _inboxes(settings: Settings, timeout: float) -> list[Finding]:

@@ -161,6 +161,7 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
     import asyncio
 
     from oncewire.entry.cli.operator import running
+    from oncewire.entry.messages.story import refused_words
 
     status = asyncio.run(running(settings))
     if status is not None and message_id in status.transfers:
@@ -168,13 +169,9 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
         return {"bytes_sent": sent, "bytes_in_all": size}, ""
     if status is None or message_id not in status.refusals:
         return {}, ""
-    count, at, raised = status.refusals[message_id]
-    often = "once" if count == 1 else f"{count} times"
-    return {"refusals": count, "last_refusal": moment(at), "raised": raised}, (
-        f" The application refused it {often}, the last time at {moment(at)}: {raised}. Mend the "
-        "application: it is offered it until it takes it; what it can never take "
-        f"`oncewire abandon {quote(message_id)}{place}` gives up."
-    )
+    count, at, raised = told = status.refusals[message_id]
+    facts = {"refusals": count, "last_refusal": moment(at), "raised": raised}
+    return facts, refused_words(message_id, told, place)
 
 
 def _rows_of(
@@ -224,7 +221,8 @@ def evidence(
     In it are the message, the signed acknowledgement, the certificates, their digests, a page in
     plain words, and how to check it with openssl, xmlsec1 and xmllint alone. It can be had of
     what we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
-    nobody signed for it, or the kept bytes are not what was signed, the page says so.
+    nobody signed for it, or the kept bytes are not what was signed, the page says so and the
+    command ends with 1; where a hub on the way alone signed that it took it over, with 3.
 
     Example: oncewire evidence 3f2a --output dispute.zip
     """
@@ -247,10 +245,17 @@ def evidence(
         "message_id": found,
         "file": str(file),
         "signed_for": made.signed_for,
+        "taken_over": made.taken_over,
         "files": sorted(made.files) if json or len(made.files) <= FILES_SHOWN else files,
     }
     hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
-    return Report(facts, summary=made.proves, hints=hints)
+    proved = output.NOT_FOUND if made.taken_over else output.WRONG
+    return Report(
+        facts,
+        summary=made.proves,
+        hints=hints,
+        exit_code=output.OK if made.signed_for else proved,
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -143,9 +143,10 @@ INTERRUPTED = 130
 EXIT_CODES = {
     OK: "done, and all is well",
     WRONG: "done, and something is wrong: a violation, a failed check, an open incident, an "
-    "undelivered message",
+    "undelivered message, evidence that proves nothing",
     BAD_INPUT: "the input cannot be used: bad options, a bad file, a message with a fault",
-    NOT_FOUND: "no such file, party, agreement or message",
+    NOT_FOUND: "no such file, party, agreement or message; `evidence`: no signature of the "
+    "receiver, only that of a hub which took the message over",
     NOT_ALLOWED: "refused in the present state, or no permission",
     TROUBLE: "the store or a transport cannot be used now",
     NOT_RUNNING: "`status` and `doctor`: no handler runs, or it does not work",

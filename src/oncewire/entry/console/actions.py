@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from oncewire.errors import NotHere, OncewireError
+from oncewire.errors import NotAllowed, NotHere, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.message.instant import Instant
 
+T = TypeVar("T")
+
 KEPT_MAX = 200
-"""Outcomes that wait for their page, and tests that are remembered."""
+"""Outcomes that wait for their page, forms and tests that are remembered."""
 
 FILES_MAX = 20
 """Files of partners that wait for an answer, of at most a few hundred KB each."""
@@ -74,6 +76,36 @@ class Outcomes:
     def take(self, session: str, word: str) -> str:
         """The sentence that a word leads to, once; empty: there is none."""
         return self._kept.pop((session, word), "")
+
+
+class Once:
+    """What forms did, by the word that each of them has: one that is sent twice does it once, and
+    is answered as the first time. What was refused may be tried again."""
+
+    def __init__(self) -> None:
+        self._done: OrderedDict[tuple[str, str], asyncio.Task[Any]] = OrderedDict()
+
+    async def do(
+        self, session: str, word: str, act: Callable[[], Coroutine[Any, Any, T]]
+    ) -> tuple[T, bool]:
+        """What came of the form of a session, and whether it had been sent before."""
+        if not word:
+            raise NotAllowed(
+                "the form has no word of its own", remedy="go back and load the page anew"
+            )
+        known = self._done.get((session, word))
+        if known is None:
+            # It goes on where the browser does not wait for it.
+            task = self._done[session, word] = asyncio.create_task(act())
+            while len(self._done) > KEPT_MAX:
+                self._done.popitem(last=False)
+        else:
+            task = known
+        try:
+            return await asyncio.shield(task), known is not None
+        except OncewireError:
+            self._done.pop((session, word), None)
+            raise
 
 
 class Shown:

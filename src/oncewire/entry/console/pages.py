@@ -12,10 +12,11 @@ import csv
 import io
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
@@ -26,7 +27,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from oncewire import __version__
 from oncewire.agreement.compose import PROFILES
 from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.actions import ACTIONS, Outcomes, Shown, Trials
+from oncewire.entry.console.actions import ACTIONS, Once, Outcomes, Shown, Trials
 from oncewire.entry.console.forms import fields_of, signed, there, upload_of
 from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
@@ -66,7 +67,20 @@ NAMED = 3
 DOWN = (TransportProblem, HandlerFailed, StoreProblem)
 """What is raised where the handler does not answer, or cannot."""
 
+PARTNERS_COUNTED = 50
+"""Partners whose messages of a day are counted on one page."""
+
 _FILE = re.compile(r"[^A-Za-z0-9._-]+")
+_FORMULA = re.compile(r"(\A|[;\t\r\n][\s\"']*)(?=[=+\-@＝＋－＠])")
+_FAMILIES = {
+    "ebMS 2.0": ("ebms2", "cpa"),
+    "Drafts of 2000 and 2001": ("ms-", "window", "rm-", "fujitsu-"),
+    "Digikoppeling": ("digikoppeling-",),
+    "NHS Spine": ("nhs-",),
+    "Norwegian health": ("norway-",),
+    "PHINMS": ("phinms",),
+}
+"""How the names of the profiles of each community begin."""
 _TAKEN = {
     "invitation": "It is a partner now. Send it the acceptance, which it waits for.",
     "acceptance": "It is a partner now, on both sides. Test what works.",
@@ -156,6 +170,7 @@ class Console:
         self._sign_ins = SignIns(path, said.link_for, said.session_for)
         self._pulse = Pulse(offers.journal)
         self._outcomes, self._trials, self._shown = Outcomes(), Trials(), Shown()
+        self._once = Once()
         # Browsers give a cookie to every port of a host.
         self._cookie = f"oncewire-{settings.admin.port}"
         look, operate = Permission.LOOK, Permission.OPERATE
@@ -455,11 +470,30 @@ class Console:
     async def _partners(self, request: Request, session: Session | None) -> Response:
         who = there(session)
         seen = await self._offers.ask("overview", who)
-        values: dict[str, Any] = {"seen": seen, "profiles": sorted(PROFILES), "keys": None}
+        today = day(_now())
+        chosen = searching.day_of(request.query_params.get("day", "")) or today
+        values: dict[str, Any] = {"seen": seen, "profiles": _grouped(), "keys": None}
+        values |= {"chosen": chosen, "until": searching.next_day(chosen)}
+        # A page that only looks again shows the partners anew, and not their numbers.
+        again = "hx-request" in request.headers
+        counted = {} if again else await self._counted(seen.partners, chosen, who)
+        values |= {"counted": counted}
         # A party may have no key at all, or one that others keep.
         with suppress(InvalidValue, NotHere, NotAllowed):
             values["keys"] = await self._meets.keys()
         return self._page("partners.html", session, values | self._said(request, who))
+
+    async def _counted(
+        self, partners: Iterable[Any], chosen: str, who: Session
+    ) -> dict[str, dict[str, int]]:
+        """What became of the messages that were sent to each partner on a day, in numbers."""
+        found: dict[str, dict[str, int]] = {}
+        asked = {"since": chosen, "until": searching.next_day(chosen), "limit": 1, "tally": True}
+        for partner in list(partners)[:PARTNERS_COUNTED]:
+            with suppress(OncewireError):
+                page = await self._offers.ask("outbox", who, partner=partner.name, **asked)
+                found[partner.name] = searching.in_groups(page.tally)
+        return found
 
     async def _partner(self, request: Request, session: Session | None) -> Response:
         who, name = there(session), request.query_params.get("name", "")
@@ -515,7 +549,8 @@ class Console:
         who = signed(session, given)
         asked: dict[str, Any] = {name: given.get(name, "") for name in ("profile", "cpa_id")}
         asked |= {name: name in given for name in ("ordered", "insecure", "sign")}
-        name, text = await self._meets.invite(asked, who.name)
+        making = partial(self._meets.invite, asked, who.name)
+        (name, text), _ = await self._once.do(who.hash, given.get("once", ""), making)
         return _attached(text.encode(), name)
 
     async def _consider(self, request: Request, session: Session | None) -> Response:
@@ -535,14 +570,18 @@ class Console:
             raise NotAllowed(
                 "the fingerprint was not compared", remedy="ask the partner by telephone, first"
             )
-        _, data = self._shown.of(who.hash, digest)
-        told = await self._meets.accept(
-            data, digest, who.name, insecure="insecure" in given, replace="replace" in given
-        )
-        word = self._outcomes.keep(who.hash, _TAKEN[told["kind"]])
-        reply = told["acceptance"].encode()
-        if reply:
-            self._shown.keep(who.hash, digest, told["file_name"], reply)
+
+        async def taken() -> dict[str, Any]:
+            _, data = self._shown.of(who.hash, digest)
+            told = await self._meets.accept(
+                data, digest, who.name, insecure="insecure" in given, replace="replace" in given
+            )
+            if told["acceptance"]:
+                self._shown.keep(who.hash, digest, told["file_name"], told["acceptance"].encode())
+            return told
+
+        told, _ = await self._once.do(who.hash, given.get("once", ""), taken)
+        word, reply = self._outcomes.keep(who.hash, _TAKEN[told["kind"]]), told["acceptance"]
         place = link("partner", name=told["partner"], said=word, acceptance=reply and digest)
         return RedirectResponse(place, 303)
 
@@ -567,7 +606,10 @@ class Console:
         word = given.get("do", "")
         place = given.get("back", "").partition("#")[0]
         place = place if place.startswith("/console/") else "/console/"
-        said = self._outcomes.keep(who.hash, await self._done(word, fields, who))
+        doing = partial(self._done, word, fields, who)
+        done, again = await self._once.do(who.hash, given.get("once", ""), doing)
+        done = f"This form was sent before, and acted once: {done}" if again else done
+        said = self._outcomes.keep(who.hash, done)
         return RedirectResponse(f"{place}{'&' if '?' in place else '?'}said={said}", 303)
 
     async def _done(self, word: str, fields: list[tuple[str, str]], who: Session) -> str:
@@ -621,15 +663,25 @@ class Console:
         return {"done": self._outcomes.take(who.hash, request.query_params.get("said", ""))}
 
 
+def _grouped() -> dict[str, dict[str, str]]:
+    """The profiles and what they say, by the community that has them."""
+    left, found = dict(PROFILES), dict[str, dict[str, str]]()
+    for family, beginnings in _FAMILIES.items():
+        names = [name for name in left if name.startswith(beginnings)]
+        found[family] = {name: left.pop(name).says for name in names}
+    return found | ({"Others": {name: each.says for name, each in left.items()}} if left else {})
+
+
 def _beginning(found: Payload) -> bytes:
     with found.open() as file:
         return file.read(PREVIEW)
 
 
 def _cell(value: Any) -> Any:
-    """A value that no spreadsheet takes for a formula."""
-    dangerous = isinstance(value, str) and value[:1] in "=+-@\t\r＝＋－＠"
-    return f"'{value}" if dangerous else value
+    """A value that no spreadsheet takes for a formula, also one that splits cells at semicolons."""
+    if not isinstance(value, str):
+        return value
+    return _FORMULA.sub(r"\1'", f"'{value}" if value[:1] in ("\t", "\r") else value)
 
 
 def _attached(data: bytes, name: str) -> Response:

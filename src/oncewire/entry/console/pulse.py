@@ -17,6 +17,7 @@ from msgspec import Struct
 from oncewire.journal import trace
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND, Instant
+from oncewire.protocol import notes
 
 SECONDS = 300
 """How far back it tells."""
@@ -37,7 +38,9 @@ class Beat(Struct):
     # Messages by their first attempt, and all attempts.
     sent: int = 0
     attempts: int = 0
+    # By the receiver; what a hub or a reliable transport acknowledged is taken over.
     acknowledged: int = 0
+    taken_over: int = 0
     received: int = 0
     confirmed: int = 0
     duplicates: int = 0
@@ -45,7 +48,6 @@ class Beat(Struct):
 
 
 _COUNTED = {
-    trace.ACKNOWLEDGED: "acknowledged",
     trace.RECEIVED: "received",
     trace.CONFIRMED: "confirmed",
     trace.DUPLICATE: "duplicates",
@@ -84,6 +86,10 @@ class Pulse:
         name = _COUNTED.get(row.kind)
         if name is not None:
             setattr(beat, name, getattr(beat, name) + 1)
+        elif row.kind == trace.ACKNOWLEDGED:
+            final = notes.Acknowledged.read(row.detail).final
+            beat.acknowledged += final
+            beat.taken_over += not final
         elif row.kind == trace.SENT:
             beat.attempts += 1
             beat.sent += (row.attempt or 1) == 1

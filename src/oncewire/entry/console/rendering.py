@@ -8,6 +8,7 @@ can run or disguise anything.
 from __future__ import annotations
 
 import re
+import secrets
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -136,6 +137,8 @@ def _environment() -> Environment:
         "combined": lambda some, **others: {**some, **others},
         "word": lambda state: str(state).replace("_", " "),
     }  # fmt: skip
+    # The word of one form: what it asks for is done once.
+    made.globals |= {"once": lambda: secrets.token_urlsafe(9)}
     made.globals |= {"link": link, "days_left": days_left, "day": day}
     return made
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from oncewire.entry.control.verb import Verb
 from oncewire.protocol.states import OutgoingState
+from oncewire.store.search import TAKEN_OVER
 from oncewire.store.transition.rows import STORED_INCOMING
 
 FLAGS = ("parts", "again", "slow", "slowest")
@@ -26,7 +27,9 @@ FILTERS = (
 )  # fmt: skip
 DIRECTIONS = {"": "find", "out": "outbox", "in": "inbox"}
 STATES = tuple(
-    dict.fromkeys(each.value for states in (OutgoingState, STORED_INCOMING) for each in states)
+    dict.fromkeys(
+        (*(each.value for each in OutgoingState), TAKEN_OVER, *(e.value for e in STORED_INCOMING))
+    )
 )
 SHOWN = 50
 """Messages of one page."""
@@ -105,6 +108,11 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
     )
 
 
+def day_of(text: str) -> str:
+    """The day that a text is; empty: it is none."""
+    return text if _DAY.match(text) and next_day(text) != text else ""
+
+
 def next_day(day: str) -> str:
     """The day after a day; what is no day, as it is."""
     try:
@@ -115,6 +123,25 @@ def next_day(day: str) -> str:
 
 
 # --- what was found, in a sentence -------------------------------------------------------------
+
+GROUPS = {
+    "delivered": ("delivered",),
+    "taken over": (TAKEN_OVER,),
+    "waiting": ("waiting", "outstanding", "suspended"),
+    "failed": ("not_delivered", "unknown"),
+    "sent, nothing more is known": ("sent",),
+}
+"""Words of what became of sent messages, and their states."""
+
+
+def in_groups(tally: Mapping[str, int]) -> dict[str, int]:
+    """How many sent messages of a tally are in each group; none at all where nothing was sent."""
+    counted = {
+        word: sum(tally.get(f"out.{state}", 0) for state in states)
+        for word, states in GROUPS.items()
+    }
+    return counted if any(counted.values()) else {}
+
 
 GOOD = {"out": ("delivered", "sent"), "in": ("confirmed", "forwarded")}
 TROUBLED = {"not_delivered", "unknown", "suspended", "refused", "closed", "held"}

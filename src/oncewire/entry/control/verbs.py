@@ -11,9 +11,12 @@ This module is read at every start of the command line, so it imports nothing he
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import structs
 
 from oncewire.entry.control.verb import (
     Command,
@@ -536,14 +539,20 @@ class PartyVerbs:
     @verb(Need.STORE, Permission.LOOK, Within("why"))
     async def why(self, message_id: str, direction: str | None = None) -> Story:
         """Why a message is where it is, in one sentence, and every step that it took."""
-        from oncewire.entry.messages.story import story_of
+        from oncewire.entry.messages.story import refused_words, story_of
 
-        settings = self.here.settings
-        return await self.here.look(
+        settings, told = self.here.settings, None
+        story = await self.here.look(
             lambda reader, names, now: story_of(
                 reader, names, message_id, now, settings, direction or ""
             )
         )
+        # At rest nothing is offered to an application.
+        with suppress(NotAllowed):
+            told = self.here.handler.refusals().get(message_id)
+        if told is None:
+            return story
+        return structs.replace(story, why=story.why + refused_words(message_id, told))
 
     @verb(Need.STORE, Permission.LOOK, Within("show"))
     async def show(self, message_id: str, direction: str | None = None) -> MessageDetails:

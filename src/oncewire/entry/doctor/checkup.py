@@ -445,10 +445,15 @@ def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:
     return found.kept, problems
 
 
-def judged_itself(echo: Echo) -> Finding:
-    """What a message says that went through our own endpoint to our own handler and back."""
+def judged_itself(echo: Echo, *, proxied: bool = False) -> Finding:
+    """What a message says that went through our own endpoint to our own handler and back.
+    `proxied`: TLS ends at a proxy before it, whose certificate is not ours."""
     if echo.reached is Reached.ANSWERED:
         return Finding("endpoint", Grade.GOOD, f"a message to itself: {echo.milliseconds} ms")
+    if proxied and "CERTIFICATE_VERIFY_FAILED" in echo.finding:
+        said = f"a message to itself: the proxy before us is not known here: {echo.finding}"
+        fix = f"ask a partner whether it believes the certificate that {echo.address} shows"
+        return Finding("endpoint", Grade.WARNING, said, fix)
     fix = "look into the handler's log; partners cannot reach it either"
     return Finding("endpoint", Grade.BAD, f"a message to itself: {echo.finding}", fix)
 

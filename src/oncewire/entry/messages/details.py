@@ -27,6 +27,7 @@ from oncewire.message.instant import Instant, moment
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Reader
 from oncewire.store.records import MessageFacts
+from oncewire.store.search import listed_state
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -254,7 +255,7 @@ def _stored(kept: Kept) -> dict[str, Any]:
     """What the state rows add, for as long as they are kept."""
     sent, arrived = kept.sent, kept.arrived
     if sent is not None:
-        facts = {"direction": "out", "state": sent.outgoing.state.value, **_header(sent.facts)}
+        facts = {"direction": "out", "state": listed_state(sent.outgoing), **_header(sent.facts)}
         facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
         facts["expires"] = moment(sent.outgoing.expires_at)
         return facts

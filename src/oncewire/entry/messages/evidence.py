@@ -151,6 +151,8 @@ class Held:
     story: str
     # Certificates that the agreement names for the other side.
     agreed: tuple[x509.Certificate, ...] = ()
+    # The acknowledgement is of a hub on the way, which took the message over (HOP-8).
+    of_hub: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,8 @@ class Evidence:
     proves: str
     # Whether the receiver has signed for the message.
     signed_for: bool
+    # A hub on the way has signed that it took it over, and the receiver has signed nothing.
+    taken_over: bool = False
 
     def as_zip(self) -> bytes:
         """All of it in one file."""
@@ -188,13 +192,14 @@ def evidence_of(held: Held) -> Evidence:
     acks = () if answer is None or not answer.signed else answer.acknowledgments()
     named = tuple(ack for ack in acks if ack.ref_to_message_id == held.message_id)
     files = dict(_files(held, message, answer, named))
-    proves, signed_for = _proves(held, message, answer, named)
+    proves, signed = _proves(held, message, answer, named)
     files[SUMS] = b"".join(
         f"{sha256(content).hexdigest()}  {name}\n".encode() for name, content in files.items()
     )
     files[SCRIPT] = resources.files("oncewire.entry.messages").joinpath(SCRIPT).read_bytes()
     page = _page(held, message, answer, proves, files)
-    return Evidence({PAGE: page.encode(), **files}, proves, signed_for)
+    of_hub = signed and held.of_hub
+    return Evidence({PAGE: page.encode(), **files}, proves, signed and not of_hub, of_hub)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -218,7 +223,8 @@ def _files(
         yield f"{ACKNOWLEDGEMENT}.xml", answer.received.envelope
         yield f"{ACKNOWLEDGEMENT}.c14n", answer.octets
         yield from _documents(answer, answer.references, f"{ACKNOWLEDGEMENT}-")
-    for each, file in ((message, "sender.pem"), (answer, "receiver.pem")):
+    signer = "hub.pem" if held.of_hub else "receiver.pem"
+    for each, file in ((message, "sender.pem"), (answer, signer)):
         if each is not None and each.certificate is not None:
             yield file, each.certificate.public_bytes(Encoding.PEM)
 
@@ -250,7 +256,10 @@ def _documents(
 def _proves(
     held: Held, message: Kept, answer: Kept | None, named: Sequence[Acknowledgment]
 ) -> tuple[str, bool]:
+    """What is proved, in words, and whether who acknowledged the message signed for it."""
     whose = "the receiver" if held.sent else "we, the receiver,"
+    if held.of_hub and answer is not None:
+        whose = f"{answer.received.message.header.from_party}, a hub on the way,"
     if answer is None:
         return (
             "There is no signed acknowledgement: nothing here proves that it was received.",
@@ -272,6 +281,12 @@ def _proves(
         return f"{_NOTHING}: it is acknowledged more than once in one acknowledgement.", False
     except SecurityFailure as problem:
         return f"{_NOTHING}: {problem.problem}.", False
+    if held.of_hub:
+        took = (
+            f"With its own key {whose} signed that it took over exactly this message, to carry it "
+            "on. The receiver did not sign for it: nothing here proves that it was delivered."
+        )
+        return took, True
     proven = (
         f"With its own key {whose} signed that it received exactly this message: the digests in "
         "the acknowledgement are those of the message and of its documents."
@@ -334,6 +349,7 @@ def _contents(files: dict[str, bytes]) -> list[str]:
         f"{ACKNOWLEDGEMENT}.c14n": "what is signed of its envelope",
         "sender.pem": "the certificate of who signed the message",
         "receiver.pem": "the certificate of who signed the acknowledgement",
+        "hub.pem": "the certificate of the hub that signed the acknowledgement",
         SUMS: "the SHA-256 of each of these files",
         SCRIPT: "the commands that check all this, the same in every evidence",
     }
@@ -351,7 +367,8 @@ _HOW = f"""\
 How to check it
   Run `sh {SCRIPT}`. It needs openssl, xmlsec1 and xmllint, and nothing of Oncewire. It ends with 0
   and a line PROVED where the receiver signed for exactly this message; with 2 where nobody signed
-  for it; with 1, and a line that says why, where something here is not what it should be. It looks
+  for it; with 3 where a hub on the way signed that it took it over, and the receiver did not;
+  with 1, and a line that says why, where something here is not what it should be. It looks
   - that each file has its sum in {SUMS};
   - that the signatures are good by the certificates here, and which octets they cover: those in
     the .c14n files, known by their signed digests. All that follows is read there;
@@ -381,16 +398,17 @@ def evidence_of_parts(document_id: str, parts: Sequence[Held], total: int) -> Ev
             f"{parts[0].message_id}` on",
         )
     files: dict[str, bytes] = {}
-    unproven = []
+    unproven, by_hubs = [], len(parts) == total
     for number, held in enumerate(parts, 1):
         made = evidence_of(held)
         files |= {f"part-{number}/{name}": content for name, content in made.files.items()}
         if not made.signed_for:
             unproven.append(f"Part {number}, {held.message_id}: {made.proves}")
+            by_hubs = by_hubs and made.taken_over
     if len(parts) < total:
         unproven.append(f"Only {len(parts)} of its {total} parts are here.")
     proves = (
-        "It was sent in parts, and not all of them are signed for: "
+        "It was sent in parts, and the receiver has not signed for all of them: "
         "nothing here proves that the document was received."
         if unproven
         else f"The document was sent in {total} parts, and the receiver signed for each of them: "
@@ -398,7 +416,8 @@ def evidence_of_parts(document_id: str, parts: Sequence[Held], total: int) -> Ev
     )
     whole = resources.files("oncewire.entry.messages").joinpath(_WHOLE_SCRIPT).read_bytes()
     page = _page_of_parts(document_id, parts, proves, unproven)
-    return Evidence({PAGE: page.encode(), SCRIPT: whole, **files}, proves, not unproven)
+    whole_files = {PAGE: page.encode(), SCRIPT: whole, **files}
+    return Evidence(whole_files, proves, not unproven, bool(unproven) and by_hubs)
 
 
 def _page_of_parts(

@@ -23,7 +23,7 @@ from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoredIncoming, StoredOutgoing
-from oncewire.store.search import LOOKED_AT, Place, Search
+from oncewire.store.search import LOOKED_AT, TAKEN_OVER, Place, Search, listed_state
 from oncewire.store.transition.rows import FINAL_INCOMING, STORED_INCOMING
 
 OUT, IN = "out", "in"
@@ -74,7 +74,8 @@ class ListedMessage(Struct, frozen=True):
     `partner`: the name of the other side, or its PartyId where it has none.
     `service`, `action`, `conversation_id`, `cpa_id`: as its header has them.
     `message_id`: its MessageId.
-    `state`: where it stands. `reason`: why, where that says more.
+    `state`: where it stands; `taken_over`: a hub has it and answers for it, and its receiver has
+    not said that it got it. `reason`: why, where that says more.
     `tries`: how often it was sent; None of what arrived, and of a document that travels in parts.
     `size`: bytes of its documents.
     `took`: from submission to its outcome, or from arrival until the application confirmed it, in
@@ -200,7 +201,7 @@ def _lasted(message: ListedMessage, now: Instant) -> Duration:
     return 0 if message.state in _ENDED else max(0, now - message.at)
 
 
-_ENDED = {state.value for state in (*FINAL_OUTGOING, *FINAL_INCOMING)}
+_ENDED = {state.value for state in (*FINAL_OUTGOING, *FINAL_INCOMING)} | {TAKEN_OVER}
 
 
 def counted_page(
@@ -300,7 +301,7 @@ def _sent(reader: Reader, stored: StoredOutgoing, names: Names) -> Listed:
         names(facts.to_party, facts.cpa_id),
         facts.service,
         facts.action,
-        sent.state.value,
+        listed_state(sent),
         tries(stored),
         facts.size,
         held_up(reader, stored) or progress(reader, stored),
@@ -390,7 +391,7 @@ def instant_of(text: str, now: Instant) -> Instant:
 def _states(text: str, directions: Sequence[str]) -> dict[str, list[str]]:
     """The states that are named, by the direction that has them."""
     known = {
-        OUT: [state.value for state in OutgoingState],
+        OUT: [*(state.value for state in OutgoingState), TAKEN_OVER],
         IN: [state.value for state in STORED_INCOMING],
     }
     words = [word.strip().lower() for word in text.split(",") if word.strip()]

@@ -29,10 +29,12 @@ from oncewire.handler.delivering.view import JoinedContent, PartContent, read_vi
 from oncewire.handler.encryption import is_closed, slices_of
 from oncewire.handler.sending.answer import is_bundle
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
+from oncewire.journal import trace
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
 from oncewire.message.payload import DistantPayload, Payload, distant, name_in
+from oncewire.protocol import notes
 from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
@@ -49,8 +51,9 @@ if TYPE_CHECKING:
     from cryptography import x509
 
     from oncewire.entry.party.settings import Settings
+    from oncewire.protocol.states import Outgoing
     from oncewire.store.contract import Reader
-    from oncewire.store.records import StoredAnswer, StoredIncoming, StoredParcel
+    from oncewire.store.records import StoredAnswer, StoredIncoming, StoredParcel, StoredReceipt
     from oncewire.wire.parcel import PartPlace
 
 _SIGNED_BY = re.compile(rb"<(?:[\w-]+:)?X509Certificate>([^<]+)<")
@@ -259,12 +262,23 @@ def held_of(settings: Settings, reader: Reader, message_id: str) -> Held:
         answer = None if receipt is None else whole(settings, receipt.parcel)
         at = None if receipt is None else receipt.received_at
         agreed = _agreed(reader, sent.agreement_id)
-        return Held(message_id, settings.party.name, True, message, answer, at, story, agreed)
+        of_hub = receipt is not None and _is_of_hub(reader, sent.outgoing, receipt)
+        return Held(
+            message_id, settings.party.name, True, message, answer, at, story, agreed, of_hub
+        )
     for arrived in reader.incoming(message_id):
         answer = _acknowledgement(settings, arrived.answer)
         agreed = _agreed(reader, arrived.agreement_id)
         return Held(message_id, settings.party.name, False, message, answer, None, story, agreed)
     return Held(message_id, settings.party.name, False, message, None, None, story)
+
+
+def _is_of_hub(reader: Reader, outgoing: Outgoing, receipt: StoredReceipt) -> bool:
+    """Whether a hub signed the acknowledgement that is kept: its row tells, or else the state."""
+    for row in reader.journal_of(outgoing.message_id):
+        if row.kind == trace.ACKNOWLEDGED and row.ref_to == receipt.receipt_id:
+            return notes.Acknowledged.read(row.detail).hop
+    return outgoing.taken_over
 
 
 def evidence_for(settings: Settings, reader: Reader, message_id: str) -> Evidence:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from oncewire.errors import OncewireError, UnknownMessage
 from oncewire.journal import trace
 from oncewire.journal.history import agreement_of, explain, ladder
 from oncewire.journal.row import Row
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Instant, moment
 from oncewire.store.contract import Reader
 
 if TYPE_CHECKING:
@@ -160,6 +161,17 @@ def story_of(
         elsewhere=tuple(name for name, _, _ in there),
         left_out=kept.left_out,
         timing=_timing(reader, names, kept, now),
+    )
+
+
+def refused_words(message_id: str, told: tuple[int, Instant, str], place: str = "") -> str:
+    """What is said of a message that the application refuses: how often, when last, and why."""
+    count, at, raised = told
+    often = "once" if count == 1 else f"{count} times"
+    return (
+        f" The application refused it {often}, the last time at {moment(at)}: {raised}. Mend the "
+        "application: it is offered it until it takes it; what it can never take "
+        f"`oncewire abandon {quote(message_id)}{place}` gives up."
     )
 
 

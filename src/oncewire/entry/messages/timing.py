@@ -40,8 +40,8 @@ all took less than a second."""
 BEFORE = 64
 """Earlier messages of a channel that are looked at for the one that stood in the way."""
 
-TURN, UNREACHABLE, RETRY, ANSWER, PAUSE, OPERATOR, TAKEN, CONFIRMED = (
-    "turn", "unreachable", "retry", "answer", "pause", "operator", "taken", "confirmed",
+TURN, PARTS, UNREACHABLE, RETRY, ANSWER, PAUSE, OPERATOR, TAKEN, CONFIRMED = (
+    "turn", "parts", "unreachable", "retry", "answer", "pause", "operator", "taken", "confirmed",
 )  # fmt: skip
 
 
@@ -167,7 +167,8 @@ def timing_of(
         marks, turns = _RECEIVER, _arrival_key
     else:
         began, over = stored.outgoing.submitted_at, stored.outgoing.state in FINAL_OUTGOING
-        marks, turns = _SENDER, _sending_key
+        in_parts = reader.document("", stored.outgoing.message_id) is not None
+        marks, turns = _SENDER, _parts_key if in_parts else _sending_key
     lasted = took(stored, _marked(rows))
     whole = max(0, now - began) if lasted is None else lasted
     told = [row for row in rows if row.kind in marks]
@@ -186,7 +187,12 @@ def timing_of(
         behind = ""
         if key == TURN and not isinstance(stored, StoredIncoming):
             behind = _behind(reader, stored, start, end)
-        waits.append(Wait(start, end, _words(key, parts, partner, party_id, behind), behind))
+        words = (
+            _stood_still(rows, parts[0][0])
+            if key == OPERATOR
+            else _words(key, parts, partner, party_id, behind)
+        )
+        waits.append(Wait(start, end, words, behind))
     said = _said(whole, lasted, waits, known, partner, now, arrived=arrived, over=over)
     return Timing(began, lasted, said, tuple(waits), known)
 
@@ -204,8 +210,6 @@ Stretch = tuple["Row", "Row | None"]
 def _sending_key(before: Row, after: Row | None) -> str:
     """What a sent message waits for between two rows."""
     resumed = after is not None and after.kind == trace.RESUMED
-    if after is not None and resumed and not _by_itself(after):
-        return OPERATOR
     if before.kind == trace.SEND_FAILED:
         return UNREACHABLE
     if before.kind == trace.SENT:
@@ -219,9 +223,16 @@ def _sending_key(before: Row, after: Row | None) -> str:
     return TURN
 
 
-def _by_itself(row: Row) -> bool:
-    """Whether the handler resumed a message, because the partner answers again."""
-    return notes.Resumed.read(row.detail).by == ANSWERS_AGAIN
+def _parts_key(before: Row, after: Row | None) -> str:  # noqa: ARG001
+    """The same of a document that travels in parts: they wait, and not the document."""
+    return PARTS
+
+
+def _is_by_operator(row: Row | None) -> bool:
+    """Whether a person resumed a message, and not the handler because the partner answers again."""
+    if row is None or row.kind != trace.RESUMED:
+        return False
+    return notes.Resumed.read(row.detail).by != ANSWERS_AGAIN
 
 
 def _arrival_key(before: Row, after: Row | None) -> str:  # noqa: ARG001
@@ -241,7 +252,21 @@ def _merged(keyed: Iterable[tuple[str, Row, Row | None]]) -> Iterator[tuple[str,
         yield last, parts
 
 
+def _stood_still(rows: Sequence[Row], since: Row) -> str:
+    """Why it waited for an operator: what came of the attempts before."""
+    before = [row for row in rows if row.seq <= since.seq]
+    failed = [row for row in before if row.kind == trace.SEND_FAILED]
+    why, last = "", ""
+    if failed:
+        why = " after its attempts had failed,"
+        last = f": the last with: {notes.SendFailed.read(failed[-1].detail).reason}"
+    elif since.kind == trace.SUSPENDED and any(row.kind == trace.SENT for row in before):
+        why = " after its attempts went unanswered,"
+    return f"it stood still{why} until an operator let it go on{last}"
+
+
 def _words(key: str, parts: Sequence[Stretch], partner: str, party_id: str, behind: str) -> str:
+    then = "; then an operator had it sent" if _is_by_operator(parts[-1][1]) else ""
     if key == UNREACHABLE:
         failed = [row for pair in parts for row in pair if row and row.kind == trace.SEND_FAILED]
         tried = len(dict.fromkeys(row.seq for row in failed))
@@ -250,11 +275,11 @@ def _words(key: str, parts: Sequence[Stretch], partner: str, party_id: str, behi
         # A hub on the way is no partner.
         near = not failed or failed[-1].peer in (None, party_id)
         whom = partner if near else "the next handler"
-        return f"{whom} could not be reached: {times} failed, the last with: {reason}"
+        return f"{whom} could not be reached: {times} failed, the last with: {reason}{then}"
     if key == RETRY:
         first, last = parts[0][0].attempt, parts[-1][0].attempt
         which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
-        return f"{which} went unanswered: it waited until it was sent again"
+        return f"{which} went unanswered: it waited until it was sent again{then}"
     if key == ANSWER and parts[-1][1] is None:
         return f"no answer to attempt {parts[-1][0].attempt} has come"
     if key == TURN and behind:
@@ -266,7 +291,7 @@ _PLAIN = {
     TURN: "it waited for its turn",
     ANSWER: "it was on its way, or its receiver had it: until the answer came",
     PAUSE: "{partner} asked for a pause",
-    OPERATOR: "it stood still until an operator let it go on",
+    PARTS: "its parts were on their way, one message each",
     TAKEN: "it waited for the application to take it",
     CONFIRMED: "the application had it and had not confirmed it",
 }

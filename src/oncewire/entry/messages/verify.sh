@@ -17,6 +17,8 @@ SIGNED_INFO="//*[local-name()='SignedInfo' and namespace-uri()='$DS']"
 REFERENCE="*[local-name()='Reference' and namespace-uri()='$DS']"
 DATA="/*/*[local-name()='Header']//*[local-name()='MessageData']"
 ACK="//*[local-name()='Acknowledgment' or local-name()='Acknowledgement']"
+FROM="//*[local-name()='From']/*[local-name()='PartyId']"
+TO="//*[local-name()='To']/*[local-name()='PartyId']"
 # A child of the SOAP Header; the drafts have it in their own root.
 TOP="[parent::*[local-name()='Header']/parent::*[not(parent::*)] or parent::*[local-name()='ebXMLHeader'][not(parent::*)]]"
 
@@ -155,11 +157,13 @@ if [ ! -f acknowledgement.xml ]; then
     exit 2
 fi
 plain acknowledgement.xml
-if [ "$(value acknowledgement.xml "count($SIGNATURE)")" = 0 ] || [ ! -f receiver.pem ]; then
+signer=receiver.pem
+if [ ! -f "$signer" ] && [ -f hub.pem ]; then signer=hub.pem; fi
+if [ "$(value acknowledgement.xml "count($SIGNATURE)")" = 0 ] || [ ! -f "$signer" ]; then
     echo "NOT PROVED: nobody is known to have signed the acknowledgement of $message_id." >&2
     exit 2
 fi
-signed acknowledgement receiver.pem acknowledgement-payload
+signed acknowledgement "$signer" acknowledgement-payload
 if [ "$(value acknowledgement.c14n "count($ACK)")" = 0 ]; then
     # One for the next hop is in no signature: anybody on the way can put it in.
     echo "NOT PROVED: the signature covers no acknowledgement of $message_id." >&2
@@ -198,5 +202,11 @@ done
 [ "$acknowledged" = "$sent" ] \
     || refuse "the acknowledgement names $acknowledged documents of the message's $sent"
 
+echo "The message is to:        $(value message.c14n "normalize-space(($TO)[1])")"
+echo "The acknowledgement is of: $(value acknowledgement.c14n "normalize-space(($FROM)[1])")"
+if [ "$signer" = hub.pem ]; then
+    echo "NOT PROVED: the owner of hub.pem, a hub on the way, signed that it took over the message $message_id; its receiver did not sign for it." >&2
+    exit 3
+fi
 echo "PROVED: the owner of receiver.pem signed for the message $message_id and its documents."
 echo "What was signed for stands in message.c14n and in the payload files, and nowhere else."

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotAllowed
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
-from oncewire.message.kinds import quoted
+from oncewire.message.kinds import quoted, read_toml
 
 FOLDER = "cpa"
 """Where below the agreements the CPAs themselves lie."""
@@ -325,7 +324,7 @@ def _imported(file: Path) -> bytes | None:
     """The CPA that the agreement was imported from; None: there is none."""
     if file.suffix == ".xml":
         return read_bytes(file, "agreement", AGREEMENT_MAX)
-    named = tomllib.loads(read_text(file, "agreement", AGREEMENT_MAX)).get("cpa")
+    named = read_toml(read_text(file, "agreement", AGREEMENT_MAX)).get("cpa")
     return None if named is None else loader(file.parent)(str(named))
 
 

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Origin, Value
 from oncewire.agreement.toml import read_toml
-from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, write_new
+from oncewire.entry.files import (
+    PRIVATE,
+    make_folder,
+    read_bytes,
+    read_text,
+    sync_folder,
+    write_new,
+)
 from oncewire.entry.party.agreements import Kept, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
 from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, make_keys
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
+from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
 from oncewire.message.kinds import quoted
 from oncewire.protocol.terms import Scope
@@ -114,14 +122,14 @@ def plan_partner(
         )
     _check_secure(own, card, options)
     agreement = settings.path(settings.agreements.folder) / f"{card.name}.toml"
+    cpa_id = options.cpa_id or usual_cpa_id(own, card)
+    _refuse_claims(settings, card, cpa_id, agreement)
     if agreement.exists() and not replace:
         raise NotAllowed(
             f"there is an agreement with {card.name} already: {agreement}",
             remedy="edit that file, or write it anew with --replace; the partner's file must "
             "change too, for both have to say the same",
         )
-    cpa_id = options.cpa_id or usual_cpa_id(own, card)
-    _refuse_claims(settings, card, cpa_id, agreement)
     certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
     # The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
     # was revoked here does not come back in the company of another.
@@ -153,10 +161,18 @@ def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> N
 
     for kept in each_readable(settings):
         known = kept.agreement
+        # Whatever its type: people compare the value.
+        is_its = card.party_id in (party_id.value for party_id in known.partner.party.ids)
+        if kept.file.stem == card.name and not is_its:
+            raise NotAllowed(
+                f"{card.name} is our partner {known.partner.party} already, and this is the card "
+                f"of {card.party_id}",
+                remedy="ask that party to call itself otherwise (party.name in its oncewire.toml); "
+                f"if it takes the partner's place, move {kept.file} away first",
+            )
         if kept.file == file:
             continue
-        # Whatever its type: people compare the value.
-        if card.party_id in (party_id.value for party_id in known.partner.party.ids):
+        if is_its:
             raise NotAllowed(
                 f"{card.party_id} is our partner {kept.file.stem} already, and this card calls "
                 f"itself {card.name}",
@@ -497,6 +513,8 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
         kind=kind,
         hosts=hosts,
         subject=settings.party.name,
+        # A key without its certificate is left of one that was killed while it made them.
+        replace=True,
     )
     # Named after the party, wherever the settings have its files.
     made.key.replace(key)
@@ -506,6 +524,10 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
 
 def switch_keys(settings: Settings) -> KeyFiles:
     """The next pair becomes ours; the old one stays beside it, out of use."""
+    if finish_switch(settings):
+        return describe_keys(
+            settings.path(settings.keys.certificate), settings.path(settings.keys.key)
+        )
     certificate, key = next_files(settings)
     if not certificate.is_file() or not key.is_file():
         raise NotHere("there is no next key", remedy="make one: `oncewire keys next`")
@@ -516,10 +538,28 @@ def switch_keys(settings: Settings) -> KeyFiles:
     )
     write_new(own_key.with_name(f"{own_key.name}.old"), read_bytes(own_key, "key"), PRIVATE,
               replace=True)  # fmt: skip
-    # The key first: a handler that reads both in between keeps what it has.
+    # The key first: whoever finds both in between ends the switch.
     key.replace(own_key)
-    certificate.replace(own_certificate)
+    finish_switch(settings)
     return describe_keys(own_certificate, own_key)
+
+
+def finish_switch(settings: Settings) -> bool:
+    """End a switch of keys that was killed between its two files: our key is the next one's
+    already, and its certificate waits. False: there is none to end."""
+    certificate, key = next_files(settings)
+    if key.exists() or not certificate.is_file():
+        return False
+    try:
+        describe_keys(certificate, settings.path(settings.keys.key))
+    except OncewireError:
+        return False
+    own = settings.path(settings.keys.certificate)
+    # Another process may end it at the same time.
+    with suppress(FileNotFoundError):
+        certificate.replace(own)
+    sync_folder(own.parent)
+    return True
 
 
 def new_certificates(

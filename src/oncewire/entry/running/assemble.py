@@ -18,7 +18,7 @@ from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_bytes, write_new
 from oncewire.entry.party.agreements import Kept, load_readable
-from oncewire.entry.party.partners import agreement_with_itself
+from oncewire.entry.party.partners import agreement_with_itself, finish_switch
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
@@ -222,6 +222,7 @@ def keys_of(settings: Settings) -> Keys | None:
     key = settings.path(settings.keys.key)
     if not key.is_file() and not certificate.is_file():
         return None
+    finish_switch(settings)
     # Says in words what is wrong with either file, or that they do not belong together.
     describe_keys(certificate, key)
     if not is_private(key):

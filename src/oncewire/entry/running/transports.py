@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -63,14 +64,15 @@ def server_settings(settings: Settings, agreements: Iterable[Kept] = ()) -> Http
         wanted = http.client_certificates
         trusted = () if wanted is ClientCertificateRule.IGNORED else _trusted(settings, chosen)
         tls = ServerTls(_identity(settings), ClientCertificates(wanted.value), trusted)
-    also = frozenset(
-        urlsplit(end.address).path or "/"
-        for kept in chosen
-        for end in kept.agreement.own.endpoints
-        if end.transport == HttpTransport.name
-    )
+    also: set[str] = set()
+    for kept in chosen:
+        for end in kept.agreement.own.endpoints:
+            # One that is no URL is the trouble of its agreement alone.
+            with suppress(ValueError):
+                if end.transport == HttpTransport.name:
+                    also.add(urlsplit(end.address).path or "/")
     budget = budget_limits(settings)
-    return HttpServerSettings(http.host, http.port, http.path, tls, limits, budget, also)
+    return HttpServerSettings(http.host, http.port, http.path, tls, limits, budget, frozenset(also))
 
 
 def budget_limits(settings: Settings) -> BudgetLimits:
@@ -165,8 +167,9 @@ def _peers(
         ends = [kept.agreement.partner.endpoints]
         ends += [binding.endpoints for binding in kept.agreement.bindings()]
         for end in (endpoint for some in ends for endpoint in some):
-            if end.address.startswith("https://"):
-                found[_origin(end.address)] = tls
+            with suppress(ValueError):
+                if end.address.startswith("https://"):
+                    found[_origin(end.address)] = tls
     # Our own endpoints stand in the agreement too; only our certificate is there.
     found.pop(_origin(settings.endpoint_url), None)
     if settings.http.tls and identity is not None:

@@ -44,7 +44,7 @@ from oncewire.store.records import (
     Unsettled,
     Word,
 )
-from oncewire.store.search import MARKED, Found, Mark, Place, Search, Tally
+from oncewire.store.search import MARKED, Found, Mark, Place, Search, Tally, listed_state
 from oncewire.store.spool import check_name
 from oncewire.store.spool_contract import Digest
 from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING, WordsRow, whole
@@ -186,7 +186,8 @@ class MemoryReader:
             stored = row.stored
             outgoing, at = stored.outgoing, stored.outgoing.submitted_at
             words = _words(tables.words.get(("", message_id)))
-            known = (message_id, stored.facts, stored.facts.to_party, outgoing.state, at, words)
+            state, to_party = listed_state(outgoing), stored.facts.to_party
+            known = (message_id, stored.facts, to_party, state, at, words)
             shown = search.parts or not _is_part_of_ours(stored)
             shown = shown and (not search.again or outgoing.attempts > 1)
             if shown and not is_trial(message_id) and search.holds(*known):
@@ -211,7 +212,7 @@ class MemoryReader:
 
     def count_sent(self, search: Search, most: int) -> Tally:  # noqa: ARG002
         found = self.find_sent(search, len(self._tables.outgoing.present()))
-        return Tally(Counter(each.outgoing.state.value for each in found.messages))
+        return Tally(Counter(listed_state(each.outgoing) for each in found.messages))
 
     def count_received(self, search: Search, most: int) -> Tally:  # noqa: ARG002
         found = self.find_received(search, len(self._tables.incoming.present()))

@@ -17,7 +17,16 @@ from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import TRIAL_SERVICE
 from oncewire.message.instant import Instant
 from oncewire.protocol.notes import Kind
-from oncewire.store.search import ID_SEARCHED, LOOKED_AT, Place, Search, Tally, terms_of
+from oncewire.protocol.states import Proof
+from oncewire.store.search import (
+    ID_SEARCHED,
+    LOOKED_AT,
+    TAKEN_OVER,
+    Place,
+    Search,
+    Tally,
+    terms_of,
+)
 from oncewire.store.sql.rows import (
     FROM_INCOMING,
     FROM_OUTGOING,
@@ -57,6 +66,8 @@ class Side(NamedTuple):
     behind: str
     # What holds of a message that was sent, or that came, more than once.
     again: str
+    # The state of a message as lists have it.
+    state: str
 
     @property
     def filed(self) -> str:
@@ -73,6 +84,8 @@ SENT = Side(
     FROM_OUTGOING,
     "split_number IS NOT NULL AND relayed_from IS NULL",
     "attempts > 1",
+    f"CASE WHEN state = 'delivered' AND proved_by = '{Proof.HOP.value}' "
+    f"THEN '{TAKEN_OVER}' ELSE state END",
 )
 RECEIVED = Side(
     "incoming",
@@ -84,6 +97,7 @@ RECEIVED = Side(
     "split_number IS NOT NULL AND state IN ('confirmed', 'gathered')",
     "EXISTS (SELECT 1 FROM journal_row AS copy WHERE copy.message = incoming.message "  # noqa: S608
     f"AND copy.kind = '{Kind.DUPLICATE.value}')",
+    "state",
 )
 SIDES = (SENT, RECEIVED)
 
@@ -204,8 +218,8 @@ class Finding:
     def _count(self, numbers: Iterable[int], counted: dict[str, int]) -> None:
         conditions, values = self._conditions()
         statement = (
-            f"SELECT state, count(*) {self._side.source} "
-            f"WHERE {self._key} {self._dialect.numbers} {conditions}GROUP BY state"
+            f"SELECT {self._side.state} AS listed, count(*) {self._side.source} "
+            f"WHERE {self._key} {self._dialect.numbers} {conditions}GROUP BY listed"
         )
         for state, count in self._run(statement, (json.dumps(list(numbers)), *values)):
             counted[state] = counted.get(state, 0) + count
@@ -260,7 +274,9 @@ class Finding:
 
     def _in_states(self) -> list[int] | None:
         side, rows = self._side, []
-        for state in sorted(set(self._search.states)):
+        # The index knows what was taken over among all that is delivered.
+        meant = {"delivered" if each == TAKEN_OVER else each for each in self._search.states}
+        for state in sorted(meant):
             rows += self._run(
                 f"SELECT {side.number} FROM {side.table} WHERE state = ? LIMIT ?",  # noqa: S608
                 (state, CANDIDATES + 1),
@@ -340,7 +356,7 @@ class Finding:
             for column in ("conversation_id", "service", "action")
             if getattr(search, column)
         ]
-        for column, wanted in ((side.partner, search.partners), ("state", search.states)):
+        for column, wanted in ((side.partner, search.partners), (side.state, search.states)):
             if wanted:
                 named = json.dumps(list(wanted), ensure_ascii=False)
                 found.append((f"{column} {self._dialect.texts}", (named,)))

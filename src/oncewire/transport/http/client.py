@@ -306,7 +306,9 @@ class HttpClient:
             async with asyncio.timeout(self.settings.connect_timeout):
                 connection = await self._connected(target)
         except OSError as error:
-            words = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
+            words = "timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            # An end of the connection within the handshake of TLS is raised without a word.
+            words = words or "it closed the connection before it was made"
             raise ConnectionError(
                 f"cannot connect to {target.host} port {target.port}: {words}"
             ) from error
