@@ -19,6 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from oncewire.errors import HandlerFailed, NotAllowed, StoreGone, StoreProblem, StoreReplaced
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store.postgresql import connection as connecting
+from oncewire.store.postgresql.connection import check_address, place
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore
 from oncewire.store.records import StoreMark
@@ -266,7 +267,33 @@ def test_an_address_is_told_without_its_password() -> None:
     with pytest.raises(StoreGone) as told:
         PostgresStore.open(store, node="node", spool=Path("spool"))
     assert "secret" not in str(told.value)
-    assert "127.0.0.1/acme" in str(told.value)
+    assert "127.0.0.1:1/acme" in str(told.value)
+
+
+@pytest.mark.parametrize("password", ["sec@ret", "sec/ret", "1/ret", "sec%ret"])
+def test_a_password_that_is_written_wrongly_is_not_shown_either(password: str) -> None:
+    with pytest.raises(StoreProblem, match="cannot be read") as told:
+        PostgresStore.open(
+            f"postgresql://me:{password}@127.0.0.1:1/acme", node="node", spool=Path("spool")
+        )
+    assert "sec" not in str(told.value)
+    assert "ret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://", "postgresql://"),
+        ("postgres://me:a%40b@db/acme?sslmode=require", "postgres://db/acme"),
+        ("postgresql://me:sec?ret@db/acme", "postgresql://db/acme"),
+        ("postgresql://me@one:5432,two:5433/acme", "postgresql://one:5432,two:5433/acme"),
+        ("postgresql://me:secret@[::1]:5432/acme", "postgresql://[::1]:5432/acme"),
+        ("postgresql:///acme?host=/run/db&password=a@b", "postgresql:///acme"),
+    ],
+)
+def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
+    check_address(address)
+    assert place(address) == shown
 
 
 # --- what cannot be kept ---

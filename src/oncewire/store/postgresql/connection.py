@@ -4,11 +4,11 @@ server means to a handler."""
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from oncewire.errors import StoreCorrupt, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.identity import START
@@ -35,6 +35,13 @@ _OLDEST = 140_000
 """The oldest server that will do: 14."""
 
 
+_HOST = r"(?:\[[0-9A-Fa-f:.%]*\]|[^][@/?:,]*)(?::\d*)?"
+_ADDRESS = re.compile(
+    rf"(postgres(?:ql)?)://(?:[^@/]*@)?({_HOST}(?:,{_HOST})*)(/[^@/?]*)?(?:\?.*)?"
+)
+"""An address that can be read in one way only."""
+
+
 def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
     """A connection whose commits are durable when they return, outside of any transaction."""
     try:
@@ -43,6 +50,7 @@ def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
         raise StoreProblem(
             "what PostgreSQL needs is not installed", remedy="pip install 'oncewire[postgres]'"
         ) from error
+    check_address(url)
     try:
         connection = psycopg.connect(
             url,
@@ -95,10 +103,30 @@ def _settle(connection: psycopg.Connection[tuple[object, ...]], url: str) -> Non
         )
 
 
+def check_address(url: str) -> None:
+    """Refuse an address that the driver would take for another one, or cite when it complains of
+    it: in both ways a part of a password that is not written as it must be would be shown."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    readable = _ADDRESS.fullmatch(url) is not None
+    if readable:
+        try:
+            conninfo_to_dict(url)
+        except ProgrammingError:
+            readable = False
+    if not readable:
+        raise StoreProblem(
+            "the address of the database cannot be read",
+            remedy="write it as postgresql://USER:PASSWORD@HOST/DATABASE, with %40 for @, %2F for "
+            "/, %3A for : and %25 for % in a password",
+        )
+
+
 def place(url: str) -> str:
     """Where the database is, without the secrets of its address."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    found = _ADDRESS.fullmatch(url)
+    return f"{found[1]}://{found[2]}{found[3] or ''}" if found is not None else "postgresql://"
 
 
 def failure(error: psycopg.Error, url: str) -> StoreFull | StoreGone:
