@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 384,
-    "lines": 110_840,
-    "code_lines": 79_060,
+    "modules": 385,
+    "lines": 111_215,
+    "code_lines": 79_340,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
