@@ -312,8 +312,8 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 385,
-    "lines": 111_215,
-    "code_lines": 79_340,
+    "lines": 111_275,
+    "code_lines": 79_385,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
