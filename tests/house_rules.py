@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "transport": {"wire"},
     "handler": _CORE
     | {"store.contract", "store.spool_contract", "store.records", "transport.contract"},
-    "pipeline": {"message", "protocol", "wire", "journal"},
+    "pipeline": {"message", "protocol", "wire", "journal", "store.postgresql"},
     "entry": _CORE | {"store", "transport", "handler", "pipeline"},
     # The laboratory: only the command loader names it, as text.
     "lab": _CORE | {"store", "transport", "handler", "pipeline", "entry"},

@@ -54,6 +54,7 @@ INNER = {
     "BrokenBody": "the partner hung up; the listener counts it",
     "OverBudget": "a request is sent away with 429 or 503",
     "TermsMissing": "the checker makes a finding of it, or tells it as a JournalProblem",
+    "OnItsWay": "a turn waits for a file of the spool, and is taken again when it is there",
     "NotStarted": "`oncewire serve --detach` tells it as the TransportProblem that it is",
 }
 

@@ -27,6 +27,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_kept.py",
             "tests/pipeline/test_ledger.py",
             "tests/pipeline/test_names.py",
+            "tests/pipeline/test_on_postgresql.py",
             "tests/pipeline/test_oncewire_source.py",
             "tests/pipeline/test_planted.py",
             "tests/pipeline/test_readers.py",

@@ -5,8 +5,6 @@ A writer that is killed anywhere leaves a whole version.
 
 from __future__ import annotations
 
-import logging
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +15,6 @@ import obstore
 import pyarrow.dataset as ds
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from moto.server import ThreadedMotoServer
 
 from oncewire.entry.cli.pipeline import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
@@ -27,6 +24,7 @@ from oncewire.pipeline.lake.lake import Lake, storage_of
 from oncewire.pipeline.lake.tables import OPEN
 from oncewire.pipeline.sources.journal_source import open_book
 from oncewire.pipeline.sources.oncewire import OncewireSource
+from tests.buckets import Buckets, serving
 from tests.pipeline.books import make_store, small_year, tables, take_in_here
 
 pytestmark = pytest.mark.long
@@ -40,27 +38,15 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    made = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    made.start()
-    host, port = made.get_host_and_port()
-    yield f"http://{host}:{port}"
-    made.stop()
+def server() -> Iterator[Buckets]:
+    with serving() as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
-def environment(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for method, path in (("POST", "/moto-api/reset"), ("PUT", "/lakes")):
-        request = urllib.request.Request(server + path, method=method)
-        urllib.request.urlopen(request).close()
-    for name, value in {
-        "AWS_ENDPOINT_URL": server,
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "of-this-test",
-        "AWS_REGION": "us-east-1",
-        storage.COPIES: str(tmp_path / "copies"),
-    }.items():
+def environment(server: Buckets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.empty("lakes")
+    for name, value in {**server.environment, storage.COPIES: str(tmp_path / "copies")}.items():
         monkeypatch.setenv(name, value)
 
 
@@ -138,12 +124,12 @@ def test_a_lake_in_a_bucket_is_a_book_and_nothing_else_there_is(store: Path) -> 
         book_at(Path("hdfs://a/b"))
 
 
-def test_other_tools_read_the_bucket_without_a_copy(store: Path, server: str) -> None:
+def test_other_tools_read_the_bucket_without_a_copy(store: Path, server: Buckets) -> None:
     import deltalake
 
     lake = Lake(PLACE)
     taken_in(lake, store)
-    options = {"endpoint_url": server, "allow_http": "true", "aws_region": "us-east-1"}
+    options = {"endpoint_url": server.address, "allow_http": "true", "aws_region": "us-east-1"}
     version = lake.current()
     for name in ("messages", "attempts"):
         table = deltalake.DeltaTable(f"{PLACE}/{OPEN[name].root}", storage_options=options)
@@ -151,7 +137,7 @@ def test_other_tools_read_the_bucket_without_a_copy(store: Path, server: str) ->
 
 
 def test_the_log_in_a_bucket_is_summed_up_and_its_beginning_goes(
-    tmp_path: Path, store: Path, server: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: Path, server: Buckets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import deltalake
 
@@ -168,7 +154,7 @@ def test_the_log_in_a_bucket_is_summed_up_and_its_beginning_goes(
     names = sorted(one["path"].rsplit("/", 1)[1] for some in found for one in some)
     assert len(names) < 8
     assert f"{0:020d}.json" not in names
-    options = {"endpoint_url": server, "allow_http": "true", "aws_region": "us-east-1"}
+    options = {"endpoint_url": server.address, "allow_http": "true", "aws_region": "us-east-1"}
     table = deltalake.DeltaTable(f"{PLACE}/silver/messages", storage_options=options)
     assert table.to_pyarrow_table().num_rows == lake.current().rows("messages")
 

@@ -19,9 +19,11 @@ from hypothesis.stateful import run_state_machine_as_test
 from oncewire.errors import HandlerFailed, NotAllowed, StoreGone, StoreProblem, StoreReplaced
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store.postgresql import connection as connecting
+from oncewire.store.postgresql.connection import check_address, place
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore
 from oncewire.store.records import StoreMark
+from oncewire.store.sql.origin import Migration
 from oncewire.store.sqlite import connection as sqlite
 from tests.examples import examples
 from tests.postgres import Server
@@ -266,7 +268,33 @@ def test_an_address_is_told_without_its_password() -> None:
     with pytest.raises(StoreGone) as told:
         PostgresStore.open(store, node="node", spool=Path("spool"))
     assert "secret" not in str(told.value)
-    assert "127.0.0.1/acme" in str(told.value)
+    assert "127.0.0.1:1/acme" in str(told.value)
+
+
+@pytest.mark.parametrize("password", ["sec@ret", "sec/ret", "1/ret", "sec%ret"])
+def test_a_password_that_is_written_wrongly_is_not_shown_either(password: str) -> None:
+    with pytest.raises(StoreProblem, match="cannot be read") as told:
+        PostgresStore.open(
+            f"postgresql://me:{password}@127.0.0.1:1/acme", node="node", spool=Path("spool")
+        )
+    assert "sec" not in str(told.value)
+    assert "ret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://", "postgresql://"),
+        ("postgres://me:a%40b@db/acme?sslmode=require", "postgres://db/acme"),
+        ("postgresql://me:sec?ret@db/acme", "postgresql://db/acme"),
+        ("postgresql://me@one:5432,two:5433/acme", "postgresql://one:5432,two:5433/acme"),
+        ("postgresql://me:secret@[::1]:5432/acme", "postgresql://[::1]:5432/acme"),
+        ("postgresql:///acme?host=/run/db&password=a@b", "postgresql:///acme"),
+    ],
+)
+def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
+    check_address(address)
+    assert place(address) == shown
 
 
 # --- what cannot be kept ---
@@ -326,13 +354,100 @@ def test_two_that_migrate_at_once_do_it_once(postgres: Server) -> None:
 def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend, tmp_path: Path) -> None:
     backend.store.close()
     with psycopg.connect(backend.url, autocommit=True) as beside:
-        beside.execute("INSERT INTO migration VALUES (999)")
+        beside.execute("INSERT INTO migration VALUES (999, 'whatever it is')")
     with pytest.raises(StoreProblem, match="999"):
         PostgresStore.open(backend.url, spool=tmp_path)
     with pytest.raises(StoreProblem, match="999"), PostgresReaders(backend.url).reader():
         pass
+    # One that does not break what is here will do.
+    with psycopg.connect(backend.url, autocommit=True) as beside:
+        beside.execute("UPDATE migration SET breaking = NULL WHERE version = 999")
+    PostgresStore.open(backend.url, spool=tmp_path).close()
+    with PostgresReaders(backend.url).reader() as reader:
+        assert reader.journal_since(0, 1) == []
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("DELETE FROM migration WHERE version = 999")
+
+
+def _next(script: str) -> tuple[Migration, ...]:
+    """The steps that a next version would know."""
+    known = connecting.known_migrations()
+    return (*known, Migration(known[-1].version + 1, "099_next.sql", script))
+
+
+def _migrated(url: str, migrations: tuple[Migration, ...]) -> int:
+    connection = connecting.connect(url)
+    try:
+        return connecting.migrate(connection, url, migrations)
+    finally:
+        connection.close()
+
+
+def test_a_step_that_adds_is_taken_while_handlers_work(postgres: Server, tmp_path: Path) -> None:
+    url = postgres.new_schema()
+    store = PostgresStore.open(url, node="node", spool=tmp_path, lease=60)
+    prepare(store)
+    with store.transition() as tx:
+        add(tx, sent("before"))
+    store.commit()
+    new = "ALTER TABLE outgoing ADD COLUMN colour text; ALTER TABLE counter ADD COLUMN more bigint;"
+    assert _migrated(url, _next(new)) == 1
+    with store.transition() as tx:
+        add(tx, sent("after"))
+        assert tx.outgoing("before") is not None
+    store.commit()
+    # Also after it has lost its connection.
+    postgres.ask(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    )
+    with pytest.raises(StoreGone), store.transition() as tx:
+        add(tx, sent("again"))
+    with store.transition() as tx:
+        add(tx, sent("again"))
+    store.commit()
+    found = [one.outgoing.message_id for one in everything(store)["outgoing"]]
+    assert sorted(found) == ["after", "again", "before"]
+    store.close()
+
+
+def test_a_step_that_breaks_waits_until_nobody_of_an_older_version_is_there(
+    postgres: Server, tmp_path: Path
+) -> None:
+    url = postgres.new_schema()
+    store = PostgresStore.open(url, node="node", spool=tmp_path, lease=60)
+    prepare(store)
+    new = _next("-- Breaking: colours are needed\nALTER TABLE outgoing RENAME COLUMN held TO hold;")
+    with pytest.raises(StoreProblem, match=r"older version.*099_next.*colours are needed"):
+        _migrated(url, new)
+    with store.transition() as tx:
+        add(tx, sent("working"))
+    store.commit()
+    store.close()
+    assert _migrated(url, new) == 1
+    with pytest.raises(StoreProblem, match="this Oncewire knows up to"):
+        PostgresStore.open(url, spool=tmp_path, lease=60)
+
+
+def test_a_step_takes_its_turn_among_turns(postgres: Server, tmp_path: Path) -> None:
+    """A turn that has begun is not torn from its tables."""
+    url = postgres.new_schema()
+    store = PostgresStore.open(url, node="node", spool=tmp_path, lease=60)
+    prepare(store)
+    with store.transition() as tx:
+        tx.journal([row("sent")])
+        done: list[int] = []
+        new = _next("ALTER TABLE outgoing ADD COLUMN colour text; TABLE counter;")
+        step = threading.Thread(target=lambda: done.append(_migrated(url, new)))
+        step.start()
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_until(lambda: postgres.ask(waiting) != [(0,)])
+        assert tx.outgoing("nothing") is None
+        add(tx, sent("in the middle"))
+    store.commit()
+    step.join()
+    assert done == [1]
+    assert len(everything(store)["outgoing"]) == 1
+    store.close()
 
 
 def test_tables_of_others_are_left_alone(postgres: Server, tmp_path: Path) -> None:

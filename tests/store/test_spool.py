@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,15 +17,35 @@ import pytest
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.store import spool as write_through
+from oncewire.store.bucket_spool import Bucket, BucketSpool, bring
 from oncewire.store.memory.store import MemorySpool
 from oncewire.store.spool import FileSpool
 from oncewire.store.spool_contract import Spool
+from tests.buckets import Buckets, serving
+from tests.waiting import wait_until
 
 MEGABYTE = 1024 * 1024
 
 
-@pytest.fixture(params=["memory", "files"])
+@pytest.fixture(scope="module")
+def server() -> Iterator[Buckets]:
+    with serving() as made:
+        yield made
+
+
+@pytest.fixture
+def bucket(server: Buckets, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty one."""
+    server.empty("spools")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return "s3://spools/of/acme"
+
+
+@pytest.fixture(params=["memory", "files", "bucket"])
 def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Spool:
+    if request.param == "bucket":
+        return BucketSpool(tmp_path / "spool", request.getfixturevalue("bucket"))
     return MemorySpool() if request.param == "memory" else FileSpool(tmp_path / "spool")
 
 
@@ -386,3 +408,136 @@ def test_a_disk_that_is_full_says_so_as_a_large_file_goes_there(
     with pytest.raises(StoreFull):
         FileSpool(folder).put(bytes(MEGABYTE) for _ in range(20))
     assert list(folder.iterdir()) == []
+
+
+# --- in a bucket --------------------------------------------------------------------------------
+
+
+def _two(tmp_path: Path, bucket: str) -> tuple[BucketSpool, BucketSpool]:
+    """The spools of two handlers beside each other, each with a folder of its own."""
+    one, other = (BucketSpool(tmp_path / name, bucket, shared=True) for name in ("one", "other"))
+    return one, other
+
+
+def test_what_one_handler_puts_another_reads(tmp_path: Path, bucket: str) -> None:
+    one, other = _two(tmp_path, bucket)
+    name, _ = one.put([b"for both" * MEGABYTE])
+    assert _content(other, name) == b"for both" * MEGABYTE
+    assert other.path(name) == tmp_path / "other" / name
+    # And so does a command that only looks.
+    (tmp_path / "looking").mkdir()
+    assert bring(Bucket(bucket), tmp_path / "looking", name).read_bytes()[:8] == b"for both"
+
+
+def test_in_an_event_loop_nobody_waits_for_the_bucket(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = _two(tmp_path, bucket)
+    name, _ = one.put([b"for both"])
+    held, fetch = threading.Event(), Bucket.fetch
+
+    def slow(self: Bucket, name: str, file: Path) -> None:
+        assert held.wait(60)
+        fetch(self, name, file)
+
+    monkeypatch.setattr(Bucket, "fetch", slow)
+
+    async def ask() -> bytes:
+        for _ in range(3):
+            with pytest.raises(StoreGone, match="on its way"):
+                other.open(name)
+        held.set()
+        while True:
+            try:
+                return _content(other, name)
+            except StoreGone:
+                await asyncio.sleep(0.01)
+
+    assert asyncio.run(asyncio.wait_for(ask(), 60)) == b"for both"
+
+    async def ask_for_nothing() -> None:
+        while True:
+            try:
+                other.open("a" * 64)
+            except StoreGone:
+                await asyncio.sleep(0.01)
+
+    # What is nowhere is not waited for without end.
+    with pytest.raises(StoreDamaged, match="is not in"):
+        asyncio.run(asyncio.wait_for(ask_for_nothing(), 60))
+
+
+def test_what_another_handler_may_be_about_to_name_stays(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = _two(tmp_path, bucket)
+    name, _ = one.put([b"not committed yet"])
+    one.let_go(name)
+    assert other.remove_unreferenced(set()) == 0
+    assert _content(other, name) == b"not committed yet"
+    other_end = time.time() + 2 * write_through.SHARED_AGE
+    monkeypatch.setattr("oncewire.store.bucket_spool.time", lambda: other_end)
+    monkeypatch.setattr("oncewire.store.spool.time", lambda: other_end)
+    one.use(name)
+    assert one.remove_unreferenced(set()) == 0
+    one.let_go(name)
+    assert one.remove_unreferenced({name}) == 0
+    assert one.remove_unreferenced(set()) == 1
+    assert Bucket(bucket).names() == {}
+
+
+def test_a_cleaning_in_an_event_loop_leaves_the_work_to_threads(
+    tmp_path: Path, bucket: str
+) -> None:
+    spool = BucketSpool(tmp_path, bucket)
+    names = [spool.put([b"%d" % number])[0] for number in range(3)]
+    for name in names:
+        spool.let_go(name)
+        (tmp_path / name).unlink()
+
+    async def clean() -> int:
+        return spool.remove_unreferenced({names[0]})
+
+    # First it is seen what there is.
+    wait_until(lambda: asyncio.run(clean()) == 2)
+    wait_until(lambda: set(Bucket(bucket).names()) == {names[0]})
+
+
+def test_copies_are_forgotten_and_fetched_again(tmp_path: Path, bucket: str) -> None:
+    spool = BucketSpool(tmp_path, bucket)
+    name, _ = spool.put([b"kept for long"])
+    spool.let_go(name)
+    os.utime(tmp_path / name, (0, 0))
+    assert spool.remove_unreferenced({name}) == 0
+    assert not (tmp_path / name).exists()
+    # Who puts and gives back what is there already takes nothing away.
+    spool.put([b"kept for long"])
+    spool.give_back(name)
+    (tmp_path / name).unlink(missing_ok=True)
+    assert _content(spool, name) == b"kept for long"
+
+
+def test_a_bucket_that_is_not_there_or_was_tampered_with(tmp_path: Path, bucket: str) -> None:
+    one, other = _two(tmp_path, bucket)
+    name, _ = one.put([b"content"])
+    (tmp_path / "forged").write_bytes(b"forged")
+    Bucket(bucket).put(name, tmp_path / "forged")
+    with pytest.raises(StoreDamaged, match="has changed"):
+        other.open(name)
+    assert list((tmp_path / "other").iterdir()) == []
+    with pytest.raises(InvalidValue, match="names no bucket"):
+        Bucket("https://spools/of/acme")
+    with pytest.raises(StoreGone, match="cannot be reached"):
+        BucketSpool(tmp_path / "gone", "s3://nowhere")
+
+
+def test_a_bucket_that_goes_away_leaves_no_file_to_rely_on(
+    tmp_path: Path, bucket: str, server: Buckets
+) -> None:
+    spool = BucketSpool(tmp_path, bucket)
+    server.empty()
+    with pytest.raises(StoreGone, match="cannot be reached"):
+        spool.put([b"x"])
+    assert list(tmp_path.iterdir()) == []
+    server.empty("spools")
+    assert _content(spool, spool.put([b"x"])[0]) == b"x"

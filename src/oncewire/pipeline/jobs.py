@@ -37,6 +37,7 @@ from oncewire.pipeline.sources.ingest import (
     survey_batch,
     take_in,
 )
+from oncewire.pipeline.sources.journal_source import PostgresBook
 from oncewire.pipeline.tasks import (
     RESULT,
     Batches,
@@ -190,13 +191,15 @@ def _streamed(
     """The positions of a journal as they come; the rows themselves are read by the tasks that take
     them in."""
     state = version.nodes.get(book.node)
+    place = {"url": book.url} if isinstance(book, PostgresBook) else {"path": book.path}
     rows = (
         spark.readStream.format("oncewire")
         .option("node", book.node)
         .option("columns", "seq")
         .option("startingSeq", str(0 if state is None else state.seq))
         .option("maxRowsPerBatch", str(rows_per_batch))
-        .load(book.path)
+        .options(**place)
+        .load()
     )
     return rows.select(f.lit(number).alias("book"), "seq")
 

@@ -276,8 +276,8 @@ def _is_alone(handle: int) -> bool:
     return True
 
 
-_NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_UNFINISHED = ".part"
+NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
+UNFINISHED = ".part"
 GOES_ON = "its disk; a handler that runs goes on by itself then, a command is to be given again"
 """The remedy for trouble of the disk, worded for a handler that runs and for a command alike."""
 
@@ -286,7 +286,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 def check_name(name: str) -> str:
     """The name itself, if it is a SHA-256 in hexadecimal digits and nothing else."""
-    if _NAME.fullmatch(name) is None:
+    if NAME.fullmatch(name) is None:
         raise InvalidValue(
             f"{name[:80]!r} is not a spool name", remedy="use the name that put() returned"
         )
@@ -320,7 +320,7 @@ class FileSpool:
         self._removal = Removal()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What a crash left half-written was never named by a row.
-        for path in directory.glob(f"*{_UNFINISHED}"):
+        for path in directory.glob(f"*{UNFINISHED}"):
             if not self._is_fresh(path):
                 path.unlink(missing_ok=True)
 
@@ -336,8 +336,8 @@ class FileSpool:
 
     def begin(self) -> SpoolFile:
         """See `spool_contract.Spool`. Raises StoreFull or StoreGone."""
-        path = self._directory / f"{self._writer}-{next(self._numbers)}{_UNFINISHED}"
-        with _store_trouble():
+        path = self._directory / f"{self._writer}-{next(self._numbers)}{UNFINISHED}"
+        with store_trouble():
             return SpoolFile(path, path.open("xb", buffering=0), self._name, self._removal)
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
@@ -365,7 +365,7 @@ class FileSpool:
             if self._in_use[name] == 1 and not (self._directory / name).exists():
                 self._made.add(name)
         try:
-            with _store_trouble():
+            with store_trouble():
                 self._removal.replace(path, self._directory / name)
                 _sync_directory(self._directory)
         except BaseException:
@@ -435,11 +435,11 @@ class FileSpool:
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """See `spool_contract.Spool`."""
         found = 0
-        with _store_trouble(), os.scandir(self._directory) as files:
+        with store_trouble(), os.scandir(self._directory) as files:
             for file in files:
                 if found == limit:
                     break
-                if _NAME.fullmatch(file.name) is not None and file.name not in referenced:
+                if NAME.fullmatch(file.name) is not None and file.name not in referenced:
                     found += self._remove(file.name)
         return found
 
@@ -478,7 +478,7 @@ class SpoolFile:
         """See `spool_contract.SpoolFile`."""
         self._digest.update(data)
         self.size += len(data)
-        with _store_trouble():
+        with store_trouble():
             self._writing.do(self._put, data)
 
     def _put(self, data: bytes) -> None:
@@ -500,7 +500,7 @@ class SpoolFile:
     def finish(self) -> tuple[str, int]:
         """See `spool_contract.SpoolFile`."""
         try:
-            with _store_trouble():
+            with store_trouble():
                 self._settle()
                 os.fsync(self._file.fileno())
                 self._file.close()
@@ -531,7 +531,8 @@ def _sync_directory(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _store_trouble() -> Iterator[None]:
+def store_trouble() -> Iterator[None]:
+    """Raise what the disk says as the store's errors."""
     try:
         yield
     except OSError as error:

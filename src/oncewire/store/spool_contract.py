@@ -6,8 +6,23 @@ These docstrings bind every spool, as those of `contract` bind every store.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
+
+from oncewire.errors import StoreGone
+
+
+class OnItsWay(StoreGone):
+    """A file lies elsewhere, and is asked for where nobody may wait: it comes in a thread, and can
+    be opened when `coming` is done."""
+
+    def __init__(self, name: str, coming: Future[Any]) -> None:
+        super().__init__(
+            f"spool file {name} is on its way from the bucket",
+            remedy="nothing is to be done; it is asked for again",
+        )
+        self.coming = coming
 
 
 class Digest(Protocol):
@@ -74,7 +89,7 @@ class Spool(Protocol):
 
     def open(self, name: str) -> BinaryIO:
         """Open for reading. Raises StoreProblem when it is not there, InvalidValue when
-        the name is not 64 hexadecimal digits."""
+        the name is not 64 hexadecimal digits, OnItsWay in an event loop that it would block."""
 
     def path(self, name: str) -> Path | None:
         """Where the file lies, for another process of the same user; None: only in memory."""

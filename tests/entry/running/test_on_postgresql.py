@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from oncewire.entry.running.assemble import open_store
 from oncewire.errors import StoreProblem
 from oncewire.store.sql.copying import TABLES
 from oncewire.store.sqlite import connection as sqlite
+from tests.buckets import serving
 from tests.entry.served import both_served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
@@ -71,6 +73,52 @@ def test_a_party_works_on_postgresql_as_on_a_file(
     assert "pg_dump" in run("backup", tmp_path / "copy", exit_code=output.NOT_ALLOWED).stderr
     # What is said of the address has no secret in it.
     assert "[secret]" in run("config", "show").output
+
+
+def test_large_documents_are_kept_in_a_bucket(
+    pair: Path, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever has a folder of its own for the copies: another handler, or the same one later."""
+
+    def forget() -> None:
+        copies = [*pair.glob("*/data/spool/*")]
+        assert copies
+        for copy in copies:
+            copy.unlink()
+
+    document = tmp_path / "document.bin"
+    document.write_bytes(random.Random(1).randbytes(3_000_000))
+    with serving() as buckets:
+        buckets.empty("spools")
+        for variable, value in buckets.environment.items():
+            monkeypatch.setenv(variable, value)
+        for name in ("acme", "globex"):
+            file = pair / name / "oncewire.toml"
+            values = {"store.url": f'"{postgres.new_schema()}"'}
+            values["store.bucket"] = f'"s3://spools/{name}"'
+            file.write_text(with_values(file.read_text(), values))
+        with both_served(pair):
+            said = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
+            (sent,) = said["messages"]
+            assert sent["state"] == "delivered"
+            forget()
+            run("inbox", "take", "--output", tmp_path / "in", "-c", pair / "globex")
+            taken = [file.read_bytes() for file in (tmp_path / "in").rglob("*") if file.is_file()]
+            assert document.read_bytes() in taken
+        # A command that opens the store itself finds them too.
+        forget()
+        raw = tmp_path / "raw"
+        run("show", sent["message_id"], "--raw", "--output", raw, "-c", pair / "globex")
+        assert document.read_bytes() in raw.read_bytes()
+    # Without its bucket nothing starts, and nothing is taken for lost.
+    assert "cannot be reached" in run("doctor", "-c", pair / "acme", exit_code=None).output
+
+
+def test_a_bucket_is_for_a_store_on_postgresql(pair: Path, order: Path) -> None:
+    file = pair / "acme" / "oncewire.toml"
+    file.write_text(with_values(file.read_text(), {"store.bucket": '"s3://spools"'}))
+    said = run("send", order, "--to", "globex", exit_code=output.BAD_INPUT).stderr
+    assert "set store.url too" in said
 
 
 def test_another_database_is_not_taken_for_the_partys(

@@ -95,21 +95,16 @@ BOOK = "A party's folder, its store, an export, or another lake; may be repeated
 Stores = Annotated[list[Path] | None, typer.Option("--store", help=BOOK)]
 
 
-def book_at(path: Path) -> Path:
-    """Where a book is: a party's folder stands for the store that its settings name, and a lake in
-    a bucket for the copy of it."""
+def book_at(path: Path) -> Path | str:
+    """Where a book is: a party's folder stands for the store that its settings name, a file or the
+    address of a database, and a lake in a bucket for the copy of it."""
     from oncewire.pipeline.lake.lake import input_at
 
     path = input_at(path)
     if path.name != FILE and not (path / FILE).is_file():
         return there(path, "store, export or lake")
     settings = loaded(path).settings
-    if settings.store.url:
-        raise NotAllowed(
-            f"the store of {settings.party.name} is on PostgreSQL, which no pipeline reads",
-            remedy="stop its handler, `oncewire store copy FILE`, and name that file",
-        )
-    return there(settings.path(settings.store.path), "store, export or lake")
+    return settings.store.url or there(settings.path(settings.store.path), "store, export or lake")
 
 
 def there(path: Path, what: str) -> Path:
@@ -571,7 +566,7 @@ def reconcile(
     compared, each part of a document by itself.
     """
 
-    places: list[tuple[Path, str | None]]
+    places: list[tuple[Path | str, str | None]]
     if lake is not None:
         need_lake(lake)
         places = [(lake, first), (lake, second)]

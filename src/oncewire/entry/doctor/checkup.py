@@ -93,6 +93,8 @@ def check_store(settings: Settings) -> Iterator[Finding]:
         yield Finding("store", Grade.BAD, replaced.problem, replaced.remedy)
     elif settings.store.url:
         yield _server(settings.store.url)
+        if settings.store.bucket:
+            yield _bucket(settings.store.bucket)
     else:
         yield from _database(path)
         # Whether the party's folder knows the store again.
@@ -274,6 +276,17 @@ def _server(url: str) -> Finding:
         return Finding("database", Grade.BAD, problem.problem, problem.remedy)
     said = f"{postgresql.place(url)} answers, {size_of(size)}, PostgreSQL {version}"
     return Finding("database", Grade.GOOD, said, "back it up with pg_dump, and the folder with it")
+
+
+def _bucket(url: str) -> Finding:
+    """Whether the bucket of the spool can be reached."""
+    from oncewire.store.bucket_spool import Bucket
+
+    try:
+        Bucket(url).check()
+    except OncewireError as problem:
+        return Finding("spool", Grade.BAD, problem.problem, problem.remedy)
+    return Finding("spool", Grade.GOOD, f"{url} answers", "back it up with the database")
 
 
 def _logged(path: Path) -> int:

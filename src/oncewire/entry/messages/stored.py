@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
+from oncewire.entry.files import PRIVATE_FOLDER, WHOLE_FILE_MAX, make_folder, read_bytes
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of, evidence_of_parts
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError, StoreDamaged
 from oncewire.handler.content_digest import (
@@ -36,6 +36,7 @@ from oncewire.message.instant import Instant, format_instant
 from oncewire.message.payload import DistantPayload, Payload, distant, name_in
 from oncewire.protocol import notes
 from oncewire.protocol.documents import SplitDocument, part_id
+from oncewire.store.bucket_spool import Bucket, bring
 from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
 from oncewire.wire import codec
@@ -223,7 +224,7 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
             f"its {stored.size:,} bytes are too many to be shown whole",
             remedy="have its documents with `oncewire inbox take --output FOLDER`",
         )
-    folder = settings.path(settings.store.spool)
+    spool = _files_of(settings)
     pieces = []
     for part in stored.body:
         if isinstance(part, bytes):
@@ -231,7 +232,7 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
             continue
         # Only looked at: opening the spool as its owner does would clear away what is half
         # written by the handler that runs.
-        content = read_bytes(folder / check_name(part.name), "spool file")
+        content = read_bytes(spool(part.name), "spool file")
         if sha256(content).hexdigest() != part.name:
             raise StoreDamaged(
                 f"spool file {part.name} has changed",
@@ -478,13 +479,25 @@ def _role(name: str) -> tuple[str, bool]:
 
 _AT_ONCE = 1024 * 1024
 
+Files = Callable[[str], Path]
+"""Where a file of the spool lies on this machine, by its name."""
+
+
+def _files_of(settings: Settings) -> Files:
+    """The files of a party's spool; of one in a bucket a copy is made where there is none."""
+    folder = settings.path(settings.store.spool)
+    if settings.store.bucket:
+        make_folder(folder, PRIVATE_FOLDER)
+        return partial(bring, Bucket(settings.store.bucket), folder)
+    return lambda name: folder / check_name(name)
+
 
 def contents_of(
     settings: Settings, reader: Reader, message_id: str, sender: str | None = None
 ) -> list[Payload]:
     """The documents of a message, in order; `sender` says whose it is where two partners used one
     id. NotHere or NotAllowed say why there are none."""
-    spool = settings.path(settings.store.spool)
+    spool = _files_of(settings)
     sent = None if sender else reader.outgoing(message_id)
     if sent is not None:
         parcel = reader.outgoing_parcel(message_id)
@@ -535,7 +548,7 @@ def open_at(payload: Payload, start: int) -> BinaryIO:
     return JoinedContent(tuple(pieces)).open()
 
 
-def _received(spool: Path, stored: StoredIncoming, parcel: StoredParcel) -> list[Payload]:
+def _received(spool: Files, stored: StoredIncoming, parcel: StoredParcel) -> list[Payload]:
     """The payloads of a message that arrived."""
     if stored.view is None:
         raise NotAllowed(
@@ -549,7 +562,7 @@ def _received(spool: Path, stored: StoredIncoming, parcel: StoredParcel) -> list
 
 
 def _placed(
-    spool: Path, slices: Sequence[bytes | SpoolSlice], place: PartPlace
+    spool: Files, slices: Sequence[bytes | SpoolSlice], place: PartPlace
 ) -> PartContent | JoinedContent:
     """A part of a message, of the pieces that it lies in."""
     if is_identity(place.encoding):
@@ -566,24 +579,24 @@ def _bytes(piece: PartContent) -> bytes:
         return file.read()
 
 
-def _piece(spool: Path, lies: bytes | SpoolSlice) -> PartContent:
+def _piece(spool: Files, lies: bytes | SpoolSlice) -> PartContent:
     """One piece, in memory or in a file of the spool."""
     if isinstance(lies, bytes):
         return PartContent(partial(io.BytesIO, lies), 0, len(lies))
-    return PartContent(partial(_opened, spool / check_name(lies.name)), lies.offset, lies.length)
+    return PartContent(partial(_opened, spool, lies.name), lies.offset, lies.length)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(spool: Files, name: str) -> BinaryIO:
     try:
-        return path.open("rb")
+        return spool(name).open("rb")
     except OSError as error:
         raise StoreDamaged(
-            f"the spool file {path.name} cannot be opened: {error.strerror}",
+            f"the spool file {name} cannot be opened: {error.strerror}",
             remedy="put it back from a copy of the spool directory",
         ) from None
 
 
-def _sent_payload(spool: Path, parcel: StoredParcel, payload: Payload) -> Payload:
+def _sent_payload(spool: Files, parcel: StoredParcel, payload: Payload) -> Payload:
     """A payload of ours; the name of its file of the spool stands in its place."""
     if is_closed(payload):
         raise NotAllowed(
@@ -603,7 +616,7 @@ def _sent_payload(spool: Path, parcel: StoredParcel, payload: Payload) -> Payloa
     return payload
 
 
-def _payloads_in_parts(spool: Path, parcel: StoredParcel, message_id: str) -> list[Payload]:
+def _payloads_in_parts(spool: Files, parcel: StoredParcel, message_id: str) -> list[Payload]:
     """The payloads of a document that travels in parts."""
     found: list[Payload] = []
     for number, content in enumerate(OutgoingDocument.read(parcel, message_id).contents, 1):

@@ -283,6 +283,9 @@ class StoreSettings:
     path: Annotated[Path, "The SQLite database of this party."] = Path("data/oncewire.db")
     url: Annotated[str, "Its PostgreSQL database instead, postgresql://...", HIDDEN] = ""
     spool: Annotated[Path, "The folder for large payloads."] = Path("data/spool")
+    bucket: Annotated[
+        str, "With PostgreSQL: the bucket for them, s3://BUCKET/PREFIX; store.spool has copies."
+    ] = ""
     lease: Annotated[
         int, "Seconds after which other handlers take over the work of one that is gone."
     ] = 15

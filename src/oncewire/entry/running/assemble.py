@@ -167,6 +167,11 @@ def open_store(settings: Settings, *, at_rest: bool = False) -> SqliteStore | Po
         make_folder(path.parent, PRIVATE_FOLDER)
     try:
         if not settings.store.url:
+            if settings.store.bucket:
+                raise InvalidValue(
+                    "store.bucket is set, but the store is in a file",
+                    remedy="set store.url too, or remove store.bucket",
+                )
             return SqliteStore.open(path, node=node, spool=spool, known=known, note=note)
         # Commands on this machine find its handler by the same lock as one on SQLite.
         owner = Owner(path)
@@ -175,6 +180,7 @@ def open_store(settings: Settings, *, at_rest: bool = False) -> SqliteStore | Po
                 settings.store.url,
                 node=node,
                 spool=spool,
+                bucket=settings.store.bucket,
                 lease=0 if at_rest else max(1, settings.store.lease),
                 known=known,
                 note=note,

@@ -21,6 +21,7 @@ from oncewire.errors import HandlerFailed, OncewireError, StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.context import KillPoints
 from oncewire.message.instant import SECOND, Duration
+from oncewire.store.spool_contract import OnItsWay
 
 if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
@@ -137,12 +138,18 @@ class CommitLoop:
         """Run a verb; returns its result once it is durable, or raises why it is not. `names`:
         MessageIds that it will probably ask for. `aside`: after all others that wait, and a few
         of its like in each turn."""
-        if self.failed is not None:
-            raise self.failed
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        (self._aside if aside else self._queue).append(_Work(step, verb, future, names))
-        self._awake.set()
-        return await future
+        while True:
+            if self.failed is not None:
+                raise self.failed
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            (self._aside if aside else self._queue).append(_Work(step, verb, future, names))
+            self._awake.set()
+            try:
+                return await future
+            except OnItsWay as file:
+                # What became of it the verb hears when it asks again.
+                with contextlib.suppress(OncewireError):
+                    await asyncio.wrap_future(file.coming)
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """`do` for a decision of an operator or a program about the engine."""

@@ -284,6 +284,9 @@ OF_A_LAKE = "nothing of a lake is kept"
 OF_AN_ARCHIVE = "raw messages are not read"
 """What is said of a place that is no folder."""
 
+DATABASES = ("postgresql", "postgres")
+"""How addresses of databases begin. One may hold a password, so nothing shows it."""
+
 _REMEDIES = {
     OF_A_LAKE: "name a folder that the driver and every executor can reach, or s3://BUCKET/PREFIX",
     OF_AN_ARCHIVE: "copy them into a folder, or a tar or zip bundle, and name that",
@@ -299,6 +302,11 @@ def local_path(place: Path | str, said: str = OF_A_LAKE) -> Path:
         return Path(text)
     if scheme.group(1) == "file":
         return Path("/" + text.removeprefix("file:").lstrip("/"))
+    if scheme.group(1) in DATABASES:
+        raise NotAllowed(
+            "the address of a database is no folder, and is not shown because of its password",
+            remedy="name the folder of the party that has it, or give it to Spark as option url",
+        )
     raise NotAllowed(
         f"{text} is not a folder, and {said} in {scheme.group(1)}", remedy=_REMEDIES[said]
     )

@@ -60,7 +60,7 @@ from oncewire.pipeline.lake.version import (
     safe_name,
     write_node_file,
 )
-from oncewire.pipeline.sources.journal_source import check_distinct, open_books
+from oncewire.pipeline.sources.journal_source import check_distinct, is_database, open_books
 from oncewire.pipeline.sources.oncewire import is_local, store_out_of_reach
 from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes
@@ -215,7 +215,7 @@ def check_reach(spark: SparkSession, places: Sequence[str | Path]) -> None:
     """Refuse a SQLite store where tasks run on other machines, before anything is read."""
     master = spark.conf.get("spark.master", "") or ""
     for place in places:
-        if Path(place).is_file() and not is_local(master):
+        if not is_database(place) and Path(place).is_file() and not is_local(master):
             raise store_out_of_reach(place, master)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,7 +28,14 @@ from oncewire.errors import JournalProblem, StoreGone
 from oncewire.journal.identity import START
 from oncewire.journal.row import COLUMNS, SCHEMA, check_version
 from oncewire.pipeline.lake.tables import JOURNAL, STORED_MESSAGES, arrow, batch_of, nullable, only
-from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, NODE_FILE, Book, Mark
+from oncewire.pipeline.lake.version import (
+    BATCH_ROWS,
+    CURRENT_FILE,
+    DATABASES,
+    NODE_FILE,
+    Book,
+    Mark,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,11 +49,20 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 
 
+def is_database(place: str | Path) -> bool:
+    """Whether a place is the address of a database, and no file or folder."""
+    scheme, mark, _ = str(place).partition("://")
+    return bool(mark) and scheme in DATABASES
+
+
 def open_books(path: str | Path, node: str | None = None) -> list[Book]:
     """Every book at a place; with `node`, only that node's."""
 
-    place = Path(path)
     books: list[Book]
+    if is_database(path):
+        book = PostgresBook(str(path))
+        return _chosen([book], book.path, node)
+    place = Path(path)
     if not place.exists():
         raise JournalProblem(
             f"there is no store, export or lake at {place}", remedy="give the path of one"
@@ -62,6 +79,10 @@ def open_books(path: str | Path, node: str | None = None) -> list[Book]:
         books = [ExportBook.of_folder(place)]
     else:
         books = [ExportBook.of_folder(found.parent) for found in sorted(place.glob("*/_node.json"))]
+    return _chosen(books, str(place), node)
+
+
+def _chosen(books: Sequence[Book], place: str, node: str | None) -> list[Book]:
     chosen = [book for book in books if node is None or book.node == node]
     if not chosen:
         raise JournalProblem(
@@ -96,8 +117,8 @@ def check_distinct(books: Sequence[Book]) -> None:
 
 # Filters that Spark hands to a source, as SQL and as Arrow expressions.
 #
-# Only comparisons that mean exactly the same in Spark, SQLite and Arrow are taken; Spark does the
-# rest itself.
+# Only comparisons that mean exactly the same in Spark, both databases and Arrow are taken; Spark
+# does the rest itself.
 
 
 _COMPARED: dict[type[Filter], str] = {
@@ -129,6 +150,8 @@ def _understood(condition: Filter, columns: set[str]) -> bool:
     values = condition.value if isinstance(condition, In) else (getattr(condition, "value", None),)
     if len(values) > IN_MAX or not all(type(value) in (int, str) for value in values):
         return False
+    if any(type(value) is str and "\0" in value for value in values):
+        return False  # PostgreSQL takes no such text, not even to compare it.
     return type(condition) in _COMPARED or isinstance(condition, In)
 
 
@@ -196,11 +219,15 @@ def seq_bounds(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
     return start, end
 
 
-# The journal and the messages of a SQLite store, read-only, with the standard library.
+# The journal and the messages of a store, read-only.
 #
 # Each query is short and finished before its rows are handed on: a reader that stayed open would
-# keep the handler's write-ahead log from being recycled. Executors have no apsw, and none is
-# needed to read.
+# keep the handler's write-ahead log from being recycled, or the server from cleaning up. Executors
+# have no apsw; the standard library reads a file of SQLite as well.
+#
+# On PostgreSQL a turn gives its rows their `seq` under a lock that it keeps until its commit. So
+# whatever a reader sees of the journal has no gap that will be filled later, however long a turn
+# stays open and whichever handler takes it: to go by `seq` is to go by the order of commits.
 
 
 BUSY_SECONDS = 10.0
@@ -212,8 +239,8 @@ _OUTGOING = {
 }  # fmt: skip
 _INCOMING = {
     "position": "row", "direction": "'in'", "node": "node.name",
-    "message_id": "message.message_id", "sequence_number": "number", "attempts": "NULL",
-    "since": "received_at",
+    "message_id": "message.message_id", "sequence_number": "number",
+    "attempts": "CAST(NULL AS bigint)", "since": "received_at",
 }  # fmt: skip
 _HEAD = (
     "SELECT coalesce((SELECT since FROM journal_row WHERE seq = ?1 + 1), "
@@ -223,11 +250,11 @@ _CHAINED_FROM = "SELECT seq FROM journal_row WHERE since IS NOT NULL ORDER BY se
 _STATE_TABLES = {"outgoing": (_OUTGOING, "position"), "incoming": (_INCOMING, "row")}
 
 
-class SqliteBook:
+class SqlBook(ABC):
     """One node's store; see `Book`, whose docstrings hold here."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.unreadable: dict[int, str] = {}
         rows = self._run("SELECT name, journal_version FROM node")
         if not rows:
@@ -305,7 +332,7 @@ class SqliteBook:
         )
         source = (
             f"(SELECT {table}.{key} AS page_key, {inner} FROM {table} "  # noqa: S608
-            f"JOIN message ON message.id = {table}.message, node)"
+            f"JOIN message ON message.id = {table}.message, node) AS stored"
         )
         select = f"SELECT page_key, {', '.join(columns)} FROM {source}"  # noqa: S608
         schema = only(STORED_MESSAGES, list(columns))
@@ -340,6 +367,25 @@ class SqliteBook:
                 return
             start = rows[-1][0]
 
+    @abstractmethod
+    def _columns(self, table: str) -> set[str]:
+        """The names of a table's columns."""
+
+    @abstractmethod
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Every row that a statement finds; `?` stands for a value."""
+
+    @abstractmethod
+    def _no_store(self, why: str) -> JournalProblem:
+        """The refusal of a database that is no store."""
+
+
+class SqliteBook(SqlBook):
+    """A store in a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+
     def _columns(self, table: str) -> set[str]:
         return {str(row[1]) for row in self._run(f"PRAGMA table_info({table})")}
 
@@ -365,6 +411,46 @@ class SqliteBook:
         return JournalProblem(
             f"{self.path} is a SQLite file, but no store of Oncewire: {why}",
             remedy="give the path of a handler's store",
+        )
+
+
+class PostgresBook(SqlBook):
+    """A store on PostgreSQL; `path` is where it is, without the secrets of its address."""
+
+    def __init__(self, url: str) -> None:
+        from oncewire.store.postgresql.connection import place
+
+        self.url = url
+        super().__init__(place(url))
+
+    def _columns(self, table: str) -> set[str]:
+        statement = (
+            "SELECT column_name FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND table_name = ?"
+        )
+        return {str(row[0]) for row in self._run(statement, (table,))}
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        from psycopg.errors import UndefinedColumn, UndefinedTable
+
+        from oncewire.store.postgresql.connection import connect, disconnect, told_as
+        from oncewire.store.postgresql.session import native
+
+        connection = connect(self.url)
+        try:
+            with told_as(self.url):
+                return connection.execute(native(statement).encode(), values).fetchall()
+        except StoreGone as error:
+            if isinstance(error.__cause__, UndefinedTable | UndefinedColumn):
+                raise self._no_store(str(error.__cause__).partition("\n")[0]) from None
+            raise
+        finally:
+            disconnect(connection)
+
+    def _no_store(self, why: str) -> JournalProblem:
+        return JournalProblem(
+            f"{self.path} holds no store of Oncewire: {why}",
+            remedy="give the address of a handler's store, with its schema",
         )
 
 

@@ -4,6 +4,7 @@
     spark.read.format("oncewire").option("table", "messages").load(...)    what the store holds now
     spark.readStream.format("oncewire").option("maxRowsPerBatch", "50000").load(...)
     spark.read.format("oncewire").option("table", "ledger").load("lake")   any table of a lake
+    spark.read.format("oncewire").option("url", "postgresql://...").load() a store on PostgreSQL
 
 `OPTIONS` lists the options. The offset of a stream is the journal's own `seq`. Driver methods plan
 ranges; `read` runs on executors and is told all it needs.
@@ -14,7 +15,7 @@ What is written to it is sent: see `oncewire.pipeline.sink`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -47,7 +48,7 @@ from oncewire.pipeline.lake.tables import (
 )
 from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.sources import journal_source
-from oncewire.pipeline.sources.journal_source import SqliteBook, open_book
+from oncewire.pipeline.sources.journal_source import SqlBook, is_database, open_book
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +63,7 @@ OPTIONS = {
         "",
         "The store, party's folder, export or lake; `load(...)` gives it. `store` means the same.",
     ),
+    "url": ("", "The address of a store's database; Spark shows no option of that name."),
     "table": (
         "journal",
         "Of a store: `journal`, or `messages`, which it holds now. Of a lake: any table.",
@@ -128,6 +130,13 @@ class Request:
     """All columns of the table."""
     version: int | None = None
     """Of a lake: which published version; None: the current one."""
+    url: str = field(default="", repr=False)
+    """The address of a store's database; then there is no path."""
+
+    @property
+    def place(self) -> str:
+        """Where the book is."""
+        return self.url or self.path
 
     @property
     def schema(self) -> StructType:
@@ -137,7 +146,7 @@ class Request:
     @property
     def of_lake(self) -> bool:
         """Whether a table of a lake is asked for, and not a journal in it."""
-        return is_lake(self.path) and self.table != "journal"
+        return not self.url and is_lake(self.path) and self.table != "journal"
 
 
 class OncewireSource(DataSource):
@@ -199,26 +208,26 @@ class OncewireSource(DataSource):
         if request.of_lake:
             return request
         # Of the books only a SQLite store is a file; it is refused before it is opened.
-        if Path(request.path).is_file() and not is_local(self.master):
+        if not request.url and Path(request.path).is_file() and not is_local(self.master):
             raise store_out_of_reach(request.path, self.master)
-        open_book(request.path, request.node)
+        open_book(request.place, request.node)
         return request
 
     def _request(self) -> Request:
         options = self.options
-        path = options.get("path") or options.get("store")
-        if not path:
-            raise InvalidValue("no store is named", remedy="give its path to load()")
-        path = str(input_at(path))
+        path, url = _place(options.get("path") or options.get("store"), options.get("url"))
         table, known = options.get("table", OPTIONS["table"][0]), TABLES
-        if is_lake(path):
+        if not url and is_lake(path):
             known = {each_table.name: each_table.schema for each_table in EVERY.values()}
         if table not in known:
             names = ", ".join(known)
-            raise InvalidValue(f"{path} has no table {table!r}", remedy=f"choose one of {names}")
+            raise InvalidValue(
+                f"{path or 'a store'} has no table {table!r}", remedy=f"choose one of {names}"
+            )
         ending, version = options.get("endingSeq"), options.get("version")
         return Request(
             path=path,
+            url=url,
             node=options.get("node") or None,
             table=table,
             columns=_columns(options.get("columns"), known[table]),
@@ -295,7 +304,7 @@ class OncewireReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ranges of the journal's seq, or of the state tables' keys."""
         request = self._request
-        book = open_book(request.path, request.node)
+        book = open_book(request.place, request.node)
         if request.table == "messages":
             return _message_ranges(book, request.rows_per_partition)
         low, high = journal_source.seq_bounds(self._filters)
@@ -364,7 +373,7 @@ class OncewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do: the journal is not ours to shorten."""
 
     def _book(self) -> Book:
-        return open_book(self._request.path, self._request.node)
+        return open_book(self._request.place, self._request.node)
 
     def _last(self) -> int:
         return self._book().bounds()[1]
@@ -375,11 +384,11 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, Range):
         return  # Spark asks for one empty partition where there are none.
-    book = open_book(request.path, request.node)
+    book = open_book(request.place, request.node)
     ordered = request.schema.fieldNames()
     if partition.table == "journal":
         batches = book.batches(partition.start, partition.end, ordered, pushed)
-    elif isinstance(book, SqliteBook):
+    elif isinstance(book, SqlBook):
         batches = book.message_batches(
             partition.table, partition.start, partition.end, ordered, pushed
         )
@@ -391,7 +400,7 @@ def _read(
 
 
 def _message_ranges(book: Book, rows: int) -> list[InputPartition]:
-    if not isinstance(book, SqliteBook):
+    if not isinstance(book, SqlBook):
         raise NotAllowed(
             f"{book.path} is an export, which holds the journal only",
             remedy="read table messages from the store itself",
@@ -405,6 +414,21 @@ def _message_ranges(book: Book, rows: int) -> list[InputPartition]:
                 for start in range(first - 1, last, rows)
             ]
     return found
+
+
+def _place(path: str | None, url: str | None) -> tuple[str, str]:
+    """Where to read: a path, or the address of a database."""
+    if not path and not url:
+        raise InvalidValue(
+            "no store is named", remedy="give its path to load(), or its address as option url"
+        )
+    if path and url:
+        raise InvalidValue("both a path and a url are named", remedy="name one store")
+    if url and not is_database(url):
+        raise InvalidValue(
+            "the url is not the address of a database", remedy="write it as postgresql://..."
+        )
+    return (str(input_at(path)) if path else ""), url or ""
 
 
 def _columns(text: str | None, table: StructType) -> tuple[str, ...]:

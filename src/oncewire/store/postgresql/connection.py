@@ -4,11 +4,11 @@ server means to a handler."""
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from oncewire.errors import StoreCorrupt, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.identity import START
@@ -28,11 +28,20 @@ session, and with it all that the turn had done."""
 LOCK_SECONDS = 10
 """How long a turn waits for those of others. It is more than one of them can be held."""
 
+MIGRATING_TRIES = 5
+
 OWNER_SECONDS = 2
 """How long a store that another handler has is waited for."""
 
 _OLDEST = 140_000
 """The oldest server that will do: 14."""
+
+
+_HOST = r"(?:\[[0-9A-Fa-f:.%]*\]|[^][@/?:,]*)(?::\d*)?"
+_ADDRESS = re.compile(
+    rf"(postgres(?:ql)?)://(?:[^@/]*@)?({_HOST}(?:,{_HOST})*)(/[^@/?]*)?(?:\?.*)?"
+)
+"""An address that can be read in one way only."""
 
 
 def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
@@ -43,6 +52,7 @@ def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
         raise StoreProblem(
             "what PostgreSQL needs is not installed", remedy="pip install 'oncewire[postgres]'"
         ) from error
+    check_address(url)
     try:
         connection = psycopg.connect(
             url,
@@ -95,10 +105,30 @@ def _settle(connection: psycopg.Connection[tuple[object, ...]], url: str) -> Non
         )
 
 
+def check_address(url: str) -> None:
+    """Refuse an address that the driver would take for another one, or cite when it complains of
+    it: in both ways a part of a password that is not written as it must be would be shown."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    readable = _ADDRESS.fullmatch(url) is not None
+    if readable:
+        try:
+            conninfo_to_dict(url)
+        except ProgrammingError:
+            readable = False
+    if not readable:
+        raise StoreProblem(
+            "the address of the database cannot be read",
+            remedy="write it as postgresql://USER:PASSWORD@HOST/DATABASE, with %40 for @, %2F for "
+            "/, %3A for : and %25 for % in a password",
+        )
+
+
 def place(url: str) -> str:
     """Where the database is, without the secrets of its address."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    found = _ADDRESS.fullmatch(url)
+    return f"{found[1]}://{found[2]}{found[3] or ''}" if found is not None else "postgresql://"
 
 
 def failure(error: psycopg.Error, url: str) -> StoreFull | StoreGone:
@@ -167,7 +197,8 @@ def schema_of(connection: psycopg.Connection[tuple[object, ...]]) -> str:
 
 
 def version_of(connection: psycopg.Connection[tuple[object, ...]], url: str) -> int:
-    """The version of the store that is there; 0: there is none."""
+    """The version of the store that is there; 0: there is none. One that a newer Oncewire has made
+    will do, unless a step of it says that this one cannot live with it."""
     rows = connection.execute(
         "SELECT to_regclass('migration') IS NOT NULL, to_regclass('counter') IS NOT NULL"
     ).fetchall()
@@ -179,8 +210,11 @@ def version_of(connection: psycopg.Connection[tuple[object, ...]], url: str) -> 
     if not rows[0][0]:
         return 0
     found = connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchall()
-    version = int(str(found[0][0]))
-    check_known(place(url), version, known_migrations()[-1].version)
+    version, newest = int(str(found[0][0])), known_migrations()[-1].version
+    if version > newest:
+        breaking = "SELECT 1 FROM migration WHERE version > $1 AND breaking IS NOT NULL"
+        if connection.execute(breaking, (newest,)).fetchall():
+            check_known(place(url), version, newest)
     return version
 
 
@@ -190,21 +224,64 @@ def migrate(
     migrations: tuple[Migration, ...],
 ) -> int:
     """Bring the schema to the newest version; returns how many steps were needed. Two that come at
-    once do it one after the other, and the second finds it done."""
+    once do it one after the other, and the second finds it done. Handlers of an older version work
+    on meanwhile, unless a step is breaking: that one is refused while they run."""
+    import psycopg
+
     if version_of(connection, url) >= migrations[-1].version:
         return 0
+    for _ in range(MIGRATING_TRIES - 1):
+        # Views hold tables in any order.
+        with suppress(psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable):
+            return _migrate(connection, url, migrations)
+    return _migrate(connection, url, migrations)
+
+
+def _migrate(
+    connection: psycopg.Connection[tuple[object, ...]],
+    url: str,
+    migrations: tuple[Migration, ...],
+) -> int:
     key = lock_key(schema_of(connection), "migration")
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1)", (key,))
         version = version_of(connection, url)
-        if not version:
-            connection.execute("CREATE TABLE IF NOT EXISTS migration (version bigint PRIMARY KEY)")
         steps = [step for step in migrations if step.version > version]
+        if version:
+            for step in steps:
+                if step.breaking:
+                    _need_alone(connection, url, step)
+            # No turn is under way then, which would hold tables that a step wants.
+            connection.execute("SELECT fence FROM counter FOR UPDATE")
+        else:
+            connection.execute("CREATE TABLE IF NOT EXISTS migration (version bigint PRIMARY KEY)")
         for step in steps:
             # Without values, a script of many statements is run whole.
             connection.execute(step.script.encode())
-            connection.execute("INSERT INTO migration VALUES ($1)", (step.version,))
+            connection.execute("INSERT INTO migration (version) VALUES ($1)", (step.version,))
+            if step.breaking:
+                note = "UPDATE migration SET breaking = $1 WHERE version = $2"
+                connection.execute(note, (step.breaking, step.version))
     return len(steps)
+
+
+def _need_alone(
+    connection: psycopg.Connection[tuple[object, ...]], url: str, step: Migration
+) -> None:
+    """Refuse a breaking step while anybody has the store: whoever has it is of an older version."""
+    import psycopg
+
+    key = lock_key(schema_of(connection), "owner")
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{OWNER_SECONDS}s'".encode())
+            connection.execute("SELECT pg_advisory_xact_lock($1)", (key,))
+    except psycopg.errors.LockNotAvailable:
+        raise StoreProblem(
+            f"{place(url)} is in use by handlers of an older version, which cannot live with the "
+            f"next step of its schema ({step.name}): {step.breaking}",
+            remedy="end all of them (`oncewire serve --drain`), then start this version",
+        ) from None
 
 
 # --- the owners ---

@@ -19,6 +19,7 @@ from uuid import uuid4
 from oncewire.errors import HandlerFailed, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.row import JOURNAL_VERSION, check_version
 from oncewire.message.instant import Instant
+from oncewire.store.bucket_spool import BucketSpool
 from oncewire.store.contract import Reader
 from oncewire.store.postgresql.connection import (
     check_mark,
@@ -75,6 +76,7 @@ class PostgresStore(TransactionManager):
         *,
         node: str | None = None,
         spool: Path,
+        bucket: str = "",
         alone: bool = True,
         lease: float | None = None,
         known: StoreMark | None = None,
@@ -84,18 +86,20 @@ class PostgresStore(TransactionManager):
         """Open the store in the database at `url`.
 
         With `node` its tables are made if they are not there, and it is refused if it belongs to
-        another node. Large payloads go to `spool`. `alone`: it is refused while another handler
-        has it; otherwise those that have it alone are refused. `lease`: it is opened beside other
-        handlers, as one whose lease lasts so many seconds, or as a guest (0). `known` and `note`:
-        see `SqliteStore.open`. `closed` is called when it is closed.
+        another node. Large payloads go to `spool`, or to `bucket` with copies there. `alone`: it is
+        refused while another handler has it; otherwise those that have it alone are refused.
+        `lease`: it is opened beside other handlers, as one whose lease lasts so many seconds, or as
+        a guest (0). `known` and `note`: see `SqliteStore.open`. `closed` is called when it is
+        closed.
         """
-        return cls(url, node, spool, alone and lease is None, lease, known, note, closed)
+        return cls(url, node, spool, bucket, alone and lease is None, lease, known, note, closed)
 
     def __init__(
         self,
         url: str,
         node: str | None,
         spool: Path,
+        bucket: str,
         alone: bool,
         lease: float | None,
         known: StoreMark | None,
@@ -111,7 +115,10 @@ class PostgresStore(TransactionManager):
         self.fellows = self._fellows
         self._known, self._note, self._noted_at = known, note, 0.0
         self._connect(node)
-        self.spool = FileSpool(spool, shared=lease is not None)
+        shared = lease is not None
+        self.spool = (
+            BucketSpool(spool, bucket, shared=shared) if bucket else FileSpool(spool, shared=shared)
+        )
         self._spool_folder = spool
         self._mark()
         # The first commit is noted, so that a copy from before this opening is older.

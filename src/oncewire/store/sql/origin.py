@@ -2,7 +2,9 @@
 
 Versions are numbered SQL files, each applied in one transaction. A new store is an empty one that
 all of them were applied to, so a migrated store and a fresh one cannot differ. A file that was
-released is never edited; the next one changes it.
+released is never edited; the next one changes it. On PostgreSQL a step is taken while handlers of
+an older version work, and they go on; one that they cannot live with begins with `-- Breaking:` and
+the reason, and waits until none of them runs.
 
 The mark of a store says which one it is and how far its journal has come, as noted outside of it.
 A database can be emptied, lost, mixed up with another or replaced by an older copy, and opens each
@@ -21,6 +23,7 @@ from oncewire.errors import StoreProblem, StoreReplaced
 from oncewire.store.records import StoreMark
 
 _FILE = re.compile(r"\d{3}_[a-z_]+\.sql")
+_BREAKING = re.compile(r"-- Breaking: (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class Migration:
     version: int
     name: str
     script: str
+
+    @property
+    def breaking(self) -> str:
+        """Why processes of an older version cannot live with it, as its first line says; empty:
+        they can."""
+        found = _BREAKING.match(self.script)
+        return found[1].strip() if found is not None else ""
 
 
 def migrations_of(package: str) -> tuple[Migration, ...]:
