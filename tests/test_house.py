@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 384,
-    "lines": 110_700,
-    "code_lines": 78_990,
+    "modules": 385,
+    "lines": 111_400,
+    "code_lines": 79_500,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
     "import_share": 10.4,
-    "once_share": 22.1,
+    "once_share": 22.2,
     "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
