@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from oncewire.pipeline.lake.proof import Difference, Proven
     from oncewire.pipeline.lake.version import NodeState
     from oncewire.pipeline.reports.reconcile import Reconciliation
-    from oncewire.pipeline.sources.archived import Journaled
     from oncewire.pipeline.sources.ingest import Progress
 
 # Whether Spark can run here: PySpark is an extra, and it wants a Java that is new enough.
@@ -300,45 +299,6 @@ def report_of_books(found: Reconciliation, *, json: bool) -> Report:
     )
 
 
-def report_of_archive(found: Journaled, folder: Path, *, json: bool) -> Report:
-    """What became of an archive."""
-    counts = {
-        name: found.kinds.get(kind, 0)
-        for name, kind in (
-            ("submitted", "submitted"),
-            ("sent", "sent"),
-            ("received", "received"),
-            ("duplicates", "duplicate"),
-            ("acknowledged", "acknowledged"),
-            ("acknowledgements_sent", "ack_sent"),
-            ("rejected", "rejected"),
-            ("refused", "refused"),
-        )
-    }
-    unread = list(found.unreadable)
-    return Report(
-        facts={
-            "node": found.node,
-            "journal": str(folder),
-            "rows": found.rows,
-            "messages": found.messages,
-            **counts,
-            "between_others": found.strange,
-            "about_no_message": found.other,
-            "unreadable": found.unread,
-        },
-        listings=(
-            Listing(
-                "unread", ("file", "problem"), unread if json else unread[:SHOWN_MAX], "Unreadable"
-            ),
-        ),
-        summary=f"{number_of(found.messages, 'message')} of {found.node} in "
-        f"{number_of(found.rows, 'row')}"
-        + (f", {number_of(found.unread, 'file')} could not be read" if found.unread else ""),
-        hints=(f"oncewire pipeline run --store {quote(str(folder))} --lake LAKE",),
-    )
-
-
 def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
     return [getattr(found, name) for name in columns]
 
@@ -419,9 +379,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    commands = (
-        run, stream, journal, verify, reconcile, prove, sign, compact, sql, report, shell,
-    )  # fmt: skip
+    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, shell)
     for command in commands:
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
@@ -508,39 +466,6 @@ def stream(
             tell=tell,
         )
     return report_of_run(done, lake_at(lake).name)
-
-
-@output.answers
-def journal(
-    archive: Annotated[
-        list[Path],
-        typer.Argument(help="Raw messages: folders, tar and zip bundles, mailboxes, files."),
-    ],
-    party: Annotated[
-        list[str],
-        typer.Option(help="Whose archive it is: a PartyId, a handler's address; may be repeated."),
-    ],
-    to: Annotated[Path, typer.Option("--to", help="New folder for the journal.")],
-    node: Annotated[
-        str | None, typer.Option(help="What the handler is called; otherwise the first --party.")
-    ] = None,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
-) -> Report:
-    """Make a journal of the raw messages that another handler left, of whatever vendor.
-
-    `run` and `reconcile` take it as a book: --store FOLDER. It has what messages show: who sent
-    what to whom, when, how often, and what was acknowledged or refused. What cannot be read is
-    named, and the rest goes on.
-    """
-
-    archives = [archive_at(path) for path in archive]
-    with session(master, settings_of(conf), json=json) as (spark, tell):
-        from oncewire.pipeline.sources import archived
-
-        found = archived.journal(spark, archives, to, party, node=node, tell=tell)
-    return report_of_archive(found, to, json=json)
 
 
 @output.answers
