@@ -115,13 +115,13 @@ def judge_attempts(subject: Subject) -> None:
 
 
 def _problem_of_attempts(trace: Trace) -> str | None:
-    """Attempts are counted upwards, from the beginning again where an operator resumed it."""
+    """Attempts are counted upwards one by one, from the beginning again where it was resumed."""
     last: Row | None = None
     for row in trace.kinds.get(SENT, ()):
-        if last is not None and not trace.between(RESUMED, last.seq, row.seq):
-            before, now = last.attempt, row.attempt
-            if before is not None and now is not None and now <= before:
-                return f"Its attempt {now} stands behind its attempt {before}."
+        before, now = 0 if last is None else last.attempt, row.attempt
+        resumed = last is not None and trace.between(RESUMED, last.seq, row.seq)
+        if before is not None and now is not None and now != before + 1 and not resumed:
+            return f"Its attempt {now} stands behind {before or 'no'} attempts."
         last = row
     return None
 
