@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 385,
-    "lines": 111_400,
-    "code_lines": 79_500,
+    "modules": 388,
+    "lines": 112_250,
+    "code_lines": 80_150,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
     "import_share": 10.4,
-    "once_share": 22.2,
+    "once_share": 22.3,
     "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

@@ -79,6 +79,7 @@ class ViolationKind(StrEnum):
     COPIED = "copied"  # one journal under two names
     RESTORED = "restored"  # it was put back to an earlier state, and went on from there
     CLOCK = "clock"  # a clock of its node jumps, and no row says that it was set
+    UNCHAINED = "unchained"  # rows are not those that their node had chained
     UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
 
@@ -108,6 +109,7 @@ OF_JOURNALS: frozenset[str] = frozenset(
         ViolationKind.COPIED,
         ViolationKind.RESTORED,
         ViolationKind.CLOCK,
+        ViolationKind.UNCHAINED,
         ViolationKind.UNREADABLE,
     )
 )
