@@ -318,7 +318,7 @@ BOUNDS = {
     "circles_loaded": 0,
     "circles_named": 0,
     "import_share": 10.4,
-    "once_share": 22.1,
+    "once_share": 22.3,
     "under_60_lines": 2,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

@@ -32,6 +32,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_planted.py",
             "tests/pipeline/test_readers.py",
             "tests/pipeline/test_reconcile.py",
+            "tests/pipeline/test_advise.py",
+            "tests/pipeline/test_archived.py",
             "tests/pipeline/test_sink.py",
             "tests/pipeline/test_stores.py",
             "tests/pipeline/test_submit.py",

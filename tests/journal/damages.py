@@ -387,6 +387,61 @@ def the_receiver_notes_another_agreement(rows: Rows) -> Rows:
 
 
 @damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_conversation(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, detail=said(row, conversation_id="forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_sender_notes_another_conversation(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "submitted")
+    return changed(rows, row, detail=said(row, conversation_id="forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_receiver_notes_another_from_party(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, detail=said(row, from_party="urn:forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def the_sender_notes_another_to_party(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "submitted")
+    return changed(rows, row, detail=said(row, to_party="urn:forged"))
+
+
+@damage(ALL_WAYS, BOOKS)
+def it_was_submitted_for_another_partner(rows: Rows) -> Rows:
+    return changed(rows, of(rows, settled(rows), "submitted"), peer="urn:forged")
+
+
+@damage(ALL_WAYS, ("steps", "contradiction"))
+def the_first_attempt_has_a_later_number(rows: Rows) -> Rows:
+    """No other attempt follows that could show it."""
+    message = settled(rows)
+    node = of(rows, message, "submitted").node
+    sent = [row for row in rows if (row.message_id, row.node, row.kind) == (message, node, "sent")]
+    return changed(rows, sent[0], attempt=(sent[-1].attempt or 0) + 7)
+
+
+@damage(ALL_WAYS, ("steps", "contradiction"))
+def an_attempt_is_counted_as_none(rows: Rows) -> Rows:
+    message = settled(rows)
+    row = of(rows, message, "sent", of(rows, message, "submitted").node)
+    return changed(rows, row, attempt=0)
+
+
+@damage(ALL_WAYS, UNREADABLE)
+def a_negative_size(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "received"), size=-1)
+
+
+@damage(ALL_WAYS, UNREADABLE)
+def a_negative_attempt(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "sent"), attempt=-1)
+
+
+@damage(ALL_WAYS, BOOKS)
 def the_receiver_notes_another_size(rows: Rows) -> Rows:
     row = of(rows, settled(rows), "received", last_node(rows))
     return changed(rows, row, size=(row.size or 0) + 1)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.journal.identity import START, last_head, link, links, row_text
+from oncewire.journal.identity import START, last_head, link, links, row_text, unchained
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.protocol.notes import Kind
 
@@ -57,3 +57,15 @@ def test_what_looks_alike_is_not() -> None:
     assert row_text(("1;",)) != row_text((1,))
     # A text that no encoding has, as a broken peer may have sent one.
     assert link(START, ("\ud800",)) != link(START, ("?",))
+
+
+def test_a_row_that_was_changed_is_named_and_no_other_is() -> None:
+    rows = [ROW._replace(seq=seq, message_id=f"m-{seq}") for seq in range(1, 9)]
+    heads = dict(enumerate(links(START, rows), start=1))
+    assert unchained(rows, heads) == []
+    edited = [row._replace(peer="forged") if row.seq in (3, 8) else row for row in rows]
+    assert unchained(edited, heads) == [3, 8]
+    # What was cleared away, or written before rows were chained, proves nothing.
+    assert unchained(edited[4:], heads) == [8]
+    assert unchained(edited, {seq: head for seq, head in heads.items() if seq > 3}) == [8]
+    assert unchained(edited[:2] + edited[3:], heads) == [8]

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from oncewire.journal.identity import unchained
 from oncewire.message.instant import DAY, seconds
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
 from oncewire.store.contract import Store
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident, Removed
 from oncewire.store.transition.rows import FINAL_INCOMING, STORED_INCOMING
 from tests.store.backends import Backend
@@ -361,6 +363,24 @@ def test_the_store_numbers_the_journal(store: Store) -> None:
         assert reader.journal_of("a") == [rows[1]._replace(seq=2), rows[2]._replace(seq=3)]
         assert reader.journal_of("x") == []
         assert reader.last_seq() == 4
+
+
+def test_a_database_keeps_the_head_before_each_row_and_behind_the_last(backend: Backend) -> None:
+    store = backend.store
+    with store.transition() as transaction:
+        transaction.journal([row("sent", f"m{at}", at=at) for at in range(1, 7)])
+    store.commit()
+    with store.reader() as reader:
+        rows, heads = reader.journal_since(0, 10), reader.journal_heads(0, 10)
+        assert unchained(rows, heads) == []
+        edited = [each._replace(peer="forged") if each.seq in (2, 6) else each for each in rows]
+        if isinstance(store, MemoryStore):
+            assert heads == {}
+            return
+        assert sorted(heads) == [1, 2, 3, 4, 5, 6, 7]
+        assert unchained(edited, heads) == [2, 6]
+        # A page has the head behind its last row where one row more is asked for.
+        assert unchained(edited[1:3], reader.journal_heads(1, 3)) == [2]
 
 
 def test_every_column_of_a_row_comes_back(backend: Backend) -> None:

@@ -261,6 +261,10 @@ def place(
     copies: set[str],
 ) -> None:
     """As `doubts`, from the parts of a survey."""
+    for archived in context.archives:
+        # A peer of that name is one whose journal is not here.
+        context.homes.get(archived, set()).discard(archived)
+    context.homes = {name: nodes for name, nodes in context.homes.items() if nodes}
     context.ends = {node: end for node, end in ends.items() if node not in copies}
     context.holes = {node: list(some) for node, some in holes.items() if node not in copies}
     for each_aside in aside:

@@ -306,6 +306,7 @@ def is_special(context: Context, roles: Mapping[str, Sequence[str]]) -> bool:
         "" in context.homes
         or any("" in names for names in roles.values())
         or any(channel in roles["channel"] for _, channel in context.suspended)
+        or any(node in context.archives for node in roles["node"])
         or (bool(context.holes) and any(peer not in context.homes for peer in peers))
     )
 

@@ -10,7 +10,7 @@ Content-IDs and transfer encodings.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from oncewire.message.envelope import Message
@@ -124,6 +124,18 @@ def link(head: Head, row: Sequence[Value]) -> Head:
 def links(head: Head, rows: Iterable[Sequence[Value]]) -> list[Head]:
     """The head before each row, and at last the one behind all of them."""
     return list(accumulate(rows, link, initial=head))
+
+
+def unchained(rows: Iterable[Sequence[Value]], heads: Mapping[int, Head]) -> list[int]:
+    """Positions of rows that do not lead from the head before them to the one behind, as their node
+    kept them; the first column of a row is its position."""
+    found = []
+    for row in rows:
+        seq = int(row[0] or 0)
+        before, behind = heads.get(seq), heads.get(seq + 1)
+        if before is not None and behind is not None and link(before, row) != behind:
+            found.append(seq)
+    return found
 
 
 def last_head(head: Head, rows: Iterable[Sequence[Value]]) -> Head:

@@ -170,6 +170,9 @@ class Started(Detail, frozen=True, gc=False):
     parties: tuple[str, ...] = ()
     """Names by which other rows' `peer` may mean this node: its parties and itself. They tell
     the checker whose journals it has before it, so that it does not miss what it cannot see."""
+    archive: bool = False
+    """The rows were made of raw messages that another handler left: what travelled is in them, and
+    nothing that happened inside of it, so that a row that is missing proves nothing."""
 
 
 class Stopped(Detail, frozen=True, gc=False):

@@ -325,6 +325,11 @@ class Reader(Protocol):
     def journal_since(self, seq: int, limit: int) -> list[Row]:
         """Rows with a greater seq, in order."""
 
+    def journal_heads(self, seq: int, limit: int) -> dict[int, bytes]:
+        """For rows with a greater seq, as `journal_since` gives them, the head of the chain before
+        each, by its seq; behind the newest row of all the head there, by the seq that would be
+        next. A row that was not chained has none."""
+
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""
 

@@ -26,6 +26,7 @@ from oncewire.message.instant import moment
 if TYPE_CHECKING:
     from oncewire.entry.doctor.judging import Verdict
     from oncewire.entry.party.settings import Settings
+    from oncewire.journal.predicates.context import Violation
 
 SHOWN_MAX = 50
 
@@ -67,8 +68,9 @@ def verify(
         # What the others have is judged; where none has anything the first of them says so.
         chosen = [party for party in chosen if has_store(party)]
     with output.progress("reading journals", None, quiet=json) as advance:
-        rows = [row for party in chosen for row in journal_rows(party, advance)]
-    verdict = with_inboxes(judge(rows, ended=ended, now=now()), chosen)
+        altered: list[Violation] = []
+        rows = [row for party in chosen for row in journal_rows(party, advance, altered)]
+    verdict = with_inboxes(judge(rows, ended=ended, now=now(), altered=altered), chosen)
     hints = _steps(verdict, chosen, "".join(f" {typed(folder)}" for folder in parties or ()))
     return _report(verdict, ended=ended, hints=hints, fresh=fresh)
 

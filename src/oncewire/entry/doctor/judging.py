@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from oncewire.entry.running.assemble import open_readers
 from oncewire.journal.check import JournalReport, check_journal, message_key
+from oncewire.journal.identity import unchained
 from oncewire.journal.outcome import fold_outcome
-from oncewire.journal.predicates.context import Context, Violation, ViolationKind
+from oncewire.journal.predicates.context import QUARANTINE, Context, Violation, ViolationKind
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Row
 from oncewire.message.envelope import is_trial
@@ -32,22 +33,48 @@ PAGE = 20_000
 
 
 def journal_rows(
-    settings: Settings, advance: Callable[[int], None] = lambda _rows: None
+    settings: Settings,
+    advance: Callable[[int], None] = lambda _rows: None,
+    altered: list[Violation] | None = None,
 ) -> Iterator[Row]:
-    """A party's whole journal, in short questions."""
+    """A party's whole journal, in short questions. With `altered` its chain is made again, and a
+    finding is added where rows are not those that its handler had chained."""
     readers = open_readers(settings)
+    broken: list[int] = []
     try:
-        seq = 0
+        seq, node = 0, settings.party.name
         while True:
             with readers.reader() as reader:
                 rows = reader.journal_since(seq, PAGE)
+                heads = {} if altered is None else reader.journal_heads(seq, PAGE + 1)
             if not rows:
+                if broken and altered is not None:
+                    altered.append(_altered(node, broken))
                 return
+            node = rows[0].node
+            broken += unchained(rows, heads)
             yield from rows
             seq = rows[-1].seq
             advance(len(rows))
     finally:
         readers.close()
+
+
+def _altered(node: str, broken: list[int]) -> Violation:
+    some = ", ".join(map(str, broken[:5])) + (" and others" if len(broken) > 5 else "")
+    what = (
+        f"Row {some} of its journal is not the one"
+        if len(broken) == 1
+        else (f"{len(broken)} rows of its journal ({some}) are not those")
+    )
+    return Violation(
+        QUARANTINE,
+        ViolationKind.UNCHAINED.value,
+        None,
+        None,
+        node,
+        f"{what} that its handler had chained: the store was changed since.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +133,10 @@ class Verdict:
         return self.report.kinds.get(kind, 0)
 
 
-def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
-    """Judge rows of any number of nodes.
+def judge(
+    rows: Iterable[Row], *, ended: bool, now: Instant, altered: Sequence[Violation] = ()
+) -> Verdict:
+    """Judge rows of any number of nodes; `altered` is what their chains show.
 
     `ended` says that the run is over and what is missing now is lost; otherwise only messages
     whose every timer has run out are judged so.
@@ -122,6 +151,7 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
         before = _reached(everything, now) - longest
         until = _newest(everything) + longest
     report = check_journal(everything, healed=ended, healed_before=before)
+    report = replace(report, quarantined=(*report.quarantined, *altered))
     totals = count(everything, context.terms)
     nodes = tuple(sorted({row.node for row in everything}))
     return Verdict(report, totals, nodes, dict(report.outcomes), before, until)

@@ -35,7 +35,7 @@ from oncewire.message.envelope import is_trial
 from oncewire.protocol import notes
 from oncewire.protocol.terms import Terms
 
-COMPARED = ("cpa_id", "service", "action")
+COMPARED = ("cpa_id", "service", "action", "conversation_id", "from_party", "to_party")
 """Facts of a header that both books have."""
 
 AGREED = (
@@ -54,12 +54,24 @@ def judge_facts(subject: Subject) -> None:
     submitted = subject.submitted
     if submitted is None or subject.has(ViolationKind.ALTERED):
         return
+    problem = _problem_of_to(submitted)
+    if problem is not None:
+        subject.found("books", ViolationKind.CONTRADICTION, submitted.node, problem)
+        return
     for trace in subject.traces:
         for row in trace.kinds.get(RECEIVED, ()):
             problem = _problem_of_facts(submitted, row)
             if problem is not None:
                 subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
                 return
+
+
+def _problem_of_to(submitted: Row) -> str | None:
+    """A message is handed in for the party that its header names."""
+    to_party = notes.Submitted.read(submitted.detail).to_party
+    if to_party is not None and submitted.peer not in (None, to_party):
+        return f"It was submitted for {submitted.peer}, and its To Party is {to_party}."
+    return None
 
 
 def _problem_of_facts(submitted: Row, received: Row) -> str | None:

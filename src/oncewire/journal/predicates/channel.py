@@ -335,7 +335,8 @@ class ChannelFold:
         if row.node != self._node:
             self._receiving.finish(self._context)
             self._open(row.node)
-        if (self._context.holes or self._context.aside) and self._context.is_broken(
+        context = self._context
+        if (context.holes or context.aside or context.archives) and context.is_broken(
             row.node, row.channel, self._last, row.seq
         ):
             # What the missing rows told is not known: both take up from what the next ones show.

@@ -79,6 +79,7 @@ class ViolationKind(StrEnum):
     COPIED = "copied"  # one journal under two names
     RESTORED = "restored"  # it was put back to an earlier state, and went on from there
     CLOCK = "clock"  # a clock of its node jumps, and no row says that it was set
+    UNCHAINED = "unchained"  # rows are not those that their node had chained
     UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
 
@@ -108,6 +109,7 @@ OF_JOURNALS: frozenset[str] = frozenset(
         ViolationKind.COPIED,
         ViolationKind.RESTORED,
         ViolationKind.CLOCK,
+        ViolationKind.UNCHAINED,
         ViolationKind.UNREADABLE,
     )
 )
@@ -398,6 +400,8 @@ class Context:
     """For each node where its clocks jump."""
     restarts: dict[str, list[Restart]] = field(default_factory=dict)
     """For each node where another run goes on."""
+    archives: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Nodes whose rows were made of raw messages, and their parties."""
     aside: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """For each (node, channel) the positions of rows that were set aside; "" is any channel."""
     doubted: set[str] = field(default_factory=set)
@@ -438,6 +442,10 @@ class Context:
                     remedy="check it with the version of Oncewire that wrote it",
                 )
             self.named.add(row.node)
+            if started.archive:
+                # Nobody is held to what an archive does not have.
+                self.archives[row.node] = frozenset(started.parties)
+                return
             for party in started.parties:
                 self.declared = True
                 self.homes.setdefault(party, set()).add(row.node)
@@ -557,6 +565,8 @@ class Context:
 
     def is_broken(self, node: str, channel: str | None, after: int, before: int) -> bool:
         """Whether rows are missing, or were set aside, between two positions of a channel."""
+        if node in self.archives:
+            return True
         holes = self.holes.get(node)
         if holes and any(after < hole.last and hole.first < before for hole in holes):
             return True

@@ -115,13 +115,13 @@ def judge_attempts(subject: Subject) -> None:
 
 
 def _problem_of_attempts(trace: Trace) -> str | None:
-    """Attempts are counted upwards, from the beginning again where an operator resumed it."""
+    """Attempts are counted upwards one by one, from the beginning again where it was resumed."""
     last: Row | None = None
     for row in trace.kinds.get(SENT, ()):
-        if last is not None and not trace.between(RESUMED, last.seq, row.seq):
-            before, now = last.attempt, row.attempt
-            if before is not None and now is not None and now <= before:
-                return f"Its attempt {now} stands behind its attempt {before}."
+        before, now = 0 if last is None else last.attempt, row.attempt
+        resumed = last is not None and trace.between(RESUMED, last.seq, row.seq)
+        if before is not None and now is not None and now != before + 1 and not resumed:
+            return f"Its attempt {now} stands behind {before or 'no'} attempts."
         last = row
     return None
 
@@ -219,13 +219,23 @@ def find_violations(subject: Subject) -> bool:
     return doubted
 
 
+SHOWN_BY_ARCHIVES = EVIDENT | {ViolationKind.CONTRADICTION.value}
+"""Kinds that raw messages prove, though nothing is known of what their handler did with them."""
+
+
 def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bool]:
     """The findings that missing rows cannot explain, and whether there are others.
 
     What is missing is a finding of its own, told once.
     """
+    archives = subject.context.archives
     if not doubted and not subject.has_hole():
-        return subject.violations, False
+        kept = [
+            violation
+            for violation in subject.violations
+            if violation.node not in archives or violation.kind in SHOWN_BY_ARCHIVES
+        ]
+        return kept, len(kept) < len(subject.violations)
     kept = [
         violation
         for violation in subject.violations
@@ -392,6 +402,8 @@ class DocumentFold:
             *node.parts_handed,
             *(message_id for ids in node.parts.values() for message_id in ids),
         }
-        return context.has_hole((node.node,), node.since, node.until) or bool(
-            context.doubted & known
+        return (
+            node.node in context.archives
+            or context.has_hole((node.node,), node.since, node.until)
+            or bool(context.doubted & known)
         )

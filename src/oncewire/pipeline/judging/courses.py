@@ -276,7 +276,8 @@ class Look:
         return details, pa.array(found.documents, pa.string())
 
     def _disagreeing(self, details: pa.Array) -> Flags:
-        """Rows of messages whose sender and receiver wrote down different facts or sizes."""
+        """Rows of messages whose sender and receiver wrote down different facts or sizes, or that
+        were submitted for another party than they name."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -293,6 +294,11 @@ class Look:
             times = pc.count_substring(texts, f'"{name}"').fill_null(0)
             spelled = pc.equal(times, pc.cast(pc.is_valid(found), times.type))
             differs[messages[~_flags(spelled)]] = True
+            if name == "to_party":
+                # Whom it was submitted for is compared, too.
+                handed_in = pc.equal(self._batch["kind"].take(chosen), SUBMITTED)
+                others = pc.not_equal(self._batch["peer"].take(chosen), columns[-1])
+                differs[messages[_flags(pc.and_(handed_in, others))]] = True
         for column in columns:
             there = _flags(pc.is_valid(column))
             codes = column.filter(pa.array(there)).dictionary_encode()

@@ -85,6 +85,7 @@ class Judging:
             sorted(self.context.doubted),
             sorted(self.context.doubted_terms),
             sorted(self.copies),
+            sorted(self.context.archives),
         ]
         text = json.dumps([homes, self.context.declared, self.ended, doubts])
         return {

@@ -337,7 +337,7 @@ def _sides(frames: list[DataFrame], nodes: tuple[str, str]) -> _Sides:
         few = frame.where(f.col("kind").isin(sorted(CONTEXT_KINDS))).orderBy("seq").toArrow()
         rows = [row for batch in few.to_batches() for row in rows_of_batch(batch)]
         context = Context.gather(rows, healed=True)
-        names.append(frozenset({node, *context.homes}))
+        names.append(frozenset({node, *context.homes}.union(*context.archives.values())))
         together.terms.update(context.terms)
     return _Sides((names[0], names[1]), together)
 

@@ -149,7 +149,7 @@ def heat_map(
         f'<p class="note">Darker is more; <i style="color:{BAD}">red</i> where a promise was '
         "broken or a message did not arrive for certain.</p>"
     )
-    return _drawing(width, height, _ends(label, width, str(first), str(last)) + drawn) + key
+    return drawing(width, height, _ends(label, width, str(first), str(last)) + drawn) + key
 
 
 def time_line(gaps: Sequence[tuple[str, Instant | None, Instant, str, str]]) -> str:
@@ -169,7 +169,7 @@ def time_line(gaps: Sequence[tuple[str, Instant | None, Instant, str, str]]) -> 
             f'fill="{COLOURS.get(state, BAD)}"><title>{escape(said)}</title></rect>'
         )
     ends = _ends(label, _WIDTH, _when(first), _when(last))
-    return _drawing(_WIDTH, 26 + len(names) * 18, ends + drawn)
+    return drawing(_WIDTH, 26 + len(names) * 18, ends + drawn)
 
 
 def _label(names: Sequence[str]) -> int:
@@ -196,7 +196,8 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _drawing(width: int, height: int, content: str) -> str:
+def drawing(width: int, height: int, content: str) -> str:
+    """A picture of that size, which may be scrolled where it is wider than the page."""
     return (
         f'<div class="wide"><svg width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img">{content}</svg></div>'

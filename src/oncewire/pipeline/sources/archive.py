@@ -1,6 +1,7 @@
 """An archive of raw messages: which files there are, cut into pieces of bearable size.
 
-An archive is a folder (of very many small files, most often), a tar or zip bundle, or one file.
+An archive is a folder (of very many small files, most often), a tar or zip bundle, a mailbox (mbox
+or Maildir), or one file.
 The driver lists it once; a piece says everything a task needs to read its share: some files, a
 range of a zip's entries, or a range of bytes of a tar.
 """
@@ -124,7 +125,12 @@ MESSAGE_SUFFIXES = (".mime", ".msg", ".eml", ".http", ".xml", ".ebxml", ".soap")
 TAR_SUFFIXES = (".tar",)
 PACKED_TAR_SUFFIXES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 ZIP_SUFFIXES = (".zip",)
-BUNDLE_SUFFIXES = TAR_SUFFIXES + PACKED_TAR_SUFFIXES + ZIP_SUFFIXES
+MAILBOX_SUFFIXES = (".mbox", ".mbx")
+BUNDLE_SUFFIXES = TAR_SUFFIXES + PACKED_TAR_SUFFIXES + ZIP_SUFFIXES + MAILBOX_SUFFIXES
+_MAIL = b"From "
+"""What the first line of each mail in an mbox file begins with."""
+MAILDIR = {"cur", "new", "tmp"}
+"""The folders by which a Maildir is known; its mails lie in the first two, under any name."""
 
 # Small files cost more by the file than by the byte, so a piece is bounded in both.
 BYTES_PER_PIECE = 16 * 1024 * 1024
@@ -212,12 +218,24 @@ def _list(root: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
         return
     unreadable: list[OSError] = []
     for folder, folders, files in os.walk(root, onerror=unreadable.append):
+        if set(folders) >= MAILDIR:
+            folders.remove("tmp")
         folders.sort()
+        mails = _is_maildir(folder)
         for name in sorted(files):
-            if name.lower().endswith(suffixes + BUNDLE_SUFFIXES) and not name.startswith("."):
+            taken = mails or name.lower().endswith(suffixes + BUNDLE_SUFFIXES)
+            if taken and not name.startswith("."):
                 yield _look(os.path.join(folder, name))  # noqa: PTH118 - a Path costs 10 times it
     for error in unreadable:
         yield Found(str(error.filename), 0, 0, f"the folder cannot be read: {error.strerror}")
+
+
+def _is_maildir(folder: str) -> bool:
+    """Whether the files of a folder are mails, whatever they are called."""
+    place = Path(folder)
+    return place.name in ("cur", "new") and all(
+        (place.parent / name).is_dir() for name in MAILDIR - {place.name}
+    )
 
 
 def _look(path: str) -> Found:
@@ -281,6 +299,8 @@ def contents(piece: Piece, largest: int = TOO_LARGE) -> Iterator[Content]:
         return
     name = bundle.path.lower()
     members = _zip_members if name.endswith(ZIP_SUFFIXES) else _tar_members
+    if name.endswith(MAILBOX_SUFFIXES):
+        members = _mails
     if name.endswith(PACKED_TAR_SUFFIXES):
         members = _packed_members
     try:
@@ -293,6 +313,9 @@ def _files(files: Iterable[Found], largest: int) -> Iterator[Content]:
     for found in files:
         problem = found.problem
         data = b""
+        if not problem and _is_mailbox(found.path):
+            yield from _mails(found, Piece(), largest)
+            continue
         if not problem and found.size > largest:
             problem = _beyond(found.size, largest)
         if not problem:
@@ -302,6 +325,15 @@ def _files(files: Iterable[Found], largest: int) -> Iterator[Content]:
             except OSError as error:
                 problem = f"it cannot be opened: {error.strerror}"
         yield Content(found, None, data, problem)
+
+
+def _is_mailbox(path: str) -> bool:
+    """Whether a file of another name is a mailbox; many mail programs give them none that tells."""
+    try:
+        with open(path, "rb") as opened:  # noqa: PTH123 - as above
+            return opened.read(len(_MAIL)) == _MAIL
+    except OSError:
+        return False
 
 
 def _zip_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
@@ -345,6 +377,39 @@ def _packed_members(found: Found, piece: Piece, largest: int) -> Iterator[Conten
             reader = bundle.extractfile(entry)
             data = reader.read() if reader is not None else b""
             yield _content(found, entry.name, data, entry.size)
+
+
+def _mails(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
+    """The mails of an mbox file: each begins with a line `From ` behind an empty one. `mailbox` of
+    the standard library keeps a list of all mails, and whole lines, in memory."""
+    del piece  # Where a mail begins is known only from the file's beginning on.
+    lines: list[bytes] = []
+    number = size = 0
+    empty = True
+    with open(found.path, "rb", READ_AHEAD) as opened:  # noqa: PTH123 - as above
+        while line := opened.readline(READ_AHEAD):
+            if empty and line.startswith(_MAIL):
+                if number:
+                    yield _mail(found, number, lines, size, largest)
+                number, size, lines = number + 1, 0, []
+            else:
+                size += len(line)
+                if size <= largest:
+                    lines.append(line)
+                elif lines:
+                    lines.clear()
+            empty = line in (b"\n", b"\r\n")
+            if not number:
+                yield Content(found, None, b"", "it is no mailbox: it does not begin with `From `")
+                return
+    if number:
+        yield _mail(found, number, lines, size, largest)
+
+
+def _mail(found: Found, number: int, lines: list[bytes], size: int, largest: int) -> Content:
+    if size > largest:
+        return Content(found, str(number), b"", _beyond(size, largest))
+    return Content(found, str(number), b"".join(lines))
 
 
 def _content(found: Found, name: str, data: bytes, size: int) -> Content:

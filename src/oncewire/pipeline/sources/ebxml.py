@@ -37,7 +37,7 @@ from oncewire.pipeline.sources.archive import (
     pieces,
 )
 from oncewire.wire import codec
-from oncewire.wire.inspection import CaptureKind, open_capture
+from oncewire.wire.inspection import Capture, CaptureKind, open_capture
 from oncewire.wire.parcel import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 
@@ -87,15 +87,10 @@ def rows_of_content(
     if content.problem:
         yield _values(row | _fault(UNREADABLE, "", content.problem), payloads)
         return
-    found: tuple[Received, ...]
     try:
         capture = open_capture(content.data)
         row["capture"] = capture.kind.value
-        if capture.kind is CaptureKind.XML:
-            # A bare header: its payloads were never in this file.
-            found = (codec.read_header(capture.parcel.body, None, validation=validation),)
-        else:
-            found = codec.read_all(capture.parcel, validation=validation)
+        found = read_capture(capture, validation)
     except ReadFault as fault:
         yield _values(row | _of_fault(fault), payloads)
         return
@@ -105,6 +100,14 @@ def rows_of_content(
         return
     for position, received in enumerate(found):
         yield _values(row | {"position": position} | _of_received(received), payloads, received)
+
+
+def read_capture(capture: Capture, validation: Validation) -> tuple[Received, ...]:
+    """Every message of a capture."""
+    if capture.kind is CaptureKind.XML:
+        # A bare header: its payloads were never in this file.
+        return (codec.read_header(capture.parcel.body, None, validation=validation),)
+    return codec.read_all(capture.parcel, validation=validation)
 
 
 def _where(content: Content) -> dict[str, Any]:

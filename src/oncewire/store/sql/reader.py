@@ -61,6 +61,7 @@ from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING
 T = TypeVar("T")
 
 _ROW = ", ".join(COLUMNS)
+_NEWEST_HEAD = "SELECT journal + 1, head FROM counter"
 _SEQS = "SELECT seq FROM journal_row WHERE message = (SELECT id FROM message WHERE message_id = ?)"
 _MARKS = (
     "SELECT kind, count(*), min(at), max(at) FROM (SELECT kind, at FROM journal_row WHERE message "
@@ -131,6 +132,11 @@ class SqlReader:
     def journal_since(self, seq: int, limit: int) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
         return [Row(*row) for row in self._run(statement, (seq, limit))]
+
+    def journal_heads(self, seq: int, limit: int) -> dict[int, bytes]:
+        statement = "SELECT seq, since FROM journal_row WHERE seq > ? ORDER BY seq LIMIT ?"
+        heads = [*self._run(statement, (seq, limit)), *self._run(_NEWEST_HEAD, ())]
+        return {number: bytes(head) for number, head in heads if head is not None}
 
     def journal_of(self, message_id: str) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
