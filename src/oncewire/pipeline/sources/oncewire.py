@@ -7,7 +7,8 @@
 
 Options: `table` (of a store: journal, messages; of a lake: any), `version` (of a lake: its number),
 `node` (where a place holds several journals), `columns`
-(names with commas: only these are read), `startingSeq` and `endingSeq` (rows above the first, up
+(names with commas: only these are read; of a lake also `v1`: all, by the names that they had in the
+first version), `startingSeq` and `endingSeq` (rows above the first, up
 to the second), `rowsPerPartition`, `maxRowsPerBatch` (streams). The offset of a stream is the
 journal's own `seq`. Driver methods plan ranges; `read` runs on executors and is told all it needs.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -39,15 +40,19 @@ from pyspark.sql.types import StructType
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.pipeline import sink
 from oncewire.pipeline.lake import version as crash
-from oncewire.pipeline.lake.lake import Lake, input_at
-from oncewire.pipeline.lake.tables import (
-    EVERY,
+from oncewire.pipeline.lake.columns import (
     JOURNAL,
     STORED_MESSAGES,
+    V1,
+    Former,
     arrow,
+    former,
+    former_schema,
     nullable,
     only,
 )
+from oncewire.pipeline.lake.lake import Lake, input_at
+from oncewire.pipeline.lake.tables import EVERY
 from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.sources import journal_source
 from oncewire.pipeline.sources.journal_source import SqliteBook, open_book
@@ -109,6 +114,8 @@ class Request:
     """All columns of the table."""
     version: int | None = None
     """Of a lake: which published version; None: the current one."""
+    former: tuple[Former, ...] = ()
+    """Of a lake: its columns by the names of the first version, where they are asked for."""
 
     @property
     def schema(self) -> StructType:
@@ -197,13 +204,17 @@ class OncewireSource(DataSource):
         if table not in known:
             names = ", ".join(known)
             raise InvalidValue(f"{path} has no table {table!r}", remedy=f"choose one of {names}")
+        whole, chosen, older = known[table], options.get("columns"), tuple[Former, ...]()
+        if chosen == V1 and is_lake(path) and table != "journal":
+            whole, chosen, older = former_schema(whole), None, tuple(former(whole))
         ending, version = options.get("endingSeq"), options.get("version")
         return Request(
             path=path,
             node=options.get("node") or None,
             table=table,
-            columns=_columns(options.get("columns"), known[table]),
-            whole=known[table],
+            columns=_columns(chosen, whole),
+            whole=whole,
+            former=older,
             version=None if version is None else _number("version", version, 1),
             start=_number("startingSeq", options.get("startingSeq", "0"), 0),
             end=None if ending is None else _number("endingSeq", ending, 0),
@@ -236,7 +247,7 @@ class LakeTableReader(DataSourceReader):
     def __init__(self, request: Request) -> None:
         self._request = request
         lake = Lake(request.path)
-        version = lake.current() if request.version is None else lake.version(request.version)
+        version = lake.shown(request.version)
         entries = EVERY[request.table].entries(version)
         self._files = [str(file) for file in lake.files(version, entries)]
 
@@ -255,8 +266,21 @@ class LakeTableReader(DataSourceReader):
             return
         schema = arrow(self._request.schema)
         for file in partition.files:
-            table = ds.dataset(file, format="parquet").to_table(columns=schema.names)
+            table = ds.dataset(file, format="parquet").to_table(columns=self._columns(schema.names))
             yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+
+    def _columns(self, names: list[str]) -> list[str] | dict[str, Any]:
+        """The columns of a file, by name or by what they are made of."""
+        import pyarrow.compute as pc
+
+        if not self._request.former:
+            return names
+        return {
+            each.name: pc.field(each.column)
+            if each.per == 1
+            else pc.divide(pc.field(each.column), pc.scalar(float(each.per)))
+            for each in self._request.former
+        }
 
 
 class OncewireReader(DataSourceReader):
