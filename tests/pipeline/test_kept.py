@@ -35,6 +35,8 @@ def test_a_kept_lake_goes_on(spark: Any, tmp_path: Path) -> None:
         ]
         assert "earlier release" in refused["problem"]
         assert "pipeline run" in refused["next"]
+    judged = run_json("pipeline", "verify", "--ended", "--lake", tmp_path / "lake", exit_code=None)
+    assert judged["messages"] > 0
     pair = Partners(tmp_path, time=START + 5 * MINUTE, ids=1_000)
     pair.order("ebms2", "after")
     pair.take()

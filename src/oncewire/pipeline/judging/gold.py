@@ -56,7 +56,7 @@ from oncewire.pipeline.lake.columns import (
 )
 from oncewire.pipeline.lake.lake import Lake, Names, TableFile, count_in
 from oncewire.pipeline.lake.tables import data_path
-from oncewire.pipeline.lake.version import Entry, Version
+from oncewire.pipeline.lake.version import COLUMNS_VERSION, Entry, Version
 from oncewire.pipeline.tasks import Batches
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def look_around(root: Path, version: Version, ended: bool) -> tuple[Judging, boo
     """The context of the run, and whether something is to be judged without any new row."""
     lake = Lake(root)
     judging = gather(lake, version, ended=ended)
-    return judging, bool(version.judged) and has_come_due(lake, version, judging)
+    known = bool(version.judged) and version.columns == COLUMNS_VERSION
+    return judging, known and has_come_due(lake, version, judging)
 
 
 def opened_by_rows(setting: Setting, paths: Collection[str], below: str) -> Made:

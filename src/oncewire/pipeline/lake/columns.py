@@ -168,7 +168,7 @@ ENVELOPES: Final = _columns(
     _column("problem", _TEXT, "What is wrong with it."),
     # What it says.
     _column("dialect", _TEXT, "Which draft or version of ebXML it is written in."),
-    _column("kind", _TEXT, "A user's message, an acknowledgment, an error and so on."),
+    _column("kind", _TEXT, "A user's message, an acknowledgement, an error and so on."),
     _column("message_id", _TEXT, "MessageId."),
     _column("ref_to", _TEXT, "RefToMessageId."),
     _column("conversation_id", _TEXT, "ConversationId."),
@@ -189,7 +189,7 @@ ENVELOPES: Final = _columns(
     _column("split_id", _TEXT, "SplitId of the document that it is a part of."),
     _column("split_number", _LONG, "Which part it is."),
     _column("split_total", _LONG, "How many parts there are."),
-    _column("ack_requested", _FLAG, "Whether an acknowledgment is asked for."),
+    _column("ack_requested", _FLAG, "Whether an acknowledgement is asked for."),
     _column("acknowledges", _TEXT, "MessageId that it acknowledges."),
     _column("errors", ArrayType(_TEXT), "Codes of the errors that it reports."),
     _column("signed", _FLAG, "Whether there is a signature; it is not verified here."),
@@ -313,7 +313,7 @@ STORED_MESSAGES: Final = _columns(
     *_HEADER,
     _column("timestamp", _LONG, "Timestamp of the header, in microseconds."),
     _of_row("ref_to"),
-    _column("kind", _TEXT, "A user's message, an acknowledgment, an error and so on."),
+    _column("kind", _TEXT, "A user's message, an acknowledgement, an error and so on."),
     _of_row("digest"),
     _of_row("size", _LONG),
     *_SPLIT,
@@ -382,13 +382,13 @@ _OF_OUTCOMES: Final = {
     "notified": _column("notified", _FLAG, "Whether its sender was told of its failure."),
     "submitted_at": _when("submitted_at", "it was submitted", "sender"),
     "first_sent_at": _when("first_sent_at", "its first transmission began", "sender"),
-    "acknowledged_at": _when("acknowledged_at", "its acknowledgment came", "sender"),
+    "acknowledged_at": _when("acknowledged_at", "its acknowledgement came", "sender"),
     "failed_at": _when("failed_at", "it failed", "sender"),
     "received_at": _when("received_at", "it was received", "receiver"),
     "handed_over_at": _when("handed_over_at", "an application was given it", "receiver"),
     "confirmed_at": _when("confirmed_at", "an application confirmed it", "receiver"),
     "latency": _column(
-        "latency_us", _LONG, "Microseconds from submission to acknowledgment.", v1="latency"
+        "latency_us", _LONG, "Microseconds from submission to acknowledgement.", v1="latency"
     ),
     "sender": _column("sender", _TEXT, "The node that sent it."),
     "receiver": _column("receiver", _TEXT, "The node that received it."),
@@ -465,7 +465,7 @@ def _latency(share: int) -> StructField:
     return _column(
         f"latency_p{share}_us",
         _SHARE,
-        f"Microseconds that {share} of 100 messages took at most: out until the acknowledgment, "
+        f"Microseconds that {share} of 100 messages took at most: out until the acknowledgement, "
         "in until the application has it.",
         v1=f"latency_p{share}",
         v1_per=1_000_000,

@@ -38,7 +38,7 @@ CASE
     THEN 'It has no outcome yet.'
   WHEN event = 'submitted' AND reliable AND NOT notified AND {_FAILED}
     THEN 'The notice of its failure was not taken.'
-  WHEN event IN ('received', 'joined') AND confirmed = 0 AND given_up_by IS NULL
+  WHEN event IN ('received', 'joined') AND confirmed_count = 0 AND given_up_by IS NULL
     THEN 'No application has confirmed it.'
   WHEN keep_until_at > as_of_at THEN 'It is kept for as long as was agreed.'
 END
@@ -78,13 +78,10 @@ def retention(
     kept = [(name, each.persist_duration + each.keep) for name, each in terms.items()]
     agreed = spark.createDataFrame(kept, "terms_id string, kept_us long")
     ledger = lake.read(spark, version, LEDGER, *OPEN["ledger"].stored)
-    of_parts = ledger.where("part_of IS NULL").select(
-        f.col("message_id").alias("part_of"), f.col("confirmed_count").alias("of_document")
-    )
-    outcomes = ledger.join(of_parts, "part_of", "left").selectExpr(
+    # A part is confirmed by joining its document.
+    outcomes = ledger.select(
         "message_id", "outcome", "reliable", "notified", "given_up_by", "first_sent_at",
-        # A part is confirmed with its document.
-        "coalesce(of_document, confirmed_count) AS confirmed",
+        "confirmed_count",
     )  # fmt: skip
     own = f.col("event") == "submitted"
     rows = lake.read(spark, version, MESSAGES, "messages")
