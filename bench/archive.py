@@ -20,7 +20,8 @@ from oncewire.journal.identity import identity_digest
 from oncewire.lab.sample_year.generate import _write_bundle
 from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.form import Validation
-from oncewire.pipeline.lake.tables import ENVELOPES, arrow, batches_of
+from oncewire.pipeline.lake.columns import ENVELOPES, arrow
+from oncewire.pipeline.lake.tables import batches_of
 from oncewire.pipeline.sources.archive import Content, contents, pieces
 from oncewire.pipeline.sources.ebxml import ROWS_PER_BATCH, rows_of_content
 from oncewire.wire import codec

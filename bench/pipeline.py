@@ -38,8 +38,8 @@ from oncewire.pipeline.judging.together import (
     rows_of_messages,
     together,
 )
+from oncewire.pipeline.lake.columns import JOURNAL
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL
 from oncewire.pipeline.session import cores_of, open_session
 from oncewire.pipeline.sources.archive import contents, pieces
 from oncewire.pipeline.sources.ingest import forgetting

@@ -25,8 +25,9 @@ from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.columns import JOURNAL, arrow, nullable
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable
+from oncewire.pipeline.lake.tables import batch_of
 from oncewire.pipeline.lake.version import write_node_file
 from oncewire.pipeline.session import open_session
 

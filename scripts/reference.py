@@ -36,6 +36,8 @@ from oncewire.entry.running.assemble import open_store
 from oncewire.entry.watching.causes import CauseKind
 from oncewire.entry.watching.metrics import METRICS, UP
 from oncewire.handler.world import RealWorld
+from oncewire.pipeline.lake.columns import COMMENT, former
+from oncewire.pipeline.lake.tables import EVERY
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -482,6 +484,36 @@ def traceability() -> Iterator[str]:
     )
 
 
+def tables() -> Iterator[str]:
+    """Every table of a lake, column by column."""
+    yield "The tables of a lake, from gold to bronze. [The pipeline](../../howto/pipeline.md) makes"
+    yield "them. A name that a column had in the first version is told with it."
+    yield ""
+    for layer in ("gold", "silver", "bronze"):
+        for one in EVERY.values():
+            if one.layer != layer:
+                continue
+            yield f"## {one.name} ({layer})"
+            yield ""
+            yield one.says
+            yield ""
+            names = {each.column: each.name for each in former(one.schema)}
+            yield from table(
+                ("column", "type", "meaning", "in v1"),
+                (
+                    (
+                        code(column.name),
+                        column.dataType.typeName(),
+                        column.metadata[COMMENT],
+                        code(names.get(column.name, "none"))
+                        if names.get(column.name) != column.name
+                        else "",
+                    )
+                    for column in one.schema.fields
+                ),
+            )
+
+
 PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "commands": ("Commands", commands),
     "routes": ("REST routes", routes),
@@ -490,6 +522,7 @@ PAGES: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "agreement-keys": ("Keys of an agreement", agreement_keys),
     "profiles": ("Profiles", profiles),
     "settings": ("Settings", settings),
+    "tables": ("Tables", tables),
     "metrics": ("Metrics and alerts", metrics),
     "errors": ("Errors", error_codes),
     "limits": ("Limits", limits),

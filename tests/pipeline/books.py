@@ -15,8 +15,7 @@ from oncewire.journal.predicates.context import OF_JOURNALS, ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
-from oncewire.pipeline.lake.lake import Lake, TableFile
-from oncewire.pipeline.lake.tables import (
+from oncewire.pipeline.lake.columns import (
     ATTEMPTS,
     JOURNAL,
     LEDGER,
@@ -25,9 +24,10 @@ from oncewire.pipeline.lake.tables import (
     SEQUENCE_GAPS,
     VIOLATIONS,
     arrow,
-    batch_of,
     nullable,
 )
+from oncewire.pipeline.lake.lake import Lake, TableFile
+from oncewire.pipeline.lake.tables import batch_of
 from oncewire.pipeline.lake.version import Entry, Version, write_node_file
 from oncewire.pipeline.sources.ingest import placed, survey_place, write_ranges
 from oncewire.store.sqlite.store import SqliteStore

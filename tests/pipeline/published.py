@@ -2,8 +2,8 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
+from oncewire.pipeline.lake.columns import LEDGER, PARTNER_SERVICE
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import LEDGER, PARTNER_SERVICE
 from oncewire.pipeline.lake.version import Version
 
 

@@ -20,11 +20,11 @@ from oncewire.pipeline.lake.tables import OPEN
 from tests.pipeline.books import make_stores, small_year
 
 GOLD = {
-    "ledger": ["message_id", "verdict", "extent", "attempts"],
-    "sequence_gaps": ["node", "channel", "side", "first_missing", "missing", "state"],
-    "partner_service": ["node", "direction", "messages", "delivered", "in_flight", "arrived"],
+    "ledger": ["message_id", "verdict", "judgement", "attempts"],
+    "sequence_gaps": ["node", "channel", "side", "first_missing", "missing_count", "state"],
+    "partner_service": ["node", "direction", "messages", "delivered_count", "arrived_count"],
     "violations": ["predicate", "kind"],
-    "judged": ["clock", "messages", "not_yet", "in_doubt"],
+    "judged": ["clock", "open_count", "not_yet_count", "in_doubt_count"],
 }
 """The gold tables, and columns of each that are never empty: every tool has its own nothing."""
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oncewire.journal.identity import identity_digest
 from oncewire.lab.sample_year.generate import parcel
 from oncewire.lab.sample_year.plan import make_plan
-from oncewire.pipeline.lake.tables import ENVELOPES
+from oncewire.pipeline.lake.columns import ENVELOPES
 from oncewire.pipeline.sources.archive import Content, Found, contents, pieces
 from oncewire.pipeline.sources.ebxml import rows_of_content
 from oncewire.wire import codec

@@ -19,8 +19,8 @@ from oncewire.lab.sample_year.generate import parcel
 from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.instant import DAY, HOUR
 from oncewire.pipeline import jobs
+from oncewire.pipeline.lake.columns import ENVELOPES, JOURNAL, QUARANTINE
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import ENVELOPES, JOURNAL, QUARANTINE
 from oncewire.pipeline.lake.version import write_node_file
 from oncewire.pipeline.sources.journal_source import open_book
 from tests.entry.terminal import command_line
@@ -193,8 +193,8 @@ def test_clocks_that_jump_accuse_nobody(spark, tmp_path: Path) -> None:
     assert status == 0
     assert (done["rows"], done["quarantined"]) == (sum(map(len, nodes.values())), 0)
     assert [one["verdict"] for one in done["verdicts"]] == ["delivered"]
-    waits = read_ledger(spark, lake, lake.current()).select("latency").collect()
-    assert all(0 <= row["latency"] < HOUR for row in waits)
+    waits = read_ledger(spark, lake, lake.current()).select("latency_us").collect()
+    assert all(0 <= row["latency_us"] < HOUR for row in waits)
     status, checked = command("verify", "--lake", lake.root, "--ended")
     assert (status, checked["violations"]) == (0, [])
     status, joined = command("reconcile", *stores)

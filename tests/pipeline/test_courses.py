@@ -18,7 +18,8 @@ from oncewire.pipeline.judging import courses
 from oncewire.pipeline.judging.courses import Courses, divided, whole_messages
 from oncewire.pipeline.judging.extent import Judging
 from oncewire.pipeline.judging.ledger import FOLDED, Page, judged_batches
-from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
+from oncewire.pipeline.lake.columns import JOURNAL, arrow, nullable
+from oncewire.pipeline.lake.tables import batch_of, rows_of_batch
 from oncewire.protocol.terms import Terms
 from tests.pipeline.books import small_year
 

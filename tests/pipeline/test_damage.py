@@ -7,8 +7,8 @@ import pytest
 
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.columns import JUDGED, VIOLATIONS
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JUDGED, VIOLATIONS
 from tests.journal.damages import DAMAGES, Damage
 from tests.journal.worlds import NAMES, renamed, rows_of
 from tests.pipeline.books import make_export

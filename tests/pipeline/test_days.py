@@ -9,9 +9,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from oncewire.errors import JournalProblem
+from oncewire.pipeline.lake.columns import LEDGER, arrow, nullable
 from oncewire.pipeline.lake.compact import compacted
 from oncewire.pipeline.lake.lake import ROWS_OF_DAY, Days, Lake, TableFile
-from oncewire.pipeline.lake.tables import LEDGER, arrow, nullable
 from oncewire.pipeline.lake.version import Entry, Version
 
 FIRST = date(2025, 3, 1)

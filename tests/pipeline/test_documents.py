@@ -60,7 +60,7 @@ def test_the_ledger_has_a_verdict_for_a_document_and_one_for_each_part(
     assert done.messages == sum(done.verdicts.values()) == DOCUMENTS
     ledger = [row.asDict() for row in read_ledger(spark, lake, lake.current()).collect()]
     assert not [row for row in ledger if row["message_id"].startswith(TRIAL_MARK)]
-    documents = [row for row in ledger if row["document"]]
+    documents = [row for row in ledger if row["is_document"]]
     parts = [row for row in ledger if row["part_of"]]
     assert len(ledger) == len(documents) + len(parts)
     assert {row["verdict"] for row in documents} <= {"delivered", "unknown", "not_delivered"}
@@ -69,14 +69,14 @@ def test_the_ledger_has_a_verdict_for_a_document_and_one_for_each_part(
     }
     delivered = [row for row in documents if row["verdict"] == "delivered"]
     assert delivered
-    assert all(row["from_peer"] and row["confirmed"] == 1 for row in delivered)
+    assert all(row["from_peer"] and row["confirmed_count"] == 1 for row in delivered)
 
     service = [row.asDict() for row in read_service(spark, lake, lake.current()).collect()]
     out, into = (
         [row for row in service if row["direction"] == direction] for direction in ("out", "in")
     )
     assert sum(row["messages"] for row in out) == DOCUMENTS
-    assert sum(row["delivered"] for row in out) == len(delivered)
+    assert sum(row["delivered_count"] for row in out) == len(delivered)
     assert sum(row["messages"] for row in into) == len(delivered)
     assert sum(row["resends"] for row in out) == sum(row["resends"] for row in parts)
 

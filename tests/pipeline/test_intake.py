@@ -9,8 +9,8 @@ import pytest
 
 from oncewire.errors import JournalProblem
 from oncewire.pipeline import jobs
+from oncewire.pipeline.lake.columns import JOURNAL, QUARANTINE, VIOLATIONS
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL, QUARANTINE, VIOLATIONS
 from oncewire.pipeline.lake.version import NodeState, Version
 from oncewire.pipeline.sources.ingest import new_range, silver_name
 from oncewire.pipeline.sources.journal_source import open_book

@@ -7,7 +7,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
 from oncewire.message.instant import MINUTE
+from oncewire.pipeline.lake.tables import OPEN
 from tests.entry.terminal import run_json
 from tests.handler.network import START
 from tests.store.kept_store import NAMES, Partners
@@ -23,8 +27,16 @@ def test_a_kept_lake_goes_on(spark: Any, tmp_path: Path) -> None:
     for name in NAMES:
         content = gzip.decompress((STORES / f"{name}.db.gz").read_bytes())
         (tmp_path / f"{name}.db").write_bytes(content)
-    before = ledger(tmp_path / "lake")
+    before = ids_of(tmp_path / "lake")
     assert len(before) == 29
+    for command in (("sql", LEDGER), ("report", "--output", tmp_path / "page.html"), ("compact",)):
+        (refused,) = run_json("pipeline", *command, "--lake", tmp_path / "lake", exit_code=2)[
+            "problems"
+        ]
+        assert "earlier release" in refused["problem"]
+        assert "pipeline run" in refused["next"]
+    judged = run_json("pipeline", "verify", "--ended", "--lake", tmp_path / "lake", exit_code=None)
+    assert judged["messages"] > 0
     pair = Partners(tmp_path, time=START + 5 * MINUTE, ids=1_000)
     pair.order("ebms2", "after")
     pair.take()
@@ -34,8 +46,23 @@ def test_a_kept_lake_goes_on(spark: Any, tmp_path: Path) -> None:
     made_anew = tmp_path / "anew"
     run(tmp_path, "anew")
     after = ledger(tmp_path / "lake")
-    assert {row["message_id"] for row in after} > {row["message_id"] for row in before}
+    assert {row["message_id"] for row in after} > before
     assert after == ledger(made_anew)
+    for table in OPEN.values():
+        kept, anew = (
+            DeltaTable(str(tmp_path / name / table.root)).to_pyarrow_table()
+            for name in ("lake", "anew")
+        )
+        assert kept.schema.names == table.schema.fieldNames()
+        if table.name == "judged":
+            continue  # How far it was judged follows the time of reading.
+        assert sorted(map(str, kept.to_pylist())) == sorted(map(str, anew.to_pylist())), table.name
+
+
+def ids_of(lake: Path) -> set[str]:
+    """The messages of the ledger, by the files that are there."""
+    found = ds.dataset(lake / "gold" / "ledger" / "_data", format="parquet", ignore_prefixes=["."])
+    return set(found.to_table(columns=["message_id"])["message_id"].to_pylist())
 
 
 def run(folder: Path, lake: str) -> dict[str, Any]:

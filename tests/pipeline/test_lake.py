@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from oncewire.errors import JournalProblem, NotAllowed
+from oncewire.pipeline.lake.columns import VIOLATIONS
 from oncewire.pipeline.lake.lake import Lake, TableFile
-from oncewire.pipeline.lake.tables import VIOLATIONS
 from oncewire.pipeline.lake.version import (
     CURRENT_FILE,
     READABLE_FOR,

@@ -32,8 +32,9 @@ from oncewire.pipeline.judging.check import judge_lake
 from oncewire.pipeline.judging.extent import Judging
 from oncewire.pipeline.judging.ledger import FOLDED
 from oncewire.pipeline.judging.refresh import SPAN_DAYS
+from oncewire.pipeline.lake.columns import JOURNAL, OUTCOME, SEQUENCE_GAPS, arrow
 from oncewire.pipeline.lake.lake import Days, Lake
-from oncewire.pipeline.lake.tables import JOURNAL, OUTCOME, SEQUENCE_GAPS, arrow, rows_of_batch
+from oncewire.pipeline.lake.tables import rows_of_batch
 from oncewire.pipeline.lake.version import Version
 from tests.pipeline.books import (
     PROMISES,
@@ -75,7 +76,7 @@ def test_the_year_has_the_hard_places(spark, year: Year) -> None:
 
 def test_the_ledger_finds_exactly_what_was_planted(spark, judged: Year) -> None:
     ledger = read_ledger(spark, judged.lake, judged.lake.current())
-    told = ledger.where(f.col("violations").isNotNull()).select(f.explode("violations").alias("v"))
+    told = ledger.where(f.col("findings").isNotNull()).select(f.explode("findings").alias("v"))
     found = Counter((row["kind"], row["message_id"]) for row in told.select("v.*").collect())
     assert found == Counter(judged.planted)
     verdicts = {row["message_id"]: row["verdict"] for row in ledger.collect()}
@@ -109,14 +110,14 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
         told.setdefault(one.message_id, []).append(one)
     for outcome, violations, extent, _, _ in fold_ledger(_grouped(rows, message_key), context):
         assert outcome is not None
-        values = (*(getattr(outcome, name) for name in OUTCOME.fieldNames()), extent.value)
+        values = (*outcome, extent.value)
         every = [*violations, *told.get(outcome.message_id, [])]
         expected[outcome.message_id] = (values, sorted(map(tuple, every), key=repr))
 
     in_ledger = {}
     for row in read_ledger(spark, judged.lake, version).collect():
-        values = tuple(_instant(row[name]) for name in (*OUTCOME.fieldNames(), "extent"))
-        violations = [tuple(one) for one in row["violations"] or ()]
+        values = tuple(_instant(row[name]) for name in (*OUTCOME.fieldNames(), "judgement"))
+        violations = [tuple(one) for one in row["findings"] or ()]
         assert row["message_id"] not in in_ledger
         in_ledger[row["message_id"]] = (values, sorted(violations, key=repr))
     assert in_ledger.keys() == expected.keys()
@@ -184,7 +185,8 @@ def test_gaps_and_service_agree_with_the_ledger(spark, judged: Year) -> None:
     service = read_service(spark, judged.lake, version)
     counted = service.groupBy("direction").agg(
         f.sum("messages").alias("messages"), f.sum("resends").alias("resends"),
-        f.sum("duplicates_stopped").alias("duplicates"), f.sum("delivered").alias("delivered"),
+        f.sum("duplicates_stopped").alias("duplicates"),
+        f.sum("delivered_count").alias("delivered"),
     )  # fmt: skip
     both = {row["direction"]: row for row in counted.collect()}
     sent = ledger.where("submitted_at is not null")
@@ -197,7 +199,7 @@ def test_gaps_and_service_agree_with_the_ledger(spark, judged: Year) -> None:
     assert both["out"]["delivered"] == sent.where("outcome = 'delivered'").count()
     partners = {row["partner"] for row in service.select("partner").distinct().collect()}
     assert all(partner.startswith("urn:party:") for partner in partners)
-    odd = service.where("latency_p50 > latency_p95 or latency_p95 > latency_p99")
+    odd = service.where("latency_p50_us > latency_p95_us or latency_p95_us > latency_p99_us")
     assert odd.count() == 0
 
 
@@ -285,7 +287,7 @@ def test_days_on_which_nothing_changed_are_not_counted_again(
     changed = [
         each
         for row in ledger_rows(spark, lake)
-        if {**row, "extent": ""} != {**before.get(row["message_id"], {}), "extent": ""}
+        if {**row, "judgement": ""} != {**before.get(row["message_id"], {}), "judgement": ""}
         for each in (row, before.get(row["message_id"]))
     ]
     (days,) = counted

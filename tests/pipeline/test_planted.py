@@ -74,7 +74,7 @@ def test_verify_and_the_ledger_find_exactly_what_was_planted(
     broken = ledger.where(f.col("verdict").isin(sorted(PROMISES)))
     verdicts = Counter(tuple(row) for row in broken.select("verdict", "message_id").collect())
     assert verdicts == planted
-    told = ledger.where("violations is not null").select(f.explode("violations").alias("one"))
+    told = ledger.where("findings is not null").select(f.explode("findings").alias("one"))
     listed = Counter(tuple(row) for row in told.select("one.kind", "one.message_id").collect())
     assert listed == planted
     assert ledger.count() == checked["messages"] + checked["parts"]

@@ -281,12 +281,12 @@ def test_silence_is_judged_by_the_time_of_reading(spark, tmp_path: Path) -> None
     stores = make_stores(tmp_path / "stores", nodes)
     last = max(rows[-1].at for rows in nodes.values())
     early = jobs.run(spark, lake, stores, now=last)
-    waiting = [row for row in judged(lake) if row["not_yet"]]
+    waiting = [row for row in judged(lake) if row["not_yet_count"]]
     assert waiting
     later = jobs.run(spark, lake, stores, now=last + 300 * 86_400_000_000)
     assert later.rows == 0
     assert later.version == early.version + 1
-    assert not [row for row in judged(lake) if row["not_yet"]]
+    assert not [row for row in judged(lake) if row["not_yet_count"]]
     assert {row["clock"].partition(": ")[2] for row in judged(lake)} == {"time of reading"}
     assert later.violations > early.violations
 
@@ -397,7 +397,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(grown: Lake, tmp_path: P
 
 def test_the_report_calls_no_promise_kept_that_was_not_judged(grown: Lake) -> None:
     facts = report.gather(grown)
-    judged = {"not_yet": 3, "in_doubt": 0}
+    judged = {"not_yet_count": 3, "in_doubt_count": 0}
 
     def told(messages: int) -> str:
         one = dataclasses.replace(

@@ -28,9 +28,10 @@ def facts() -> report.Facts:
     hour = datetime(2025, 3, 1, 10, tzinfo=UTC)
     service = {
         "node": "acme", "direction": "out", "partner": "urn:globex", "hour": hour, "messages": 90,
-        "bytes": 1, "delivered": 87, "not_delivered": 1, "unknown": 1, "in_flight": 1,
-        "best_effort": 10, "arrived": 5, "violations": 1, "resends": 4, "duplicates_stopped": 2,
-        "late_acks": 0, "latency_p50": 0.125, "latency_p95": 30.0, "latency_p99": 120.0,
+        "size_bytes": 1, "delivered_count": 87, "not_delivered_count": 1, "unknown_count": 1,
+        "in_flight_count": 1, "best_effort_count": 10, "arrived_count": 5,
+        "with_findings_count": 1, "resends": 4, "duplicates_stopped": 2, "late_acks": 0,
+        "latency_p50_us": 125e3, "latency_p95_us": 30e6, "latency_p99_us": 120e6,
     }  # fmt: skip
     lost = {
         "predicate": "S4", "kind": "lost", "message_id": "<m>@acme", "channel": None,
@@ -38,13 +39,13 @@ def facts() -> report.Facts:
     }  # fmt: skip
     gap = {
         "node": "globex", "channel": "acme>globex/1", "epoch": 1, "side": "receiving",
-        "first_missing": 7, "missing": 2, "after_message_id": "a", "before_message_id": "b",
+        "first_missing": 7, "missing_count": 2, "after_message_id": "a", "before_message_id": "b",
         "state": "skipped",
     }  # fmt: skip
     way = {
         "sender": "acme", "receiver": "globex", "partner": "urn:globex", "channel": None,
-        "terms_id": "t", "through": datetime(2025, 3, 2, 10, tzinfo=UTC),
-        "clock": "acme: its own clock", "messages": 4, "not_yet": 3, "in_doubt": 0,
+        "terms_id": "t", "through_at": datetime(2025, 3, 2, 10, tzinfo=UTC),
+        "clock": "acme: its own clock", "open_count": 4, "not_yet_count": 3, "in_doubt_count": 0,
     }  # fmt: skip
     state = NodeState(
         90, 5, "boot-1", holes=(Hole(5, 9, 1_740_000_000_000_000, 1_741_000_000_000_000),)
@@ -121,5 +122,5 @@ def test_an_empty_lake_has_every_section_too() -> None:
 
 
 def test_no_duration_is_rounded_away() -> None:
-    told = [report.lasting(seconds) for seconds in (0.0004, 0.058, 2.5, 90, 7_200)]
+    told = [report.lasting(micros) for micros in (400, 58e3, 2.5e6, 90e6, 7_200e6)]
     assert told == ["0.4 ms", "58 ms", "2.5 s", "1.5 min", "2.0 h"]

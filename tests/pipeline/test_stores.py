@@ -66,7 +66,8 @@ WORLDS = {
 SEEDS = {"ordered": 1, "hub": 1}
 """Worlds in which every way to end is met."""
 
-SAME = ("channel", "epoch", "sequence_number", "attempts", "digest", "size", "terms_id")
+SAME = ("channel", "epoch", "sequence_number", "attempts", "digest", "terms_id")
+HEADER = ("cpa_id", "conversation_id", "service", "action")
 """What the sender's state row and the ledger both hold, under one name."""
 
 HAS_IT = {"held", "ready", "handed_over", "confirmed"}
@@ -122,9 +123,11 @@ def test_the_ledger_says_what_the_stores_say(
         assert row["outcome"] == outcome_by(ours["state"], theirs and theirs["state"]), row
         assert row["verdict"] == row["outcome"]
         assert [row[name] for name in SAME] == [ours[name] for name in SAME], message_id
+        assert [row[name] for name in HEADER] == [ours[name] for name in HEADER], message_id
+        assert row["size_bytes"] == ours["size"]
         assert row["submitted_at"] == ours["since"]
         assert row["received_at"] == (theirs and theirs["since"])
-        assert row["confirmed"] == (theirs is not None and theirs["state"] == "confirmed")
+        assert row["confirmed_count"] == (theirs is not None and theirs["state"] == "confirmed")
         assert theirs is None or theirs["digest"] == row["digest"]
     if world == "ordered":
         # Every way a message can end is among them, and a doubt that the receiver settles.

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.outcome import MessageOutcome, is_signal, outcome_of
+from oncewire.journal.outcome import HEADER, MessageOutcome, described_by, is_signal, outcome_of
 from oncewire.journal.predicates.context import (
     ALWAYS,
     Context,
@@ -344,6 +344,11 @@ def shape_of(
         return None
     if any(abs(condition.most) > FAR for condition in conditions.found):
         return None
+    described = described_by(traces)
+    place: object = None if described is None else described.seq
+    if isinstance(place, Position):
+        facts: dict[str, Any] = {name: Anonymous(name, place.row) for name in HEADER}
+        outcome = outcome._replace(**facts)
     return HistoryShape(outcome, since.row, nodes, terms, tuple(dict.fromkeys(conditions.found)))
 
 

@@ -93,6 +93,11 @@ class MessageOutcome(NamedTuple):
     """The person who confirmed it by hand, in the application's place."""
     given_up_by: str | None = None
     """The person who gave it up where it had arrived: no application has it."""
+    cpa_id: str | None = None
+    conversation_id: str | None = None
+    service: str | None = None
+    action: str | None = None
+    """What its header says, by the submission, else by the arrival."""
 
     @property
     def final(self) -> bool:
@@ -138,6 +143,8 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
     confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))
+    described = described_by(traces)
+    header = None if described is None else _header(described)
     rejected = sender.last(trace.REJECTED)
     refused = None if rejected is None else notes.Rejected.read(rejected.detail)
     return MessageOutcome(
@@ -174,7 +181,25 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         refusal=None if refused is None else refused.refusal,
         confirmed_by=_confirmed_by(receiver),
         given_up_by=given_up_by(receiver),
+        cpa_id=None if header is None else header.cpa_id or None,
+        conversation_id=None if header is None else header.conversation_id or None,
+        service=None if header is None else header.service or None,
+        action=None if header is None else header.action or None,
     )
+
+
+HEADER = ("cpa_id", "conversation_id", "service", "action")
+"""The facts of a header that an outcome has."""
+
+
+def described_by(traces: Sequence[Trace]) -> Row | None:
+    """The row that has the facts of a message's header."""
+    return _sender(traces).first(trace.SUBMITTED) or _receiver(traces).first(trace.RECEIVED)
+
+
+def _header(row: Row) -> notes.Submitted | notes.Received:
+    kind = notes.Submitted if row.kind == trace.SUBMITTED else notes.Received
+    return kind.read(row.detail)
 
 
 def _confirmed_by(receiver: Trace) -> str | None:

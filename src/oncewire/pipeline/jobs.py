@@ -24,9 +24,10 @@ from oncewire.pipeline.judging.gold import count_verdicts
 from oncewire.pipeline.judging.refresh import refresh
 from oncewire.pipeline.judging.together import union
 from oncewire.pipeline.lake import version as crash
+from oncewire.pipeline.lake.columns import ENVELOPES
 from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.summary import write_summary
-from oncewire.pipeline.lake.tables import ENVELOPES, OPEN
+from oncewire.pipeline.lake.tables import OPEN
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Book, Entry, Version, local_path
 from oncewire.pipeline.session import pinned
 from oncewire.pipeline.sources.ingest import (

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, 
 from oncewire.entry.files import number_of
 from oncewire.entry.party.settings import FILE
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
+from oncewire.handler.world import RealWorld
 from oncewire.message.instant import parse_duration
 
 if TYPE_CHECKING:
@@ -233,13 +235,17 @@ _NOT_YET = "not judged yet, for what is missing of them may still come by their 
 
 def _extents_of_check(found: Verification, *, json: bool) -> Listing:
     """How far each channel was judged, those furthest behind first."""
-    columns = ("sender", "receiver", "partner", "channel", "through", "clock", "messages",
-               "not_yet", "in_doubt")  # fmt: skip
+    columns = {
+        "sender": "sender", "receiver": "receiver", "partner": "partner", "channel": "channel",
+        "through": "through_at", "clock": "clock", "messages": "open_count",
+        "not_yet": "not_yet_count", "in_doubt": "in_doubt_count",
+    }  # fmt: skip
     ordered = sorted(
-        found.judged, key=lambda row: (-row["not_yet"], str(row["through"]), str(row["channel"]))
+        found.judged,
+        key=lambda row: (-row["not_yet_count"], str(row["through_at"]), str(row["channel"])),
     )
-    rows = [[shown(row[name]) for name in columns] for row in ordered]
-    return Listing("judged", columns, rows if json else rows[:SHOWN_MAX], "Judged through")
+    rows = [[shown(row[name]) for name in columns.values()] for row in ordered]
+    return Listing("judged", tuple(columns), rows if json else rows[:SHOWN_MAX], "Judged through")
 
 
 def shown(value: Any) -> Any:
@@ -435,7 +441,10 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    commands = (run, stream, verify, reconcile, prove, trim, sign, compact, sql, report, shell)
+    commands = (
+        run, stream, verify, reconcile, prove, trim, sign, compact, evidence, retention, sql,
+        report, shell,
+    )  # fmt: skip
     for command in commands:
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
@@ -592,6 +601,7 @@ def compact(lake: LakePath) -> Report:
     from oncewire.pipeline.lake.compact import compacted
 
     place = lake_at(lake)
+    place.shown()
     with place.writing() as before:
         made = compacted(place, before, many=2)
         version = place.publish(made) if made != before else before
@@ -603,10 +613,84 @@ def compact(lake: LakePath) -> Report:
 
 
 @output.answers
+def evidence(
+    lake: LakePath,
+    archive: Annotated[
+        list[Path], typer.Option(help="Messages and acknowledgements, raw; may be repeated.")
+    ],
+    certificate: Annotated[
+        list[str] | None, typer.Option(help="Of a party, as PARTY=FILE; may be repeated.")
+    ] = None,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> Report:
+    """Verify which messages of an archive their receivers have signed for.
+
+    It makes the table `evidence`, which says of each message what is wrong where nothing proves
+    its receipt. Status 1 if there is such a message.
+    """
+
+    need_lake(lake)
+    lake_at(lake).shown()
+    archives, signers = [archive_at(path) for path in archive], _signers(certificate or [])
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.judging.evidence import Signers, prove_archive
+
+        tell("verifying")
+        found = prove_archive(spark, lake_at(lake), archives, Signers(signers))
+    return Report(
+        facts=asdict(found),
+        summary=f"the receipt of {found.proven:,} of {number_of(found.messages, 'message')} is "
+        "proven",
+        exit_code=OK if found.proven == found.messages else WRONG,
+    )
+
+
+def _signers(said: Sequence[str]) -> dict[str, tuple[bytes, ...]]:
+    """The certificates of each party."""
+    from oncewire.entry.files import read_bytes
+
+    found: dict[str, tuple[bytes, ...]] = {}
+    for each in said:
+        party, equals, file = each.rpartition("=")
+        if not equals:
+            raise InvalidValue(f"--certificate {each!r} names no party", remedy="say PARTY=FILE")
+        found[party] = (*found.get(party, ()), read_bytes(Path(file), "certificate"))
+    return found
+
+
+@output.answers
+def retention(
+    lake: LakePath, master: Master = "", conf: Settings = None, json: Json = False
+) -> Report:
+    """Say which messages may be removed from the stores that they are in; nothing is removed.
+
+    It makes the table `retention`. A handler removes by itself, and knows of legal holds too.
+    """
+
+    need_lake(lake)
+    lake_at(lake).shown()
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.reports.retention import report_retention
+
+        tell("looking what may go")
+        found = report_retention(spark, lake_at(lake), RealWorld().now())
+    return Report(
+        facts=asdict(found),
+        summary=f"{found.removable:,} of {number_of(found.messages, 'stored message')} may be "
+        f"removed, {found.removable_bytes:,} bytes",
+    )
+
+
+@output.answers
 def sql(
     question: Annotated[str, typer.Argument(help="A SELECT over the tables of the lake.")],
     lake: LakePath,
     rows: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 1_000,
+    columns: Annotated[
+        str, typer.Option(help="v1: the names that columns had in the first version.")
+    ] = "",
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
@@ -614,11 +698,14 @@ def sql(
     """Ask the tables of a lake in SQL; each is a view, all of one version."""
 
     need_lake(lake)
+    lake_at(lake).shown()
+    if columns not in ("", "v1"):
+        raise InvalidValue(f"there are no columns {columns!r}", remedy="say v1, or nothing")
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.pipeline.reports.sql import ask
 
         tell("asking")
-        found = ask(spark, lake_at(lake), question, rows)
+        found = ask(spark, lake_at(lake), question, rows, v1=columns == "v1")
     values = [[shown(value) for value in row] for row in found.rows]
     return Report(
         facts={"version": found.version, "rows": len(values), "cut": found.cut},

@@ -40,8 +40,9 @@ from oncewire.message.form import Form
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY
 from oncewire.message.payload import Payload
+from oncewire.pipeline.lake.columns import JOURNAL, arrow, nullable
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL, arrow, batch_of, nullable, rows_of_batch
+from oncewire.pipeline.lake.tables import batch_of, rows_of_batch
 from oncewire.pipeline.lake.version import Entry, NodeState, Version, safe_name, write_node_file
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, Silver, quiet

@@ -43,9 +43,10 @@ from oncewire.pipeline.judging.together import (
     together,
     without_copies,
 )
+from oncewire.pipeline.lake.columns import FINDING, JOURNAL, JUDGED, arrow
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.proof import Difference, unchained
-from oncewire.pipeline.lake.tables import FINDING, JOURNAL, JUDGED, arrow, batches_of, rows_of_batch
+from oncewire.pipeline.lake.tables import batches_of, rows_of_batch
 from oncewire.pipeline.lake.version import Version
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet

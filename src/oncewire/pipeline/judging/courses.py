@@ -28,7 +28,7 @@ from oncewire.journal.history_shape import (
     Participants,
     shape_of,
 )
-from oncewire.journal.outcome import MessageOutcome
+from oncewire.journal.outcome import HEADER, MessageOutcome
 from oncewire.journal.predicates.books import COMPARED
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.trace import RECEIVED, SUBMITTED
@@ -287,9 +287,10 @@ class Look:
         chosen, messages = pa.array(rows), self._of[rows]
         texts = details.take(chosen)
         columns, differs = [self._batch["size"].take(chosen)], np.zeros(len(self.begins), bool)
-        for name in COMPARED:
-            found = pc.extract_regex(texts, f'"{name}":"(?P<fact>{_PLAIN})"')
-            columns.append(pc.struct_field(found, "fact"))
+        for name in HEADER:
+            found = fact_in(texts, name)
+            if name in COMPARED:
+                columns.append(found)
             # Spelled otherwise than handlers spell it, or there twice.
             times = pc.count_substring(texts, f'"{name}"').fill_null(0)
             spelled = pc.equal(times, pc.cast(pc.is_valid(found), times.type))
@@ -308,6 +309,14 @@ class Look:
             differs[of[1:][same & (numbers[1:] != numbers[:-1])]] = True
         of_rows: Flags = differs[self._of]
         return of_rows
+
+
+def fact_in(details: pa.Array, name: str) -> pa.Array:
+    """A fact of details as text, where it is spelled as handlers spell it."""
+    import pyarrow.compute as pc
+
+    found = pc.extract_regex(details, f'"{name}":"(?P<fact>{_PLAIN})"')
+    return pc.struct_field(found, "fact")
 
 
 class _Own:

@@ -221,7 +221,7 @@ def tasks_for(rows: int, cores: int) -> int:
 # Plain Python over small tables: only what is open can be unjudged.
 
 
-_COLUMNS = ["sender", "receiver", "to_peer", "from_peer", "channel", "terms_id", "extent"]
+_COLUMNS = ["sender", "receiver", "to_peer", "from_peer", "channel", "terms_id", "judgement"]
 
 
 class Way(NamedTuple):
@@ -269,7 +269,7 @@ def ways_of(made: pa.RecordBatch, *, is_open: bool) -> dict[Way, Extents]:
         known = ways.setdefault(way_of(row), Extents())
         # A part does not count as a message: its document does.
         if is_open and not row["part"]:
-            ways[way_of(row)] = known.adding(row["extent"], row["count_all"])
+            ways[way_of(row)] = known.adding(row["judgement"], row["count_all"])
     return ways
 
 
@@ -322,7 +322,7 @@ def has_come_due(lake: Lake, version: Version, judging: Judging) -> bool:
     columns = [*_COLUMNS, "submitted_at", "received_at"]
     for row in _rows(lake.folders(version, "ledger_open"), columns):
         since = row["submitted_at"] or row["received_at"]
-        if row["extent"] != Extent.NOT_YET or since is None:
+        if row["judgement"] != Extent.NOT_YET or since is None:
             continue
         through, _ = horizon_of(way_of(row), judging)
         if through is None or since < through:
@@ -361,6 +361,7 @@ OUTSIDE = (
     "oncewire.pipeline.judging.ledger",
     "oncewire.pipeline.judging.refresh",
     "oncewire.pipeline.judging.together",
+    "oncewire.pipeline.lake.columns",
     "oncewire.pipeline.lake.tables",
     "oncewire.pipeline.sources.ingest",
 )

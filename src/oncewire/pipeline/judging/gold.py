@@ -43,8 +43,7 @@ from oncewire.pipeline.judging.together import (
     fed_rows,
     rows_by_key,
 )
-from oncewire.pipeline.lake.lake import Lake, Names, TableFile, count_in
-from oncewire.pipeline.lake.tables import (
+from oncewire.pipeline.lake.columns import (
     FINDINGS_OF,
     JOURNAL,
     JUDGED,
@@ -53,10 +52,11 @@ from oncewire.pipeline.lake.tables import (
     SEQUENCE_GAPS,
     VIOLATIONS,
     arrow,
-    data_path,
     nullable,
 )
-from oncewire.pipeline.lake.version import Entry, Version
+from oncewire.pipeline.lake.lake import Lake, Names, TableFile, count_in
+from oncewire.pipeline.lake.tables import data_path
+from oncewire.pipeline.lake.version import COLUMNS_VERSION, Entry, Version
 from oncewire.pipeline.tasks import Batches
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def look_around(root: Path, version: Version, ended: bool) -> tuple[Judging, boo
     """The context of the run, and whether something is to be judged without any new row."""
     lake = Lake(root)
     judging = gather(lake, version, ended=ended)
-    return judging, bool(version.judged) and has_come_due(lake, version, judging)
+    known = bool(version.judged) and version.columns == COLUMNS_VERSION
+    return judging, known and has_come_due(lake, version, judging)
 
 
 def opened_by_rows(setting: Setting, paths: Collection[str], below: str) -> Made:
@@ -201,7 +202,7 @@ def touched_documents(setting: Setting, new: Collection[str]) -> Made:
     import pyarrow.compute as pc
 
     made, settled = Made(), setting.before.judged.get("settled_before")
-    every = {entry.path for entry in setting.before.tables.get("documents", ())}
+    every = {entry.path for entry in setting.before.tables.get("split_rows", ())}
     folders = [str(setting.root / path) for path in sorted(every & set(new))]
     touched = {name for table in _read(folders, ["document"]) for name in _unique(table)}
     if settled is not None:
@@ -210,8 +211,8 @@ def touched_documents(setting: Setting, new: Collection[str]) -> Made:
         touched |= {
             name for table in _read(old, ["document"], unsettled) for name in _unique(table)
         }
-    made.having["documents"] = _having(setting, "documents", touched) - set(new)
-    if made.having["documents"]:
+    made.having["split_rows"] = _having(setting, "split_rows", touched) - set(new)
+    if made.having["split_rows"]:
         _note_names(setting, "documents", "0", touched)
     return made
 
@@ -380,9 +381,9 @@ class _Messages:
     def _write(self, rows: pa.RecordBatch, own: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
 
-        findings = own.filter(own["violations"].is_valid())
+        findings = own.filter(own["findings"].is_valid())
         for message_id, found in zip(
-            findings["message_id"].to_pylist(), findings["violations"].to_pylist(), strict=True
+            findings["message_id"].to_pylist(), findings["findings"].to_pylist(), strict=True
         ):
             told = [Violation(*(each[name] for name in Violation._fields)) for each in found]
             self._files["message_findings"].add((*each, message_id) for each in told)
@@ -430,7 +431,7 @@ def _counted(made: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())
         columns[name] = column.to_pylist()
-    columns["violations"] = made["violations"].is_valid().to_pylist()
+    columns["findings"] = made["findings"].is_valid().to_pylist()
     return (
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     )

@@ -14,11 +14,13 @@ from pyspark.sql.types import BooleanType, StructField, StructType, TimestampTyp
 
 from oncewire.journal.check import Judged, fold_ledger
 from oncewire.journal.history_shape import DOCUMENT, ORIGIN, Anonymous, Measured
+from oncewire.journal.outcome import HEADER, MessageOutcome
 from oncewire.journal.predicates.context import QUARANTINE, Violation, ViolationKind
 from oncewire.journal.predicates.message import Extent
-from oncewire.pipeline.judging.courses import Known, Taken, divided
+from oncewire.pipeline.judging.courses import Known, Taken, divided, fact_in
 from oncewire.pipeline.judging.extent import Judging, Peers, values_of
-from oncewire.pipeline.lake.tables import LEDGER, OUTCOME, arrow, batch_of, rows_of_batch
+from oncewire.pipeline.lake.columns import LEDGER, OUTCOME, arrow
+from oncewire.pipeline.lake.tables import batch_of, rows_of_batch
 from oncewire.pipeline.tasks import Batches
 
 if TYPE_CHECKING:
@@ -79,13 +81,13 @@ class Page:
         ended = _ended(outcomes)
         rest = {
             "verdict": _verdicts(judged, outcomes["outcome"]),
-            "extent": [each_verdict.extent.value for each_verdict in judged],
+            "judgement": [each_verdict.extent.value for each_verdict in judged],
             "from_peer": [
                 self._peers.of(message_id, receiver)
                 for message_id, receiver in zip(ids, outcomes["receiver"].to_pylist(), strict=True)
             ],
             "to_peer": [self._peers.to(message_id) for message_id in ids],
-            "violations": [found or None for found in told],
+            "findings": [found or None for found in told],
             "closed": self._closed(judged, ended.to_pylist()),
         }
         return _assembled(outcomes, ended, rest)
@@ -113,16 +115,20 @@ class Page:
         self._hear(known)
         schema, said = arrow(OUTCOME), self._said
         outcomes = pa.RecordBatch.from_arrays(
-            [_column(taken, said[field.name], field) for field in schema], schema=schema
+            [
+                _column(taken, said[name], name, field.type)
+                for name, field in zip(MessageOutcome._fields, schema, strict=True)
+            ],
+            schema=schema,
         )
         ended, ways = _ended(outcomes), pa.array(taken.ways)
         final = pa.array(said["final"]).take(ways)
         rest = {
             "verdict": outcomes["outcome"],
-            "extent": pa.repeat(Extent.JUDGED.value, len(ways)),
+            "judgement": pa.repeat(Extent.JUDGED.value, len(ways)),
             "from_peer": pa.array(said["from_peer"], pa.string()).take(ways),
             "to_peer": pa.array(said["to_peer"], pa.string()).take(ways),
-            "violations": [None] * len(ways),
+            "findings": [None] * len(ways),
             "closed": pc.and_(pc.and_(final, pa.array(taken.closed)), ended.is_valid()),
         }
         return _assembled(outcomes, ended, rest)
@@ -131,7 +137,7 @@ class Page:
         """Take in ways that were learned since the last call, or all of them if they begin anew."""
         if known is not self._known:
             self._known, self._said = known, {}
-        for name in (*OUTCOME.fieldNames(), *_PEERS, "final"):
+        for name in (*MessageOutcome._fields, *_PEERS, "final"):
             said = self._said.setdefault(name, [])
             for each in known[len(said) :]:
                 said.append(
@@ -139,27 +145,30 @@ class Page:
                 )
 
 
-def _column(taken: Taken, said: list[Any], field: pa.Field) -> pa.Array:
-    """One column of the outcomes: what the ways say, or what they say to look for."""
+def _column(taken: Taken, said: list[Any], name: str, kind: pa.DataType) -> pa.Array:
+    """One fact of the outcomes: what the ways say, or what they say to look for."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if field.name in ("message_id", "part_of"):
+    if name in ("message_id", "part_of"):
         own = taken.batch["message_id"].take(pa.array(taken.begins))
-        if field.name == "message_id":
+        if name == "message_id":
             return own
-        names = pa.array(said, field.type).take(pa.array(taken.ways))
+        names = pa.array(said, kind).take(pa.array(taken.ways))
         named = pc.if_else(pc.equal(names, DOCUMENT), taken.documents, own)
-        return pc.if_else(names.is_valid(), named, pa.scalar(None, field.type))
+        return pc.if_else(names.is_valid(), named, pa.scalar(None, kind))
     hidden = next((value for value in said if isinstance(value, Anonymous)), None)
     if hidden is None:
-        return pa.array(said, field.type).take(pa.array(taken.ways))
+        return pa.array(said, kind).take(pa.array(taken.ways))
     rows = [None if value is None else value.row for value in said]
+    if name in HEADER:
+        fact = fact_in(_looked_up(taken, "detail", rows), name)
+        return pc.if_else(pc.equal(fact, ""), pa.scalar(None, kind), fact)
     found = _looked_up(taken, hidden.column, rows)
     if isinstance(hidden, Measured) and hidden.since != ORIGIN:
         since = [None if value is None else value.since for value in said]
         found = pc.subtract(found, _looked_up(taken, hidden.column, since))
-    return found.cast(field.type)
+    return found.cast(kind)
 
 
 def _looked_up(taken: Taken, name: str, rows: list[int | None]) -> pa.Array:
@@ -239,7 +248,7 @@ def with_findings(made: pa.RecordBatch, told: Mapping[str, list[Violation]]) -> 
     ids = made["message_id"].to_pylist()
     if not any(message_id in told for message_id in ids):
         return made
-    verdicts, violations = made["verdict"].to_pylist(), made["violations"].to_pylist()
+    verdicts, findings = made["verdict"].to_pylist(), made["findings"].to_pylist()
     for index, message_id in enumerate(ids):
         found = told.get(message_id)
         if not found:
@@ -248,11 +257,11 @@ def with_findings(made: pa.RecordBatch, told: Mapping[str, list[Violation]]) -> 
         ordered = sorted(
             found, key=lambda finding: tuple((value is not None, value or "") for value in finding)
         )
-        violations[index] = [*(violations[index] or ()), *(each._asdict() for each in ordered)]
+        findings[index] = [*(findings[index] or ()), *(each._asdict() for each in ordered)]
         gravest = verdict("", found)
         if gravest and RANK[gravest] < RANK.get(verdicts[index], len(RANK)):
             verdicts[index] = gravest
-    for name, values in (("verdict", verdicts), ("violations", violations)):
+    for name, values in (("verdict", verdicts), ("findings", findings)):
         position = made.schema.get_field_index(name)
         field = made.schema.field(position)
         made = made.set_column(position, field, pa.array(values, field.type))

@@ -53,16 +53,10 @@ from oncewire.pipeline.judging.together import (
     together,
     without_copies,
 )
+from oncewire.pipeline.lake.columns import JOURNAL, LEDGER, PARTNER_SERVICE, SPLIT_ROWS, VIOLATIONS
 from oncewire.pipeline.lake.compact import applied, merges
 from oncewire.pipeline.lake.lake import Days, Lake
-from oncewire.pipeline.lake.tables import (
-    DOCUMENT_ROWS,
-    JOURNAL,
-    LEDGER,
-    OPEN,
-    PARTNER_SERVICE,
-    VIOLATIONS,
-)
+from oncewire.pipeline.lake.tables import OPEN
 from oncewire.pipeline.lake.version import Entry, Version, in_parts
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, forgetting, quiet
@@ -156,9 +150,9 @@ def _questions(
             partial(gold.opened_by_rows, setting, [entry.path for entry in part], str(number))
             for number, part in enumerate(parts)
         ]
-    if version.judged and version.tables.get("documents"):
-        known = {entry.path for entry in lake.current_or_new().tables.get("documents", ())}
-        added = [entry.path for entry in version.tables["documents"] if entry.path not in known]
+    if version.judged and version.tables.get("split_rows"):
+        known = {entry.path for entry in lake.current_or_new().tables.get("split_rows", ())}
+        added = [entry.path for entry in version.tables["split_rows"] if entry.path not in known]
         questions.append(partial(gold.touched_documents, setting, added))
     return questions
 
@@ -183,7 +177,7 @@ class _Refresh:
         )
         self._new = without_copies(self._paths(JOURNAL, setting.new), judging)
         self._opened: set[str] = set()
-        self._having: dict[str, set[str]] = {"journal": set(), "documents": set()}
+        self._having: dict[str, set[str]] = {"journal": set(), "split_rows": set()}
         self._ways: dict[Way, Extents] = {}
         self._days: set[date] = set()
         self.restored: set[Violation] = set()
@@ -268,15 +262,15 @@ class _Refresh:
 
     def _documents(self) -> DataFrame:
         """The rows of every document that has new ones, or may still get some."""
-        every = {entry.path for entry in self._before.tables.get("documents", ())}
+        every = {entry.path for entry in self._before.tables.get("split_rows", ())}
         if self._before.judged:
             every -= {
-                entry.path for entry in self._lake.current_or_new().tables.get("documents", ())
+                entry.path for entry in self._lake.current_or_new().tables.get("split_rows", ())
             }
-        rows = self._paths(DOCUMENT_ROWS, every)
-        having = self._having["documents"]
+        rows = self._paths(SPLIT_ROWS, every)
+        having = self._having["split_rows"]
         if having:
-            old, names = self._paths(DOCUMENT_ROWS, having), self._named("documents")
+            old, names = self._paths(SPLIT_ROWS, having), self._named("documents")
             touched = old["document"] == names["name"]
             rows = rows.unionByName(old.join(names, touched, "left_semi"))
         return without_copies(rows, self._judging)
@@ -424,16 +418,13 @@ def _as_counted() -> str:
     columns = [
         f"unix_micros({name}) AS {name}" if name in instants else name for name in SERVICE_COLUMNS
     ]
-    return f"to_json(struct({', '.join(columns)}, violations IS NOT NULL AS violations))"
+    return f"to_json(struct({', '.join(columns)}, findings IS NOT NULL AS findings))"
 
 
 # Partner service: what each partner got and gave, hour by hour, from the ledger.
 #
 # A document counts as the one message that it is; what its parts took (resends, copies) and what is
 # wrong with them counts too. It is made with Spark's own columns: no rule of the protocol is in it.
-
-
-_SECOND = 1_000_000
 
 
 SPAN_DAYS = 28
@@ -455,7 +446,7 @@ def partner_service(ledger: DataFrame, days: Collection[date] | None, tasks: int
         f.lit("out").alias("direction"),
         f.col("to_peer").alias("partner"),
         f.date_trunc("hour", "submitted_at").alias("hour"),
-        (f.col("latency") / _SECOND).alias("waited"),
+        f.col("latency_us").cast("double").alias("waited"),
         "*",
     )
     received = messages.where(f.col("received_at").isNotNull()).select(
@@ -464,9 +455,9 @@ def partner_service(ledger: DataFrame, days: Collection[date] | None, tasks: int
         f.col("from_peer").alias("partner"),
         f.date_trunc("hour", "received_at").alias("hour"),
         # Here it is the way from the store to the application, on the receiver's clock.
-        ((f.unix_micros("handed_over_at") - f.unix_micros("received_at")) / _SECOND).alias(
-            "waited"
-        ),
+        (f.unix_micros("handed_over_at") - f.unix_micros("received_at"))
+        .cast("double")
+        .alias("waited"),
         "*",
     )
     both = sent.unionByName(received)
@@ -483,21 +474,21 @@ def _by_hour(messages: DataFrame) -> DataFrame:
     shares = f.percentile(waited, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
     counted = messages.groupBy("span", "node", "direction", "partner", "hour").agg(
         _count(whole).alias("messages"),
-        f.sum(f.when(whole, f.col("size"))).alias("bytes"),
+        f.sum(f.when(whole, f.col("size_bytes"))).alias("size_bytes"),
         *(
-            _count(whole & (f.col("outcome") == outcome.value)).alias(outcome.value)
+            _count(whole & (f.col("outcome") == outcome.value)).alias(f"{outcome.value}_count")
             for outcome in _OUTCOMES
         ),
         # No part is sent with best effort.
-        _count(~f.col("reliable")).alias("best_effort"),
-        _count(~f.col("reliable") & f.col("received_at").isNotNull()).alias("arrived"),
-        _count(f.col("violations").isNotNull()).alias("violations"),
+        _count(~f.col("reliable")).alias("best_effort_count"),
+        _count(~f.col("reliable") & f.col("received_at").isNotNull()).alias("arrived_count"),
+        _count(f.col("findings").isNotNull()).alias("with_findings_count"),
         f.sum("resends").alias("resends"),
         f.sum("duplicates_stopped").alias("duplicates_stopped"),
         _count(whole & f.col("late_ack")).alias("late_acks"),
         shares.alias("shares"),
     )
-    for position, name in enumerate(("latency_p50", "latency_p95", "latency_p99")):
+    for position, name in enumerate(("latency_p50_us", "latency_p95_us", "latency_p99_us")):
         counted = counted.withColumn(name, f.col("shares")[position])
     return counted.select(*PARTNER_SERVICE.fieldNames(), "span")
 

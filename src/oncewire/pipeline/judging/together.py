@@ -21,7 +21,8 @@ from oncewire.journal.check import document_key
 from oncewire.journal.predicates.channel import KINDS
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline.judging.extent import Judging
-from oncewire.pipeline.lake.tables import DOCUMENT_ROWS, JOURNAL, arrow, nullable, rows_of_batch
+from oncewire.pipeline.lake.columns import JOURNAL, SPLIT_ROWS, arrow, nullable
+from oncewire.pipeline.lake.tables import rows_of_batch
 from oncewire.pipeline.tasks import Batches
 from oncewire.protocol.notes import Kind
 
@@ -38,10 +39,10 @@ on from, a row of the journal."""
 
 SERVICE_COLUMNS = (
     "part_of", "outcome", "reliable", "sender", "receiver", "to_peer", "from_peer",
-    "submitted_at", "received_at", "handed_over_at", "latency", "size", "resends",
+    "submitted_at", "received_at", "handed_over_at", "latency_us", "size_bytes", "resends",
     "duplicates_stopped", "late_ack",
 )  # fmt: skip
-"""What partner service asks of a ledger row, besides whether it has violations."""
+"""What partner service asks of a ledger row, besides whether it has findings."""
 
 FED = StructType(
     [
@@ -113,14 +114,14 @@ def rows_of_documents(journal: DataFrame) -> DataFrame:
     def keyed(batches: Batches) -> Batches:
         import pyarrow as pa
 
-        schema = arrow(DOCUMENT_ROWS)
+        schema = arrow(SPLIT_ROWS)
         for batch in batches:
             column = pa.array([document_key(row) for row in rows_of_batch(batch)], pa.string())
             yield pa.RecordBatch.from_arrays([*batch.columns, column], schema=schema).filter(
                 column.is_valid()
             )
 
-    return journal.where(may_have).mapInArrow(keyed, DOCUMENT_ROWS)
+    return journal.where(may_have).mapInArrow(keyed, SPLIT_ROWS)
 
 
 AS_JSON = "to_json(struct(*))"

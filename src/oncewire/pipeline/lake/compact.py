@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
+from oncewire.pipeline.lake.columns import JOURNAL, LEDGER, SILVER, arrow, nullable
 from oncewire.pipeline.lake.lake import Days, Lake, TableFile
-from oncewire.pipeline.lake.tables import JOURNAL, LEDGER, SILVER, arrow, data_path, nullable
+from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import Entry, Version, in_parts, parquet_files
 
 MANY = 16

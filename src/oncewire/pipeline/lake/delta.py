@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from oncewire.pipeline.lake.tables import OPEN, Table, arrow, nullable
+from oncewire.pipeline.lake.columns import arrow, footer, nullable
+from oncewire.pipeline.lake.tables import OPEN, Table
 from oncewire.pipeline.lake.version import Entry, Version, force, parquet_files, write_forced
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
     retention = f"interval {round(version.readable_for)} seconds"
     for table in OPEN.values():
         root, entries = lake / table.root, table.entries(version)
-        if before.number and entries == table.entries(before) and (root / LOG).is_dir():
+        same = before.number and before.columns == version.columns
+        if same and entries == table.entries(before) and (root / LOG).is_dir():
             continue
         wanted = dict(_files(lake, root, entries))
         log = _log_of(root, table, wanted, version.number, retention)
@@ -257,7 +259,8 @@ def switch(lake: Path, version: Version, before: Version) -> None:
     """Show a published version of every table that is not the one before."""
     for table in OPEN.values():
         link = lake / table.root / LINK
-        if not link.is_symlink() or table.entries(version) != table.entries(before):
+        same = before.columns == version.columns
+        if not link.is_symlink() or not same or table.entries(version) != table.entries(before):
             _show(lake, version, table, link)
 
 
@@ -287,7 +290,8 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
 def _write_empty(table: Table, file: Path) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(arrow(nullable(table.schema)).empty_table(), file)
+    columns = arrow(nullable(table.schema)).with_metadata(footer(table.schema))
+    pq.write_table(columns.empty_table(), file)
 
 
 def _same(file: Path, name: Path) -> None:

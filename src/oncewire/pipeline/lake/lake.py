@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncewire.errors import InvalidValue, JournalProblem
+from oncewire.pipeline.lake.columns import arrow, footer, nullable
 from oncewire.pipeline.lake.storage import (
     LAYERS,
     VERSIONS,
@@ -42,9 +43,10 @@ from oncewire.pipeline.lake.storage import (
     Storage,
     version_name,
 )
-from oncewire.pipeline.lake.tables import arrow, batch_of, nullable
+from oncewire.pipeline.lake.tables import batch_of
 from oncewire.pipeline.lake.version import (
     BATCH_ROWS,
+    COLUMNS_VERSION,
     CURRENT_FILE,
     Entry,
     Version,
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
 # of is in their file's name, so those of other files are never believed.
 
 
-COLUMNS = {"journal": "message_id", "ledger_closed": "message_id", "documents": "document"}
+COLUMNS = {"journal": "message_id", "ledger_closed": "message_id", "split_rows": "document"}
 """The tables that are asked for names, and the columns that have them."""
 
 FEW = 20_000
@@ -210,7 +212,7 @@ class TableFile:
         """`days` names a column of dates or instants: the file is in its order, and the entry's key
         says the first and the last day."""
         self._folder, self._table, self._path, self._days = root / path, table, path, days
-        self._schema = arrow(nullable(schema))
+        self._schema, self._footer = arrow(nullable(schema)), footer(schema)
         self._held: list[pa.RecordBatch] = []
         self._rows: list[Sequence[Any]] = []
         self._writer: pq.ParquetWriter | None = None
@@ -244,6 +246,7 @@ class TableFile:
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._beside, self._schema, compression="zstd")
+            self._writer.add_key_value_metadata(self._footer)
         if self._days:
             table = table.sort_by(self._days)
         size = ROWS_OF_DAY if self._days else ROWS_IN_GROUP
@@ -312,6 +315,17 @@ class Lake:
                 f"the lake at {self.name} cannot be read: {error}",
                 remedy="its CURRENT file names a version; see that the file is there and whole",
             ) from None
+
+    def shown(self, number: int | None = None) -> Version:
+        """The published version, or one by its number, whose tables have the columns of today."""
+        version = self.current() if number is None else self.version(number)
+        if version.columns != COLUMNS_VERSION:
+            raise JournalProblem(
+                f"version {version.number} of the lake at {self.name} has the columns of an "
+                "earlier release",
+                remedy=f"`oncewire pipeline run --lake {self.name}` makes its tables anew, once",
+            )
+        return version
 
     def version(self, number: int) -> Version:
         """A version by its number, as long as it is kept."""
@@ -410,8 +424,14 @@ class Lake:
     def _show_if_behind(self, version: Version) -> None:
         """Show the published version, if a run was killed after it had published."""
         file = self.root / VERSIONS / SHOWN
-        if version.number and (
-            not file.is_file() or file.read_text(encoding="utf-8").strip() != str(version.number)
+        # One with other columns is about to be made anew.
+        if (
+            version.number
+            and version.columns == COLUMNS_VERSION
+            and (
+                not file.is_file()
+                or file.read_text(encoding="utf-8").strip() != str(version.number)
+            )
         ):
             self._show(version, Version())
 

@@ -28,6 +28,11 @@ lake was told otherwise: a read that loses its files begins anew, and one that t
 publishes would never end."""
 
 
+COLUMNS_VERSION = 2
+"""Raised whenever a column of silver or gold gets another name or type: a lake that has others is
+made anew by its next run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One directory of a table."""
@@ -81,6 +86,8 @@ class Version:
     """Under which circumstances the gold tables were judged; see `judging`."""
     readable_for: float = READABLE_FOR
     """Seconds for which a version can be read after it was replaced."""
+    columns: int = COLUMNS_VERSION
+    """Which columns its silver and gold tables have."""
 
     @property
     def journal(self) -> tuple[Entry, ...]:
@@ -132,6 +139,7 @@ class Version:
             },
             judged=values["judged"],
             readable_for=values.get("readable_for", READABLE_FOR),
+            columns=values.get("columns", 1),
         )
 
 

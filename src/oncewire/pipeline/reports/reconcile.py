@@ -29,7 +29,8 @@ from oncewire.journal.trace import (
 )
 from oncewire.message.envelope import is_trial
 from oncewire.pipeline.judging.extent import tasks_for
-from oncewire.pipeline.lake.tables import RECONCILIATION, arrow, batches_of, nullable, rows_of_batch
+from oncewire.pipeline.lake.columns import RECONCILIATION, arrow, nullable
+from oncewire.pipeline.lake.tables import batches_of, rows_of_batch
 from oncewire.pipeline.lake.version import Book
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, quiet, read_book

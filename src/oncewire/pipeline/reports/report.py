@@ -215,10 +215,22 @@ def _nothing() -> str:
 SHOWN_MAX = 200
 """Rows of one table of the page; the CSV of a partner has all of its own."""
 
-_PARTNER_COLUMNS = (
-    "day", "direction", "messages", "delivered", "not_delivered", "unknown", "in_flight",
-    "best_effort", "arrived", "violations", "resends", "duplicates_stopped", "late_acks",
-)  # fmt: skip
+_CSV = {
+    "messages": "messages",
+    "delivered": "delivered_count",
+    "not_delivered": "not_delivered_count",
+    "unknown": "unknown_count",
+    "in_flight": "in_flight_count",
+    "best_effort": "best_effort_count",
+    "arrived": "arrived_count",
+    "violations": "with_findings_count",
+    "resends": "resends",
+    "duplicates_stopped": "duplicates_stopped",
+    "late_acks": "late_acks",
+}
+"""What a partner's file counts, and the columns of partner service that it adds up."""
+
+_TROUBLE = ("with_findings_count", "not_delivered_count", "unknown_count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +252,7 @@ _NEIGHBOURS = ("after_message_id", "before_message_id")
 
 def gather(lake: Lake) -> Facts:
     """Read the gold tables of the published version."""
-    version = lake.current()
+    version = lake.shown()
 
     def rows(name: str) -> list[dict[str, Any]]:
         import pyarrow.dataset as ds
@@ -290,8 +302,8 @@ def sentence(facts: Facts) -> str:
     messages = sum(facts.verdicts.values())
     broken = [finding for finding in facts.findings if finding["predicate"] != QUARANTINE]
     wrong = len(facts.findings) - len(broken)
-    waiting = sum(row["not_yet"] for row in facts.judged)
-    doubted = sum(row["in_doubt"] for row in facts.judged)
+    waiting = sum(row["not_yet_count"] for row in facts.judged)
+    doubted = sum(row["in_doubt_count"] for row in facts.judged)
     judged = messages - waiting - doubted
     if not facts.findings and not judged and messages:
         said = "No promise was found broken."
@@ -343,7 +355,7 @@ def _partners_by_day(service: list[dict[str, Any]]) -> str:
             continue
         key = f"{row['partner'] or 'unknown'} ({row['direction']})", _day(row)
         cells[key] += row["messages"]
-        troubled[key] += row["violations"] + row["not_delivered"] + row["unknown"]
+        troubled[key] += sum(row[name] for name in _TROUBLE)
     return heat_map(cells, troubled)
 
 
@@ -351,24 +363,25 @@ def _latency(service: list[dict[str, Any]]) -> str:
     """Hours are not averaged: for each partner the median hour, and the worst one."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in service:
-        if row["latency_p50"] is not None:
+        if row["latency_p50_us"] is not None:
             found.setdefault((row["partner"] or "", row["direction"]), []).append(row)
     rows = []
     for (partner, direction), hours in sorted(found.items()):
         middle = [
             sorted(hour[name] for hour in hours)[len(hours) // 2]
-            for name in ("latency_p50", "latency_p95", "latency_p99")
+            for name in ("latency_p50_us", "latency_p95_us", "latency_p99_us")
         ]
-        worst = max(hour["latency_p99"] for hour in hours)
+        worst = max(hour["latency_p99_us"] for hour in hours)
         rows.append((partner, direction, *map(lasting, (*middle, worst))))
     head = ("partner", "direction", "p50", "p95", "p99", "worst hour's p99")
     return table(head, rows, SHOWN_MAX)
 
 
-def lasting(seconds: float) -> str:
+def lasting(micros: float) -> str:
     """How long something took, as people say it."""
+    seconds = micros / SECOND
     if seconds < 60:
-        return in_words(round(seconds * SECOND))
+        return in_words(round(micros))
     return f"{seconds / 60:.1f} min" if seconds < 3_600 else f"{seconds / 3_600:.1f} h"
 
 
@@ -376,7 +389,7 @@ def _gaps(facts: Facts) -> str:
     states = Counter(gap["state"] for gap in facts.gaps)
     rows = [
         (gap["node"], gap["channel"], gap["side"], gap["epoch"], gap["first_missing"],
-         gap["missing"], words(gap["state"]))
+         gap["missing_count"], words(gap["state"]))
         for gap in sorted(facts.gaps, key=lambda row: (row["state"], row["channel"]))
     ]  # fmt: skip
     head = ("node", "channel", "side", "epoch", "first", "how many", "state")
@@ -400,7 +413,8 @@ def _missing(facts: Facts) -> list[tuple[str, int | None, int, str, str]]:
         around = [facts.moments.get(gap[name]) for name in _NEIGHBOURS]
         known = [moment for moment in around if moment is not None]
         if known:
-            said = f"{gap['channel']}: {gap['missing']} from {gap['first_missing']}, {gap['state']}"
+            numbers = f"{gap['missing_count']} from {gap['first_missing']}"
+            said = f"{gap['channel']}: {numbers}, {gap['state']}"
             found.append((gap["node"], min(known), max(known), said, gap["state"]))
     return found
 
@@ -415,9 +429,9 @@ def _best_effort(service: list[dict[str, Any]]) -> str:
     sent: Counter[str] = Counter()
     arrived: Counter[str] = Counter()
     for row in service:
-        if row["direction"] == "out" and row["best_effort"]:
-            sent[row["partner"] or ""] += row["best_effort"]
-            arrived[row["partner"] or ""] += row["arrived"]
+        if row["direction"] == "out" and row["best_effort_count"]:
+            sent[row["partner"] or ""] += row["best_effort_count"]
+            arrived[row["partner"] or ""] += row["arrived_count"]
     rows = [
         (partner, count, arrived[partner], f"{arrived[partner] / count:.1%}")
         for partner, count in sorted(sent.items())
@@ -429,7 +443,7 @@ def _judged(judged: list[dict[str, Any]]) -> str:
     # Ways that differ only in their terms are one to a reader.
     ways: dict[tuple[str, ...], Counter[str]] = {}
     for row in judged:
-        through = row["through"]
+        through = row["through_at"]
         way = (
             row["sender"] or "",
             row["partner"] or row["receiver"] or "",
@@ -438,7 +452,7 @@ def _judged(judged: list[dict[str, Any]]) -> str:
             row["clock"],
         )
         counted = ways.setdefault(way, Counter(not_yet=0, in_doubt=0))
-        counted.update(not_yet=row["not_yet"], in_doubt=row["in_doubt"])
+        counted.update(not_yet=row["not_yet_count"], in_doubt=row["in_doubt_count"])
     ordered = sorted(ways.items(), key=lambda pair: (-pair[1].total(), pair[0]))
     rows = [
         (*way[:3], counted["not_yet"], counted["in_doubt"], *way[3:]) for way, counted in ordered
@@ -472,10 +486,10 @@ def partner_csvs(facts: Facts) -> dict[str, str]:
         counts = days.setdefault(row["partner"], {}).setdefault(
             (_day(row), row["direction"]), Counter()
         )
-        counts.update({name: row[name] for name in _PARTNER_COLUMNS[2:]})
+        counts.update({name: row[column] for name, column in _CSV.items()})
     return {
         f"{safe_name(partner)}.csv": _csv(
-            (day, direction, *(counts[name] for name in _PARTNER_COLUMNS[2:]))
+            (day, direction, *(counts[name] for name in _CSV))
             for (day, direction), counts in sorted(found.items())
         )
         for partner, found in sorted(days.items())
@@ -485,7 +499,7 @@ def partner_csvs(facts: Facts) -> dict[str, str]:
 def _csv(rows: Iterable[tuple[Any, ...]]) -> str:
     written = io.StringIO()
     writer = csv.writer(written)
-    writer.writerow(_PARTNER_COLUMNS)
+    writer.writerow(("day", "direction", *_CSV))
     writer.writerows(rows)
     return written.getvalue()
 

@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 from oncewire.errors import InvalidValue
+from oncewire.pipeline.lake.columns import former
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import EVERY
 from oncewire.pipeline.session import pinned
@@ -33,11 +34,14 @@ class Answer:
     """Whether there are more rows than are shown."""
 
 
-def make_views(spark: SparkSession, lake: Lake) -> int:
-    """Each table as a temporary view, all of one version, whose number is handed back."""
-    version = lake.current()
+def make_views(spark: SparkSession, lake: Lake, *, v1: bool = False) -> int:
+    """Each table as a temporary view, all of one version, whose number is handed back; `v1`: with
+    the columns' names of the first version."""
+    version = lake.shown()
     for table in EVERY.values():
         frame = lake.read(spark, version, table.schema, *table.stored)
+        if v1:
+            frame = frame.selectExpr(*(each.sql for each in former(table.schema)))
         frame.createOrReplaceTempView(table.name)
     return version.number
 
@@ -65,10 +69,12 @@ def _check_question(spark: SparkSession, question: str) -> None:
         ) from None
 
 
-def ask(spark: SparkSession, lake: Lake, question: str, rows: int = ROWS_MAX) -> Answer:
-    """The answer to a SELECT."""
+def ask(
+    spark: SparkSession, lake: Lake, question: str, rows: int = ROWS_MAX, *, v1: bool = False
+) -> Answer:
+    """The answer to a SELECT; `v1`: one that names columns as the first version did."""
     with pinned(spark):
-        number = make_views(spark, lake)
+        number = make_views(spark, lake, v1=v1)
         try:
             _check_question(spark, question)
             frame = spark.sql(question)
@@ -77,7 +83,7 @@ def ask(spark: SparkSession, lake: Lake, question: str, rows: int = ROWS_MAX) ->
             line = str(error).strip().splitlines()[0]
             raise InvalidValue(
                 f"this cannot be asked: {line[:300]}",
-                remedy=f"the views are {', '.join(EVERY)}; see docs/howto/pipeline.md",
+                remedy=f"the views are {', '.join(EVERY)}; DESCRIBE names the columns of one",
             ) from None
     values = tuple(tuple(row.values()) for row in found[:rows])
     return Answer(number, tuple(frame.columns), values, len(found) > rows)

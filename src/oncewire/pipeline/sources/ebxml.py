@@ -24,7 +24,8 @@ from oncewire.errors import EbxmlError, InvalidValue, JournalProblem, SoapFault
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.form import Validation
-from oncewire.pipeline.lake.tables import ENVELOPES, ENVELOPES_WITH_PAYLOADS, arrow, batches_of
+from oncewire.pipeline.lake.columns import ENVELOPES, ENVELOPES_WITH_PAYLOADS, arrow
+from oncewire.pipeline.lake.tables import batches_of
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, local_path
 from oncewire.pipeline.sources.archive import (
     BYTES_PER_PIECE,

@@ -38,19 +38,12 @@ from oncewire.journal.predicates.context import (
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.message.instant import Instant
 from oncewire.pipeline.lake import version as crash
+from oncewire.pipeline.lake.columns import ATTEMPTS, HOPS, JOURNAL, MESSAGES, QUARANTINE, SILVER
 from oncewire.pipeline.lake.lake import Lake, TableFile
-from oncewire.pipeline.lake.tables import (
-    ATTEMPTS,
-    JOURNAL,
-    MESSAGES,
-    QUARANTINE,
-    SILVER,
-    data_path,
-    problem_in,
-    rows_of_batch,
-)
+from oncewire.pipeline.lake.tables import OPEN, data_path, problem_in, rows_of_batch
 from oncewire.pipeline.lake.version import (
     BATCH_ROWS,
+    COLUMNS_VERSION,
     Book,
     Entry,
     Mark,
@@ -289,7 +282,11 @@ def take_in(
     parts = in_parts(ranges, lambda span: span.end - span.start, ROWS_PER_TASK)
     lake.clear(*(path for part in parts for path in _paths(part)))
     calls = [partial(write_ranges, lake.root, part) for part in parts]
-    taken = placed(lake, version, run_each(spark, calls))
+    again = [] if version.columns == COLUMNS_VERSION else _calls_again(lake, version)
+    written = run_each(spark, [*calls, *again])
+    if version.columns != COLUMNS_VERSION:
+        version = _made_again(version, written[len(calls) :])
+    taken = placed(lake, version, written[: len(calls)])
     for each in surveyed if now else ():
         state = taken.version.nodes.get(each.book.node)
         if state is not None and state.seq >= each.last:
@@ -415,22 +412,22 @@ _KNOWN_BY = frozenset(
     kind.value for kind in (Kind.SUBMITTED, Kind.RECEIVED, Kind.FORWARDED, Kind.JOINED)
 )
 _ATTEMPTS = frozenset((Kind.SENT.value, Kind.SEND_FAILED.value))
+_HOPS = frozenset((Kind.FORWARDED.value, Kind.PASSED_ON.value))
 _OWN = set(JOURNAL.fieldNames())
 
 
 class Silver:
     """The silver tables of some ranges of a journal, as one task writes them."""
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, root: Path, name: str, tables: Iterable[str] = tuple(SILVER)) -> None:
         self._files = {
-            table: TableFile(root, table, data_path(table, name), schema)
-            for table, schema in SILVER.items()
+            table: TableFile(root, table, data_path(table, name), SILVER[table]) for table in tables
         }
         self._boots: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, rows: Iterable[Row], aside: Iterable[Row] = ()) -> None:
         """What some rows say; of those that were set aside only which run wrote them."""
-        said: dict[str, list[Sequence[Any]]] = {table: [] for table in self._files}
+        said: dict[str, list[Sequence[Any]]] = {table: [] for table in SILVER}
         for row in rows:
             self._note_boot(row)
             if row.kind in CONTEXT_KINDS:
@@ -439,9 +436,11 @@ class Silver:
                 said["messages"].append(_message(row))
             elif row.kind in _ATTEMPTS:
                 said["attempts"].append(_attempt(row))
+            if row.kind in _HOPS:
+                said["hops"].append(_hop(row))
             document = document_key(row)
             if document is not None:
-                said["documents"].append((*row, document))
+                said["split_rows"].append((*row, document))
         for row in aside:
             self._note_boot(row)
         for table, file in self._files.items():
@@ -460,7 +459,8 @@ class Silver:
 
     def close(self) -> dict[str, Entry]:
         """The directories that were written."""
-        self._files["boots"].add((*key, *facts) for key, facts in self._boots.items())
+        if "boots" in self._files:
+            self._files["boots"].add((*key, *facts) for key, facts in self._boots.items())
         return {table: file.close() for table, file in self._files.items()}
 
 
@@ -468,9 +468,21 @@ def _message(row: Row) -> tuple[Any, ...]:
     """A message becomes known to a node."""
     said = _said(row)
     said["event"], said["best_effort"] = row.kind, bool(said.get("best_effort"))
+    said["size_bytes"], said["time_to_live_at"] = row.size, said.get("time_to_live")
     return tuple(
         getattr(row, field.name) if field.name in _OWN else said.get(field.name)
         for field in MESSAGES.fields
+    )
+
+
+def _hop(row: Row) -> tuple[Any, ...]:
+    """An intermediary sent a message on."""
+    said = _said(row)
+    said["event"], said["onward_channel"] = row.kind, said.get("onward")
+    said["time_to_live_at"] = said.get("time_to_live")
+    return tuple(
+        getattr(row, field.name) if field.name in _OWN else said.get(field.name)
+        for field in HOPS.fields
     )
 
 
@@ -573,6 +585,44 @@ def silver_name(ranges: Iterable[str]) -> str:
         return names[0]
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
     return f"{len(names)}-nodes/{digest}"
+
+
+# A lake of an earlier release: its silver tables, made again of its journal with today's columns.
+
+
+AGAIN = tuple(table for table in SILVER if table in OPEN)
+"""The silver tables that people read; others have the columns of the journal."""
+
+
+def _calls_again(lake: Lake, version: Version) -> list[Callable[[], dict[str, Entry]]]:
+    parts = list(in_parts(version.journal, lambda entry: entry.rows, ROWS_PER_TASK))
+    names = [f"columns-{COLUMNS_VERSION}/{number}" for number in range(len(parts))]
+    lake.clear(*(data_path(table, name) for table in AGAIN for name in names))
+    return [
+        partial(write_again, lake.root, name, [entry.path for entry in part])
+        for name, part in zip(names, parts, strict=True)
+    ]
+
+
+def write_again(root: Path, name: str, paths: Sequence[str]) -> dict[str, Entry]:
+    """The silver tables of some directories of the journal; this is what a task does."""
+    import pyarrow.dataset as ds
+
+    silver = Silver(root, name, AGAIN)
+    for path in paths:
+        for batch in ds.dataset(root / path, format="parquet").to_batches(batch_size=BATCH_ROWS):
+            silver.add(rows_of_batch(batch))
+    return silver.close()
+
+
+def _made_again(version: Version, written: Iterable[dict[str, Entry]]) -> Version:
+    """The version with silver tables of today's columns; its gold tables are to be judged again."""
+    every = list(written)
+    for table in AGAIN:
+        version = version.with_table(table, [entries[table] for entries in every])
+    tables = dict(version.tables)
+    tables["split_rows"] = tables.pop("documents", ())
+    return replace(forgetting(version), tables=tables, columns=COLUMNS_VERSION)
 
 
 def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFrame:

@@ -27,7 +27,8 @@ from pyspark.sql.datasource import (
 from oncewire.errors import JournalProblem, StoreGone
 from oncewire.journal.identity import START
 from oncewire.journal.row import COLUMNS, SCHEMA, check_version
-from oncewire.pipeline.lake.tables import JOURNAL, STORED_MESSAGES, arrow, batch_of, nullable, only
+from oncewire.pipeline.lake.columns import JOURNAL, STORED_MESSAGES, arrow, nullable, only
+from oncewire.pipeline.lake.tables import batch_of
 from oncewire.pipeline.lake.version import (
     BATCH_ROWS,
     CURRENT_FILE,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -37,15 +37,19 @@ from pyspark.sql.types import StructType
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.pipeline import sink
 from oncewire.pipeline.lake import version as crash
-from oncewire.pipeline.lake.lake import Lake, input_at
-from oncewire.pipeline.lake.tables import (
-    EVERY,
+from oncewire.pipeline.lake.columns import (
     JOURNAL,
     STORED_MESSAGES,
+    V1,
+    Former,
     arrow,
+    former,
+    former_schema,
     nullable,
     only,
 )
+from oncewire.pipeline.lake.lake import Lake, input_at
+from oncewire.pipeline.lake.tables import EVERY
 from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.sources import journal_source
 from oncewire.pipeline.sources.journal_source import SqlBook, is_database, open_book
@@ -70,7 +74,11 @@ OPTIONS = {
     ),
     "version": ("", "Of a lake: the number of a published version; without it the current one."),
     "node": ("", "Whose journal, where the place holds several."),
-    "columns": ("", "Names between commas: only these are read. Without it, all."),
+    "columns": (
+        "",
+        "Names between commas: only these are read. Without it, all. Of a lake, `v1` means all by "
+        "the names that they had in the first version.",
+    ),
     "startingSeq": ("0", "Only journal rows behind this `seq`."),
     "endingSeq": ("", "Only journal rows up to this `seq`; without it, up to the last."),
     "rowsPerPartition": (str(ROWS_PER_PARTITION), "Journal rows of one task, at most."),
@@ -130,6 +138,8 @@ class Request:
     """All columns of the table."""
     version: int | None = None
     """Of a lake: which published version; None: the current one."""
+    former: tuple[Former, ...] = ()
+    """Of a lake: its columns by the names of the first version, where they are asked for."""
     url: str = field(default="", repr=False)
     """The address of a store's database; then there is no path."""
 
@@ -224,14 +234,18 @@ class OncewireSource(DataSource):
             raise InvalidValue(
                 f"{path or 'a store'} has no table {table!r}", remedy=f"choose one of {names}"
             )
+        whole, chosen, older = known[table], options.get("columns"), tuple[Former, ...]()
+        if chosen == V1 and not url and is_lake(path) and table != "journal":
+            whole, chosen, older = former_schema(whole), None, tuple(former(whole))
         ending, version = options.get("endingSeq"), options.get("version")
         return Request(
             path=path,
             url=url,
             node=options.get("node") or None,
             table=table,
-            columns=_columns(options.get("columns"), known[table]),
-            whole=known[table],
+            columns=_columns(chosen, whole),
+            whole=whole,
+            former=older,
             version=None if version is None else _number("version", version, 1),
             start=_number("startingSeq", options.get("startingSeq", OPTIONS["startingSeq"][0]), 0),
             end=None if ending is None else _number("endingSeq", ending, 0),
@@ -266,7 +280,7 @@ class LakeTableReader(DataSourceReader):
     def __init__(self, request: Request) -> None:
         self._request = request
         lake = Lake(request.path)
-        version = lake.current() if request.version is None else lake.version(request.version)
+        version = lake.shown(request.version)
         entries = EVERY[request.table].entries(version)
         self._files = [str(file) for file in lake.files(version, entries)]
 
@@ -285,8 +299,21 @@ class LakeTableReader(DataSourceReader):
             return
         schema = arrow(self._request.schema)
         for file in partition.files:
-            table = ds.dataset(file, format="parquet").to_table(columns=schema.names)
+            table = ds.dataset(file, format="parquet").to_table(columns=self._columns(schema.names))
             yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+
+    def _columns(self, names: list[str]) -> list[str] | dict[str, Any]:
+        """The columns of a file, by name or by what they are made of."""
+        import pyarrow.compute as pc
+
+        if not self._request.former:
+            return names
+        return {
+            each.name: pc.field(each.column)
+            if each.per == 1
+            else pc.divide(pc.field(each.column), pc.scalar(float(each.per)))
+            for each in self._request.former
+        }
 
 
 class OncewireReader(DataSourceReader):
