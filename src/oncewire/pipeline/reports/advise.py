@@ -38,8 +38,9 @@ from oncewire.journal.trace import (
 from oncewire.message.envelope import is_trial
 from oncewire.message.instant import MINUTE, SECOND, Duration, format_duration
 from oncewire.pipeline.judging.extent import tasks_for
+from oncewire.pipeline.lake.columns import JOURNAL, arrow
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL, arrow, batches_of, rows_of, rows_of_batch
+from oncewire.pipeline.lake.tables import batches_of, rows_of, rows_of_batch
 from oncewire.pipeline.reports.report import BAD, CALM, GOOD, drawing, page, section, table
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet

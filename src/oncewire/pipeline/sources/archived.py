@@ -30,7 +30,8 @@ from oncewire.journal.row import JOURNAL_VERSION, NO_INSTANT, Row
 from oncewire.message.envelope import Actor, Message, MessageKind, Severity
 from oncewire.message.form import Validation
 from oncewire.message.instant import SECOND, Instant
-from oncewire.pipeline.lake.tables import JOURNAL, arrow, batches_of, rows_of
+from oncewire.pipeline.lake.columns import JOURNAL, arrow
+from oncewire.pipeline.lake.tables import batches_of, rows_of
 from oncewire.pipeline.lake.version import NODE_FILE, write_node_file
 from oncewire.pipeline.sources.archive import TOO_LARGE, Content, contents, pieces
 from oncewire.pipeline.sources.ebxml import read_capture

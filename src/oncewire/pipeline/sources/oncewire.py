@@ -76,8 +76,7 @@ OPTIONS = {
     "node": ("", "Whose journal, where the place holds several."),
     "columns": (
         "",
-        "Names between commas: only these are read. Without it, all. Of a lake, `v1` means all by "
-        "the names that they had in the first version.",
+        "Names between commas: only these are read. `v1`: all of a lake's, by their former names.",
     ),
     "startingSeq": ("0", "Only journal rows behind this `seq`."),
     "endingSeq": ("", "Only journal rows up to this `seq`; without it, up to the last."),
