@@ -36,9 +36,6 @@ from oncewire.wire.security import certificates, references, signature
 from oncewire.wire.security.certificates import Trust, load_certificate
 from oncewire.wire.security.references import USUAL, signature_parts
 
-BYTES_PER_TASK = 32 * 1024 * 1024
-"""Bytes of raw messages that one task verifies."""
-
 MESSAGE, ACKNOWLEDGEMENT = 0, 1
 """What a raw message is to the message whose id it is under."""
 
@@ -78,8 +75,7 @@ def prove_archive(
         found = [piece for place in places for piece in pieces(place)]
         name = f"v{version.number + 1:08d}"
         lake.clear(data_path("evidence", name))
-        size = sum(_size(piece) for piece in found)
-        tasks = max(1, min(cores_of(spark), len(found)), -(-size // BYTES_PER_TASK))
+        tasks = max(cores_of(spark), len(found))
         raw = spark.range(0, len(found), 1, max(1, len(found)))
         pairs = raw.mapInArrow(partial(_read, found), PAIRED).repartition(tasks, "message_id")
         ordered = pairs.sortWithinPartitions("message_id", "what", "file", "position")
@@ -89,10 +85,6 @@ def prove_archive(
         published = lake.publish(version.with_table("evidence", entries))
     proven = sum(count for _, count in written)
     return Proofs(published.number, sum(entry.rows for entry in entries), proven)
-
-
-def _size(piece: Piece) -> int:
-    return sum(each.size for each in piece.files) if piece.bundle is None else piece.bundle.size
 
 
 # --- in the tasks -----------------------------------------------------------------------------
