@@ -39,7 +39,7 @@ COMPARED = ("cpa_id", "service", "action", "conversation_id", "from_party", "to_
 """Facts of a header that both books have."""
 
 AGREED = (
-    "reliable", "method", "flow", "window", "numbers", "scope", "on_gap", "reset",
+    "reliable", "flow", "window", "numbers", "scope", "on_gap", "reset",
     "timeout", "retries", "retry_interval", "retries_counted", "persist_duration",
 )  # fmt: skip
 """Terms that both parties take from their agreement. The others a message asks for itself, or a
