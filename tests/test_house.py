@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 384,
-    "lines": 110_770,
-    "code_lines": 79_045,
+    "modules": 392,
+    "lines": 114_400,
+    "code_lines": 81_800,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -248,8 +248,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an HTTP refusal counts as certain",
         "oncewire.handler.runtime.handler:Handler._post",
-        "Transmission(post.message_id, post.attempt, sent=outcome.kind is OutcomeKind.SENT, certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None, reason=outcome.reason, retry_after=outcome.retry_after, address=post.address)",
-        "Transmission(post.message_id, post.attempt, sent=outcome.kind is OutcomeKind.SENT, certain=outcome.kind is OutcomeKind.REFUSED, reason=outcome.reason, retry_after=outcome.retry_after, address=post.address)",
+        "Transmission(post.message_id, post.attempt, sent=outcome.kind is OutcomeKind.SENT, certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None, reason=outcome.reason, retry_after=outcome.retry_after, address=post.address, transport=post.transport)",
+        "Transmission(post.message_id, post.attempt, sent=outcome.kind is OutcomeKind.SENT, certain=outcome.kind is OutcomeKind.REFUSED, reason=outcome.reason, retry_after=outcome.retry_after, address=post.address, transport=post.transport)",
         requirement="ERR-9",
         tests=(f"{_CLAIMS}::test_a_status_that_refuses_one_copy_proves_nothing_of_another",),
     ),

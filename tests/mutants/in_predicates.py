@@ -31,8 +31,8 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "what is missing is held against the messages",
         f"{f'{_PREDICATES}.message'}:_without_doubt",
-        "if not doubted and (not subject.has_hole()):\n    return (subject.violations, False)",
-        "if not doubted:\n    return (subject.violations, False)",
+        "not doubted and (not subject.has_hole())",
+        "not doubted",
         tests=_JOURNAL,
     ),
     Mutant(

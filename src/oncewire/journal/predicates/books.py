@@ -39,7 +39,7 @@ COMPARED = ("cpa_id", "service", "action", "conversation_id", "from_party", "to_
 """Facts of a header that both books have."""
 
 AGREED = (
-    "reliable", "flow", "window", "numbers", "scope", "on_gap", "reset",
+    "reliable", "method", "flow", "window", "numbers", "scope", "on_gap", "reset",
     "timeout", "retries", "retry_interval", "retries_counted", "persist_duration",
 )  # fmt: skip
 """Terms that both parties take from their agreement. The others a message asks for itself, or a
@@ -266,7 +266,13 @@ def _is_for(subject: Subject, row: Row) -> bool:
 
 
 def _differences(ours: Terms, theirs: Terms) -> tuple[str, ...]:
-    return tuple(name for name in AGREED if getattr(ours, name) != getattr(theirs, name))
+    # Only a reliable message says by which method it is so.
+    without = () if ours.reliable and theirs.reliable else ("method",)
+    return tuple(
+        name
+        for name in AGREED
+        if name not in without and getattr(ours, name) != getattr(theirs, name)
+    )
 
 
 def _has_had(subject: Subject, node: str, terms: Terms, names: tuple[str, ...]) -> bool:
