@@ -365,7 +365,7 @@ VERB_GROUPS = {
     "Find a message, and why it is where it is": "find outbox inbox why show",
     "Watch the party": "status overview incidents channels readiness figures",
     "Try a partner": "ping try_partner",
-    "Decide": "resend resume abandon pause restart hold accept_clock",
+    "Decide": "resend resume abandon pause restart hold accept_clock trim_journal",
 }
 """The verbs of a party, by what a program wants."""
 

@@ -311,7 +311,7 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 392,
+    "modules": 393,
     "lines": 114_400,
     "code_lines": 81_800,
     "import_depth": 26,

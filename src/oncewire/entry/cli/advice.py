@@ -11,15 +11,8 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Config, Json, Listing, Report, loaded, now
-from oncewire.entry.cli.pipeline import (
-    LakePath,
-    Master,
-    Settings,
-    lake_at,
-    need_lake,
-    session,
-    settings_of,
-)
+from oncewire.entry.cli.pipeline import LakePath, lake_at, need_lake
+from oncewire.entry.cli.spark import Master, Settings, session, settings_of
 from oncewire.entry.files import number_of
 from oncewire.message.instant import SECOND
 

@@ -10,14 +10,8 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.pipeline import (
-    SHOWN_MAX,
-    Master,
-    Settings,
-    archive_at,
-    session,
-    settings_of,
-)
+from oncewire.entry.cli.pipeline import SHOWN_MAX, archive_at
+from oncewire.entry.cli.spark import Master, Settings, session, settings_of
 from oncewire.entry.files import number_of
 
 if TYPE_CHECKING:

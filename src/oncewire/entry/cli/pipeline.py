@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -20,6 +14,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, loaded
+from oncewire.entry.cli.spark import Master, Settings, by_spark, session, settings_of
 from oncewire.entry.files import number_of
 from oncewire.entry.party.settings import FILE
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
@@ -27,8 +22,6 @@ from oncewire.handler.world import RealWorld
 from oncewire.message.instant import parse_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from oncewire.entry.party.settings import Settings as PartySettings
     from oncewire.pipeline.jobs import Done
     from oncewire.pipeline.judging.check import Verification
@@ -36,58 +29,6 @@ if TYPE_CHECKING:
     from oncewire.pipeline.lake.proof import Difference, Proven
     from oncewire.pipeline.lake.version import NodeState
     from oncewire.pipeline.reports.reconcile import Reconciliation
-    from oncewire.pipeline.sources.ingest import Progress
-
-# Whether Spark can run here: PySpark is an extra, and it wants a Java that is new enough.
-
-JAVA_WANTED = 17
-_REMEDY = f"install a Java {JAVA_WANTED}+ runtime, or set JAVA_HOME to one"
-
-
-def spark_lacks(
-    environ: Mapping[str, str] | None = None, *, remote: bool = False
-) -> NotAllowed | None:
-    """What keeps Spark from running on this machine, with the remedy; None if nothing does.
-
-    `remote`: it runs somewhere else, and is reached by Spark Connect."""
-    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
-        return NotAllowed("Spark is not installed", remedy="pip install 'oncewire[spark]'")
-    if remote:
-        return None
-    said = os.environ if environ is None else environ
-    if "PYSPARK_GATEWAY_PORT" in said:
-        return None  # `spark-submit` started this process: its Java runs already.
-    java = find_java(said)
-    if java is None:
-        return NotAllowed("Spark needs Java, and there is none here", remedy=_REMEDY)
-    found = java_version(java)
-    if found is None or found < JAVA_WANTED:
-        name = "a Java that does not start" if found is None else f"Java {found}"
-        return NotAllowed(f"Spark needs Java {JAVA_WANTED}+, and {java} is {name}", remedy=_REMEDY)
-    return None
-
-
-def find_java(environ: Mapping[str, str]) -> Path | None:
-    """The Java that Spark would start: that of JAVA_HOME, else the one on the PATH."""
-    home = environ.get("JAVA_HOME")
-    if home:
-        java = Path(home) / "bin" / "java"
-        return java if os.access(java, os.X_OK) else None
-    named = shutil.which("java", path=environ.get("PATH"))
-    return Path(named) if named is not None else None
-
-
-def java_version(java: Path) -> int | None:
-    """Its major number; Java 8 and older call themselves 1.x, which is too old either way."""
-    try:
-        said = subprocess.run(  # noqa: S603 - the program that Spark itself will run
-            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    number = re.search(r'version "(\d+)', said.stderr + said.stdout)
-    return int(number.group(1)) if number else None
-
 
 # Which lake and which books a command is about.
 
@@ -137,13 +78,6 @@ def need_lake(lake: Path) -> None:
             f"there is no lake at {lake}",
             remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
         )
-
-
-def by_spark(jobs: int | None, tasks: int | None) -> str:
-    """How many jobs and tasks of Spark did it; a server of Spark Connect does not tell."""
-    if jobs is None or tasks is None:
-        return "by Spark"
-    return f"by {number_of(jobs, 'job')} and {number_of(tasks, 'task')} of Spark"
 
 
 # What the commands of `oncewire pipeline` answer, as reports for people and programs.
@@ -423,12 +357,6 @@ def sign(lake: LakePath, config: Config = None) -> Report:
     )
 
 
-Master = Annotated[
-    str, typer.Option(help="Spark's master, or a server: sc://HOST; otherwise `local[2]`.")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; may be repeated.")
-]
 Ended = Annotated[
     bool, typer.Option("--ended", help="The books are closed: what is under way now is lost.")
 ]
@@ -754,38 +682,6 @@ def shell(
 
     output.answer(warm, json=json)
     read_commands(command)
-
-
-# --- the session ------------------------------------------------------------------------------
-
-
-@contextmanager
-def session(
-    master: str, settings: Mapping[str, str], *, json: bool
-) -> Iterator[tuple[SparkSession, Progress]]:
-    """A Spark session with a progress line, and Spark's errors in our words."""
-    lacking = spark_lacks(remote=master.startswith("sc://"))
-    if lacking is not None:
-        raise lacking
-    from oncewire.pipeline.session import is_running, open_session, spoken
-
-    said = (
-        "using the Spark that runs" if is_running() else "starting Spark, which takes some seconds"
-    )
-    with output.stages(said, quiet=json) as tell, spoken():
-        spark = open_session(master=master or None, config=settings)
-        yield spark, tell
-
-
-def settings_of(conf: list[str] | None) -> dict[str, str]:
-    """The values of --conf."""
-    found = {}
-    for setting in conf or []:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise InvalidValue(f"--conf {setting!r} has no value", remedy="write it as key=value")
-        found[key] = value
-    return found
 
 
 # `oncewire pipeline shell`: commands of the pipeline line by line, in one session of Spark.

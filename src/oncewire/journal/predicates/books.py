@@ -54,7 +54,7 @@ def judge_facts(subject: Subject) -> None:
     submitted = subject.submitted
     if submitted is None or subject.has(ViolationKind.ALTERED):
         return
-    problem = _problem_of_to(submitted)
+    problem = _problem_of_to(subject, submitted)
     if problem is not None:
         subject.found("books", ViolationKind.CONTRADICTION, submitted.node, problem)
         return
@@ -66,10 +66,13 @@ def judge_facts(subject: Subject) -> None:
                 return
 
 
-def _problem_of_to(submitted: Row) -> str | None:
-    """A message is handed in for the party that its header names."""
+def _problem_of_to(subject: Subject, submitted: Row) -> str | None:
+    """A message is handed in for the party that its header names. A name that its attempts have,
+    too, may be another one of that party."""
     to_party = notes.Submitted.read(submitted.detail).to_party
-    if to_party is not None and submitted.peer not in (None, to_party):
+    attempts = [row for trace in subject.traces for row in trace.kinds.get(SENT, ())]
+    names = {None, to_party, *(row.peer for row in attempts if row.node == submitted.node)}
+    if to_party is not None and submitted.peer not in names:
         return f"It was submitted for {submitted.peer}, and its To Party is {to_party}."
     return None
 

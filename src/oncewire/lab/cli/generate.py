@@ -10,7 +10,8 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Report
-from oncewire.entry.cli.pipeline import Master, Settings, lake_at, session, settings_of
+from oncewire.entry.cli.pipeline import lake_at
+from oncewire.entry.cli.spark import Master, Settings, session, settings_of
 
 
 def register(app: typer.Typer) -> None:
