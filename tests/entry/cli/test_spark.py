@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli import output, pipeline
+from oncewire.entry.cli import output, spark
 from oncewire.entry.cli.spark import find_java, java_version, spark_lacks
 from oncewire.pipeline.lake.version import CURRENT_FILE
 from tests.entry.terminal import run_json
