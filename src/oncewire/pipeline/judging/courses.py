@@ -28,7 +28,7 @@ from oncewire.journal.history_shape import (
     Participants,
     shape_of,
 )
-from oncewire.journal.outcome import HEADER, MessageOutcome
+from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.books import COMPARED
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.trace import RECEIVED, SUBMITTED
@@ -287,10 +287,9 @@ class Look:
         chosen, messages = pa.array(rows), self._of[rows]
         texts = details.take(chosen)
         columns, differs = [self._batch["size"].take(chosen)], np.zeros(len(self.begins), bool)
-        for name in HEADER:
+        for name in COMPARED:
             found = fact_in(texts, name)
-            if name in COMPARED:
-                columns.append(found)
+            columns.append(found)
             # Spelled otherwise than handlers spell it, or there twice.
             times = pc.count_substring(texts, f'"{name}"').fill_null(0)
             spelled = pc.equal(times, pc.cast(pc.is_valid(found), times.type))
@@ -298,7 +297,7 @@ class Look:
             if name == "to_party":
                 # Whom it was submitted for is compared, too.
                 handed_in = pc.equal(self._batch["kind"].take(chosen), SUBMITTED)
-                others = pc.not_equal(self._batch["peer"].take(chosen), columns[-1])
+                others = pc.not_equal(self._batch["peer"].take(chosen), found)
                 differs[messages[_flags(pc.and_(handed_in, others))]] = True
         for column in columns:
             there = _flags(pc.is_valid(column))
