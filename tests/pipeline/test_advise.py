@@ -16,8 +16,8 @@ from oncewire.lab.simulation.options import Options, plan_of
 from oncewire.lab.simulation.world import World
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.pipeline import jobs
+from oncewire.pipeline.lake.columns import JOURNAL, nullable
 from oncewire.pipeline.lake.lake import Lake
-from oncewire.pipeline.lake.tables import JOURNAL, nullable
 from oncewire.pipeline.reports.advise import (
     Advice,
     Measured,
