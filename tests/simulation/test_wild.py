@@ -150,6 +150,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         8783848,
         9501711,
         9600509,
+        9800879,
         1655,
     ],
 )

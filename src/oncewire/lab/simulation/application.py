@@ -61,6 +61,8 @@ class Application:
         self._machine, self._whims = machine, whims
         self._orders = {order.message_id: order for order in machine.around.plan.orders}
         self._refusals: dict[str, int] = {}
+        # Given up before, and offered again: where copies pass, each is a message of its own (C40).
+        self._copies: set[str] = set()
         self._looking = False
         # Submissions that it has still to make.
         self.busy = 0
@@ -136,6 +138,8 @@ class Application:
         machine, message_id = self._machine, taken.message_id
         document = taken.payloads[0].data if taken.payloads else b""
         machine.ledger.shown[machine.name, message_id].append(document or b"")
+        if (machine.name, message_id) in machine.ledger.given_up:
+            self._copies.add(message_id)
         whim = self._whim(taken)
         delay = THINKS
         if whim is not None and machine.mood_of(whim) is Mood.SLOW:
@@ -151,7 +155,8 @@ class Application:
         machine = self._machine
         if machine.engine is not engine or not machine.up:
             return
-        if (machine.name, taken.message_id) in machine.ledger.given_up:
+        given_up = (machine.name, taken.message_id) in machine.ledger.given_up
+        if given_up and taken.message_id not in self._copies:
             # The handler no longer hears an application that took it meanwhile.
             return
         whim, refusals = self._whim(taken), self._refusals.get(taken.message_id, 0)
