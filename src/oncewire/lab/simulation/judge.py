@@ -233,9 +233,9 @@ class History:
     def judge(self) -> None:
         """Everything that the journals alone cannot show."""
         for node, message_id in self.ledger.given_up:
-            kinds = [row.kind for row in self.traces.get((node, message_id), ())]
+            told = [row.kind for row in self.traces.get((node, message_id), ())]
             # Where the terms do not stop repeats, a copy is a message of its own (C40).
-            if CONFIRMED in kinds and kinds.count(RECEIVED) == 1:
+            if CONFIRMED in told and told.count(RECEIVED) == 1:
                 sentence = "It was given up, and is called confirmed."
                 self.ledger.broke("falsified", sentence, node, message_id)
         self._accepted()
