@@ -149,3 +149,7 @@ def test_anything_odd_is_not_clean(change: dict) -> None:
 def test_a_message_in_two_disagreements_is_one_that_is_not_agreed_on() -> None:
     one = {"message_id": "m", "disagreement": "content"}
     assert replace(CLEAN, disagreements=(one, one)).agreed == 2
+
+
+def test_acknowledgements_that_a_hub_passed_on_are_not_odd() -> None:
+    assert replace(CLEAN, verdicts={"delivered": 3, "sent": 3}).clean(3)

@@ -234,7 +234,7 @@ class _Lines:
 
 
 def _line(progress: Progress) -> str:
-    under_way = progress.submitted - progress.acknowledged
+    under_way = progress.submitted - progress.delivered
     return (
         f"sent {progress.submitted}  delivered {progress.delivered}  under way {under_way}  "
         f"resends {progress.resends}  duplicates stopped {progress.duplicates}"
