@@ -38,16 +38,17 @@ java:
 	@bash scripts/setup-java.sh
 
 proof:
-	@bash scripts/setup-proof.sh
+	@bash scripts/setup-program.sh "to test evidence too" "openssl xmlsec1 xmllint" \
+		openssl xmlsec1 libxml2-utils
 
 browser:
-	@bash scripts/setup-browser.sh
+	@bash scripts/setup-program.sh "to test the console too" chromium chromium fonts-dejavu-core
 
 postgres:
-	@bash scripts/setup-postgres.sh
+	@bash scripts/setup-program.sh "to test its store too" initdb postgresql
 
 balancer:
-	@bash scripts/setup-balancer.sh
+	@bash scripts/setup-program.sh "to test handlers behind it" haproxy haproxy
 
 test: setup ## run every test but the long ones
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -101,7 +102,7 @@ screenshots: setup ## make the pictures of docs/img anew, from a demo
 	$(BIN)/python scripts/screenshots.py
 
 diagrams: setup ## draw docs/img/*.svg anew: states, windows, the house, a ladder
-	@bash scripts/setup-diagrams.sh
+	@CI=true bash scripts/setup-program.sh "to draw the diagrams" dot graphviz
 	$(BIN)/python scripts/draw_states.py
 	$(BIN)/python scripts/diagrams.py
 
