@@ -204,6 +204,19 @@ def test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one(late: boo
     assert desk.troubles("beta-2") == []
 
 
+def test_what_is_set_aside_in_a_commit_that_fails_is_set_aside_again() -> None:
+    desk = two_partners()
+    desk.begin(narrowed(agreed("beta")), agreed("gamma"))
+    desk.memory.fail_next_commit(StoreFull("full"))
+    desk.engine.abandon("beta-1@alpha")
+    with pytest.raises(StoreFull):
+        desk.engine.commit()
+    assert desk.troubles("beta-2") == [], "that it cannot go on was not written either"
+    desk.engine.abandon("beta-1@alpha")
+    desk.settle()
+    assert len(desk.troubles("beta-2")) == 1, "a message that cannot go on is told of"
+
+
 def test_what_an_undone_step_decided_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = two_partners()
     before = list(desk.attempts)

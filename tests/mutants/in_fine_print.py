@@ -40,8 +40,15 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "what was let go on in a commit that failed waits for ever",
         "oncewire.handler.runtime.engine:Engine.commit",
         "state.timeline.undo()\nrecheck_waiting(context)",
-        "state.timeline.undo()\nnode.troubled |= dict.fromkeys(state.relieved, 0)",
+        "state.timeline.undo()\nstate.troubled |= dict.fromkeys(state.trouble_changed, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
+    ),
+    Mutant(
+        "what was set aside in a commit that failed has no incident, and waits for ever",
+        "oncewire.handler.sending.transmit:set_aside",
+        "context.state.trouble_changed.append(message_id)",
+        "pass",
+        tests=(f"{_TROUBLE}::test_what_is_set_aside_in_a_commit_that_fails_is_set_aside_again",),
     ),
     Mutant(
         "a channel that the operator paused has no incident",

@@ -152,6 +152,8 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         9600509,
         9800879,
         1655,
+        9901168,
+        9901389,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

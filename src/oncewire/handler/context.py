@@ -214,8 +214,8 @@ class ProcessState:
     releasing: dict[str, None] = field(default_factory=dict)
     # Own: acknowledgments that waited for a response and leave with this commit.
     acks_leaving: list[tuple[Instant, str, str]] = field(default_factory=list)
-    # Own: messages whose trouble ended in this turn.
-    relieved: list[str] = field(default_factory=list)
+    # Own: messages whose trouble began or ended in this turn.
+    trouble_changed: list[str] = field(default_factory=list)
     # Own: spool files written in this turn.
     spooled: list[str] = field(default_factory=list)
     # Own: partners without an address for an answer, and what the answer was.

@@ -193,7 +193,7 @@ def relieve(context: HandlerContext, tx: Transaction, message_id: str) -> None:
     """A message goes on: what held it up, if anything did, is over."""
     if message_id in context.state.troubled:
         del context.state.troubled[message_id]
-        context.state.relieved.append(message_id)
+        context.state.trouble_changed.append(message_id)
         resolve_incidents(context, tx, Resolve(message_id))
 
 

@@ -208,7 +208,7 @@ class Engine:
             state.actions = []
             raise
         finally:
-            state.relieved, state.acks_leaving = [], []
+            state.trouble_changed, state.acks_leaving = [], []
             spooled, state.spooled = state.spooled, []
             for name in spooled:
                 context.store.spool.let_go(name)

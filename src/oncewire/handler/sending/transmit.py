@@ -179,6 +179,7 @@ def set_aside(context: HandlerContext, message_id: str, problem: Exception) -> N
     if not isinstance(problem, OncewireError):
         logger.error("a step of a message failed", exc_info=problem)
     until = context.state.troubled[message_id] = context.now() + LOOK_AGAIN
+    context.state.trouble_changed.append(message_id)
 
     def look_later(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
@@ -228,9 +229,10 @@ def look_again(context: HandlerContext) -> None:
 
 
 def recheck_waiting(context: HandlerContext) -> None:
-    """The commit failed: those that were let go on since the last one were not."""
+    """The commit failed: what was let go on or set aside since the last one was not, and its
+    incident is neither closed nor open. Each is tried anew."""
     let_go = [message_id for message_id, until in context.state.troubled.items() if not until]
-    context.state.troubled |= dict.fromkeys((*let_go, *context.state.relieved), 1)
+    context.state.troubled |= dict.fromkeys((*let_go, *context.state.trouble_changed), 1)
 
 
 DELEGATED_MAX = 100_000

@@ -238,7 +238,8 @@ _SENT_IT = frozenset({SENT, PASSED_ON})
 def judge_terms(subject: Subject) -> None:
     """Each arrival that came from the From Party itself: a hub has agreements of its own. What
     differs because one of them has changed its agreement first is in both books, sooner or
-    later."""
+    later: each value by itself, since an agreement may change several times, and not always at both
+    ends."""
     submitted, context = subject.submitted, subject.context
     if submitted is None or subject.is_notice or not subject.healed:
         return
@@ -252,13 +253,13 @@ def judge_terms(subject: Subject) -> None:
             ):
                 continue
             ours, theirs = context.terms_of(submitted), context.terms_of(row)
-            different = _differences(ours, theirs)
-            if not different:
-                continue
-            explained = _has_had(subject, submitted.node, theirs, different) or _has_had(
-                subject, trace.node, ours, different
+            different = tuple(
+                name
+                for name in _differences(ours, theirs)
+                if not _has_had(subject, submitted.node, theirs, name)
+                and not _has_had(subject, trace.node, ours, name)
             )
-            if not explained and _is_for(subject, row):
+            if different and _is_for(subject, row):
                 subject.tell(_other_terms(submitted, row, different))
 
 
@@ -278,12 +279,12 @@ def _differences(ours: Terms, theirs: Terms) -> tuple[str, ...]:
     )
 
 
-def _has_had(subject: Subject, node: str, terms: Terms, names: tuple[str, ...]) -> bool:
-    """Whether a node has ever had terms with these values, whatever else its messages were: one
+def _has_had(subject: Subject, node: str, terms: Terms, name: str) -> bool:
+    """Whether a node has ever had terms with this value, whatever else its messages were: one
     agreement serves reliable and best-effort messages."""
     known = subject.context.terms
     return any(
-        all(getattr(known[terms_id], name) == getattr(terms, name) for name in names)
+        getattr(known[terms_id], name) == getattr(terms, name)
         for terms_id in subject.context.explained.get(node, ())
         if terms_id in known
     )
