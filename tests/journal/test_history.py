@@ -84,7 +84,7 @@ def test_special_rungs_say_what_is_special() -> None:
             None,
             (
                 "Delivered on attempt 2, acknowledged 10 s after submission; the application "
-                "confirmed it; 1 copy was stopped."
+                "confirmed it; 1 copy was stopped at globex."
             ),
         ),
         (
@@ -149,7 +149,8 @@ def test_sentences_on_the_way() -> None:
     world.duplicate("m1")
     world.duplicate("m1")
     assert told().endswith(
-        "it was handed to the application, which has not confirmed it yet; 2 copies were stopped."
+        "it was handed to the application, which has not confirmed it yet; 2 copies were stopped "
+        "at globex."
     )
     suspended = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.message_id == "m0"]
     assert explain(suspended) == (

@@ -52,7 +52,11 @@ def test_what_only_a_hub_acknowledged_is_not_called_delivered(profile: str) -> N
     )
     # The To Party's own journal knows.
     both = [*chain.rows(at="buyer", of=order), *chain.rows(at="seller", of=order)]
-    assert explain(both).startswith("Delivered on attempt 1")
+    assert explain(both) == (
+        "Taken over by urn:sim:hub1 on attempt 1, acknowledged 0 ms after submission: it answers "
+        "for it from there. The To Party has told us nothing; by the journal of seller it has the "
+        "message: the application does not have it yet."
+    )
 
 
 def test_what_failed_and_what_waits_is_said() -> None:

@@ -196,13 +196,17 @@ def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None
         return "Nothing is known of this message."
     if copies is not None:
         outcome = outcome._replace(duplicates_stopped=copies)
-    why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
+    where = ""
+    if len({row.node for row in told}) > 1:
+        where = " and ".join(sorted({row.node for row in told if row.kind == trace.DUPLICATE}))
+    failure = last_failure(told, outcome.sender)
+    why = sentence(outcome, failure=failure, outlook=outlook, stopped_at=where)
     if outcome.reason == PROXIED:
         passes = passes_of(told)
         times = f" {passes} times" if passes > 1 else ""
         why = f"Passed on{times}, and nothing promised: what became of it is known at its ends."
-    if outcome.outcome is Outcome.DELIVERED and outcome.receiver is None:
-        why = _taken_over(told, outcome) or why
+    if outcome.outcome is Outcome.DELIVERED:
+        why = _taken_over(told, outcome, where) or why
     if outcome.outcome is Outcome.NOT_DELIVERED and _id_is_taken(told, outcome.sender):
         why = (
             f"{why} Its receiver has a message of this id with other content; "
@@ -218,18 +222,23 @@ def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None
     return f"{why}{changed}{_ignored(told)}{_called(told, outcome.receiver)}"
 
 
-def _taken_over(rows: Iterable[Row], outcome: MessageOutcome) -> str:
+def _taken_over(rows: Iterable[Row], outcome: MessageOutcome, stopped_at: str) -> str:
     """What is said where a hub or a reliable transport alone has acknowledged it (HOP-8); empty:
-    its receiver has."""
+    its receiver has. The receiver's own journal, where that is here too, may know more."""
     heard = [row for row in rows if row.kind == trace.ACKNOWLEDGED and row.node == outcome.sender]
     said = [notes.Acknowledged.read(row.detail) for row in heard]
     if not said or any(each.final for each in said):
         return ""
     by = "the transport" if said[-1].by == "transport" else heard[-1].peer or "the next handler"
-    after = _delivered(outcome).removeprefix("Delivered").removesuffix(".")
+    delivered = _delivered(outcome, stopped_at).removeprefix("Delivered").removesuffix(".")
+    told, _, known = delivered.partition("; ")
+    taken = f"Taken over by {by}{told}: it answers for it from there"
+    if outcome.receiver is None:
+        stopped = f"; {known}" if known else ""
+        return f"{taken}, and the To Party itself has not said that it has it{stopped}."
     return (
-        f"Taken over by {by}{after}: it answers for it from there, and the To Party itself has "
-        "not said that it has it."
+        f"{taken}. The To Party has told us nothing; by the journal of {outcome.receiver} it has "
+        f"the message: {known}."
     )
 
 
@@ -306,10 +315,12 @@ def _last_failed(rows: Iterable[Row], sender: str | None) -> Row | None:
     return failures.get(attempt)
 
 
-def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -> str:
-    """As `explain`, from an outcome alone."""
+def sentence(
+    outcome: MessageOutcome, *, failure: str = "", outlook: str = "", stopped_at: str = ""
+) -> str:
+    """As `explain`, from an outcome alone; `stopped_at`: the nodes that stopped copies."""
     if outcome.outcome is Outcome.DELIVERED:
-        return _delivered(outcome)
+        return _delivered(outcome, stopped_at)
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
     told = "; its From Party was told" if outcome.notified else ""
     reason = outlook or "a part of it failed" if outcome.reason == "part" else outcome.reason
@@ -360,7 +371,7 @@ def _not_delivered(outcome: MessageOutcome, reason: str | None, told: str) -> st
     return f"Not delivered: it arrived, but the application {given}: {outcome.reason}."
 
 
-def _delivered(outcome: MessageOutcome) -> str:
+def _delivered(outcome: MessageOutcome, stopped_at: str = "") -> str:
     parts = ["Delivered"]
     if outcome.late_ack:
         parts.append(" after all: the acknowledgement came after the message was given up")
@@ -382,7 +393,8 @@ def _delivered(outcome: MessageOutcome) -> str:
             parts.append("; the application does not have it yet")
     if outcome.duplicates_stopped:
         copies = outcome.duplicates_stopped
-        parts.append(f"; {copies} cop{'y was' if copies == 1 else 'ies were'} stopped")
+        where = f" at {stopped_at}" if stopped_at else ""
+        parts.append(f"; {copies} cop{'y was' if copies == 1 else 'ies were'} stopped{where}")
     return "".join(parts) + "."
 
 

@@ -247,8 +247,10 @@ def test_a_message_is_abandoned_by_name(desk: Desk, window: Window) -> None:
 def test_a_channel_is_paused_and_goes_on(desk: Desk, window: Window) -> None:
     page = window.sign_in(by="olga")
     window.open("channels")
-    page.get_by_role("button", name="Suspend the channel").click()
-    expect(page.locator(".channel")).to_contain_text("paused from the console")
+    page.get_by_text("Pause the channel …").click()
+    page.get_by_label("reason").fill("stock-taking")
+    page.get_by_role("button", name="Pause the channel").click()
+    expect(page.locator(".channel")).to_contain_text("paused by olga: stock-taking")
     waits = desk.send("PO-0300@acme")
     page.get_by_role("button", name="Let the channel go on").click()
     desk.delivered(waits)

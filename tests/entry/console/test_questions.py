@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,3 +128,20 @@ def test_profiles_are_grouped(client: httpx.Client) -> None:
     assert named["ebMS 2.0"] == ["ebms2", "cpa"]
     assert "nhs-express" in named["NHS Spine"]
     assert sorted(name for names in named.values() for name in names) == sorted(PROFILES)
+
+
+def test_who_paused_a_channel_is_in_the_first_sentence(desk: Desk, client: httpx.Client) -> None:
+    (channel,) = [each for each in desk.do("channels") if each.direction == "out"]  # type: ignore[attr-defined]
+    desk.do("pause", channel=channel.key, reason="stock-taking", by="olga")
+    held = desk.send("PO-paused@acme")
+    page = text_of(client.get(f"/console/message?id={held}&direction=out"))
+    assert "paused by olga: stock-taking" in page
+    channels = text_of(client.get("/console/channels"))
+    assert "paused by olga: stock-taking" in channels
+    assert "1 waiting until the channel goes on" in channels
+    # What took less than a second is not explained.
+    time.sleep(1.1)
+    desk.do("resume", channel=channel.key)
+    desk.delivered(held)
+    page = text_of(client.get(f"/console/message?id={held}&direction=out"))
+    assert re.search(r"It took [\d.]+ s: for [\d.]+ m?s its channel was paused by olga \(", page)

@@ -86,7 +86,7 @@ def test_a_late_message_says_where_its_time_went(store: SqliteStore) -> None:
     assert "seller could not be reached" in late.said
     assert "That is longer than most to seller: half within 20 ms" in late.said
     assert waits.took is None
-    assert waits.said.startswith("It waits, for 100 s so far: 100 s no answer to")
+    assert waits.said.startswith("It waits, for 100 s so far: for 100 s no answer to")
     assert waits.waits[-1].end is None
 
 
@@ -125,6 +125,69 @@ def test_a_resume_does_not_hide_the_outage_before_it(store: SqliteStore) -> None
     assert otto[-1].why == (
         "it stood still after its attempts went unanswered, until an operator let it go on"
     )
+
+
+def test_a_pause_of_its_channel_is_what_it_waited_for(store: SqliteStore) -> None:
+    with store.transition() as tx:
+        tx.open_incident(201 * SECOND, "paused by olga: stock-taking", None, "p")
+        tx.resolve_incidents(260 * SECOND, None, "p")
+        tx.open_incident(201 * SECOND, "paused by otto: another one", None, "q")
+    store.commit()
+    _keep(
+        store, "paused", 200, ("numbered", 260), ("sent", 260), ("acknowledged", 261), channel="p"
+    )
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "paused", NOW, None).timing
+    assert timing is not None
+    assert timing.said.startswith("It took 61 s: for 59 s its channel was paused by olga (00:03:21")
+    (wait,) = timing.waits
+    assert wait.why == "its channel was paused by olga: stock-taking"
+
+
+def test_an_outage_that_held_its_channel_is_named(store: SqliteStore) -> None:
+    """The message itself never failed: those before it did."""
+    rows = [("sent", 300.0), ("send_failed", 301.0), ("sent", 310.0), ("send_failed", 311.0)]
+    _keep(store, "tried", 300, channel="o")
+    _keep(store, "held", 300, channel="o")
+    with store.transition() as tx:
+        tx.journal([_row("tried", kind, at)._replace(channel="o", peer="h") for kind, at in rows])
+        ends = [("sent", 330.0), ("acknowledged", 330.2)]
+        tx.journal([_row("tried", kind, at)._replace(channel="o", peer="h") for kind, at in ends])
+        ends = [("numbered", 330.2), ("sent", 330.2), ("acknowledged", 330.4)]
+        tx.journal([_row("held", kind, at)._replace(channel="o") for kind, at in ends])
+    store.commit()
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "held", NOW, None).timing
+    assert timing is not None
+    assert "for 29.2 s the next handler could not be reached (00:05:01" in timing.said
+    assert "2 attempts in its channel failed, the last with: refused" in timing.waits[-1].why
+
+
+def test_a_handler_that_was_down_is_named(store: SqliteStore) -> None:
+    _keep(store, "crashed", 400, ("sent", 400.0), state=DELIVERED)
+    with store.transition() as tx:
+        tx.journal([_row("", "started", 450)._replace(message_id=None, detail=None)])
+        tx.journal([_row("crashed", "sent", 450), _row("crashed", "acknowledged", 450.1)])
+    store.commit()
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "crashed", NOW, None).timing
+    assert timing is not None
+    assert "for 50 s this handler was not running" in timing.said
+
+
+def test_what_an_outage_delayed_does_not_become_usual(store: SqliteStore) -> None:
+    for number in range(100):
+        at = 500 + number / 100
+        rows = [("sent", at), ("send_failed", at + 0.1), ("sent", 530.0), ("acknowledged", 530.1)]
+        _keep(store, f"delayed-{number}", at, *rows)
+    for number in range(8):
+        _keep(store, f"after-{number}", 540, ("sent", 540.0), ("acknowledged", 540.03))
+    with store.reader() as reader:
+        delayed = story_of(reader, NAMES, "delayed-7", NOW, None).timing
+        slow = list_messages(reader, NAMES, Asked(slow=True), ("out",), NOW, 200)
+    assert delayed is not None
+    assert "That is longer than most to seller: half within 30 ms" in delayed.said
+    assert sum(each.message_id.startswith("delayed") for each in slow.messages) == 100
 
 
 def test_a_document_in_parts_does_not_wait_for_a_turn(store: SqliteStore) -> None:

@@ -51,6 +51,7 @@ class Rung(Struct, frozen=True):
     text_x: int
     anchor: str
     text: str
+    whole: str
     offset: str
     tone: str
 
@@ -101,6 +102,7 @@ def draw(story: Story) -> Ladder:
                 x - 14 if left else x + 14,
                 "end" if left else "start",
                 _cut(step.what, TEXTS[crowded]),
+                step.what,
                 _offset(step.at - began),
                 tone_of(step.kind),
             )

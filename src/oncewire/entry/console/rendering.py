@@ -19,7 +19,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from oncewire.entry.files import number_of, size_of
+from oncewire.errors import InvalidValue
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Instant, moment
+from oncewire.message.kinds import read_duration
 
 _HERE = Path(__file__).parent
 
@@ -92,6 +94,16 @@ def lasting(duration: int) -> str:
     return f"{duration // 1000} ms"
 
 
+def duration(value: Any) -> str:
+    """What a value of an agreement lasts, as people say it; empty where it is no duration."""
+    if not isinstance(value, str) or not value.startswith("P"):
+        return ""
+    try:
+        return lasting(read_duration(value))
+    except InvalidValue:
+        return ""
+
+
 def amount(size: int) -> str:
     """A size; of a few bytes, just how many."""
     return f"{size} B" if size < 1000 else size_of(size)
@@ -130,6 +142,7 @@ def _environment() -> Environment:
     made.filters |= {
         "ago": ago,
         "moment": moment,
+        "duration": duration,
         "clock": clock, "lasting": lasting, "size": amount, "count": number_of,
         "tone": lambda state: TONES.get(str(state), "calm"),
         # What a form gives back must be what it was given.

@@ -20,7 +20,7 @@ from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
-from oncewire.entry.party.settings import Settings
+from oncewire.entry.party.settings import AlertSettings, Settings
 from oncewire.entry.watching.readiness import Readiness, readiness
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
@@ -300,8 +300,11 @@ class LocalHandler(Verbs):
         """See `VerbBackend`."""
         from oncewire.entry.watching.overview import overview
 
+        alerts = AlertSettings() if self.settings is None else self.settings.alerts
         try:
-            return await asyncio.to_thread(overview, self.handler, self._partners.names())
+            return await asyncio.to_thread(
+                overview, self.handler, self._partners.names(), alerts.silent_intervals
+            )
         except TimeoutError as problem:
             raise HandlerFailed(str(problem), remedy="look into its log") from None
 

@@ -160,7 +160,7 @@ def story_of(
         steps=tuple(_with_gap(named, kept)),
         elsewhere=tuple(name for name, _, _ in there),
         left_out=kept.left_out,
-        timing=_timing(reader, names, kept, now),
+        timing=_timing(reader, names, kept, now, called),
     )
 
 
@@ -211,12 +211,14 @@ def _with_gap(steps: Sequence[StoryStep], kept: Kept) -> Iterator[StoryStep]:
         yield step
 
 
-def _timing(reader: Reader, names: Names, kept: Kept, now: Instant) -> Timing | None:
+def _timing(
+    reader: Reader, names: Names, kept: Kept, now: Instant, called: Mapping[str, str]
+) -> Timing | None:
     stored = kept.sent or kept.arrived
     if stored is None:
         return None
     partner = names(_party(kept), stored.facts.cpa_id)
-    return timing_of(reader, stored, kept.rows, partner, now)
+    return timing_of(reader, stored, kept.rows, partner, now, called)
 
 
 def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:

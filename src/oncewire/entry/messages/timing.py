@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncewire.journal import trace
 from oncewire.journal.history import in_words
@@ -40,6 +41,9 @@ all took less than a second."""
 BEFORE = 64
 """Earlier messages of a channel that are looked at for the one that stood in the way."""
 
+ROWS = 2_000
+"""Rows of the journal, from the first of a message on, that are looked at for what hindered it."""
+
 TURN, PARTS, UNREACHABLE, RETRY, ANSWER, PAUSE, OPERATOR, TAKEN, CONFIRMED = (
     "turn", "parts", "unreachable", "retry", "answer", "pause", "operator", "taken", "confirmed",
 )  # fmt: skip
@@ -62,8 +66,8 @@ class Wait(Struct, frozen=True):
 class Usual(Struct, frozen=True):
     """How long messages of a partner take.
 
-    Of the newest `count` that arrived, half took at most `half` and 95 of 100 at most `most`, in
-    microseconds.
+    Of the newest `count` that arrived and that nothing hindered, half took at most `half` and 95 of
+    100 at most `most`, in microseconds.
     """
 
     count: int
@@ -119,12 +123,21 @@ _ENDS = {
 
 
 def usual(reader: Reader, direction: str, party_ids: tuple[str, ...]) -> Usual | None:
-    """What is usual for a partner; None: too few messages say so."""
+    """What is usual for a partner; None: too few messages say so.
+
+    After an outage all of the newest messages are late ones, and would make lateness usual: so the
+    ones that left at once and needed one attempt say it, if there are enough of them.
+    """
     search, found = Search(partners=party_ids), list[Duration]()
     if direction == "out":
+        hindered = list[Duration]()
         for sent in reader.find_sent(search, SAMPLE).messages:
             if sent.outgoing.state is OutgoingState.DELIVERED:
-                found += _known(took(sent, reader.journal_marks(sent.outgoing.message_id)))
+                marks = reader.journal_marks(sent.outgoing.message_id)
+                which = found if _left_at_once(sent.outgoing.submitted_at, marks) else hindered
+                which += _known(took(sent, marks))
+        if len(found) < SAMPLE_LEAST:
+            found += hindered
     else:
         for arrived in reader.find_received(search, SAMPLE).messages:
             found += _known(took(arrived, {}))
@@ -133,6 +146,14 @@ def usual(reader: Reader, direction: str, party_ids: tuple[str, ...]) -> Usual |
     found.sort()
     last = len(found) - 1
     return Usual(len(found), found[last // 2], found[last * 95 // 100])
+
+
+def _left_at_once(submitted_at: Instant, marks: Mapping[str, Mark]) -> bool:
+    """Whether a message was sent within a second, and once."""
+    sent = marks.get(trace.SENT)
+    if sent is None or sent.count > 1 or trace.SEND_FAILED in marks:
+        return False
+    return sent.first - submitted_at <= SECOND
 
 
 def _known(duration: Duration | None) -> list[Duration]:
@@ -155,8 +176,10 @@ def timing_of(
     rows: Sequence[Row],
     partner: str,
     now: Instant,
+    called: Mapping[str, str] | None = None,
 ) -> Timing:
-    """How long it took; `rows`: those of our own journal about it, `partner`: its name."""
+    """How long it took; `rows`: those of our own journal about it, `partner`: its name.
+    `called`: the names of other parties, by their PartyIds."""
     from oncewire.store.records import StoredIncoming
 
     arrived = isinstance(stored, StoredIncoming)
@@ -176,23 +199,26 @@ def timing_of(
         *((a, b) for a, b in pairwise(told)),
         *([(told[-1], None)] if told and not over else []),
     ]
-    stretches = list(_merged((turns(a, b), a, b) for a, b in ends))
+    least = max(TOLD_FROM, whole // 50)
+    # What was quick needs no explanation.
+    stretches = list(_merged((turns(a, b), a, b) for a, b in ends)) if whole >= SECOND else []
+    hindrances = list(_hindrances(reader, stored, told, called or {})) if stretches else []
     waits = []
     for key, parts in stretches:
         start, last = parts[0][0].at, parts[-1][1]
-        lasts = (now if last is None else last.at) - start
-        if whole < SECOND or lasts < max(TOLD_FROM, whole // 50):
-            continue
-        end = None if last is None else last.at
-        behind = ""
-        if key == TURN and not isinstance(stored, StoredIncoming):
-            behind = _behind(reader, stored, start, end)
-        words = (
-            _stood_still(rows, parts[0][0])
-            if key == OPERATOR
-            else _words(key, parts, partner, party_id, behind)
-        )
-        waits.append(Wait(start, end, words, behind))
+        given = [each for each in hindrances if each.key == ANY or key == TURN]
+        for piece in _split(start, None if last is None else last.at, given, now):
+            if (now if piece.end is None else piece.end) - piece.start < least:
+                continue
+            if piece.why:
+                waits.append(piece)
+            elif key == TURN and not isinstance(stored, StoredIncoming):
+                waits.append(_behind(reader, stored, piece))
+            elif key == OPERATOR:
+                waits.append(replace(piece, why=_stood_still(rows, parts[0][0])))
+            else:
+                words = _words(key, parts, partner, party_id, called or {})
+                waits.append(replace(piece, why=words))
     said = _said(whole, lasted, waits, known, partner, now, arrived=arrived, over=over)
     return Timing(began, lasted, said, tuple(waits), known)
 
@@ -265,16 +291,17 @@ def _stood_still(rows: Sequence[Row], since: Row) -> str:
     return f"it stood still{why} until an operator let it go on{last}"
 
 
-def _words(key: str, parts: Sequence[Stretch], partner: str, party_id: str, behind: str) -> str:
+def _words(
+    key: str, parts: Sequence[Stretch], partner: str, party_id: str, called: Mapping[str, str]
+) -> str:
     then = "; then an operator had it sent" if _is_by_operator(parts[-1][1]) else ""
     if key == UNREACHABLE:
         failed = [row for pair in parts for row in pair if row and row.kind == trace.SEND_FAILED]
         tried = len(dict.fromkeys(row.seq for row in failed))
         reason = notes.SendFailed.read(failed[-1].detail).reason if failed else ""
         times = "1 attempt" if tried == 1 else f"{tried} attempts"
-        # A hub on the way is no partner.
-        near = not failed or failed[-1].peer in (None, party_id)
-        whom = partner if near else "the next handler"
+        peer = failed[-1].peer if failed else None
+        whom = partner if peer in (None, party_id) else _next_handler(peer, called)
         return f"{whom} could not be reached: {times} failed, the last with: {reason}{then}"
     if key == RETRY:
         first, last = parts[0][0].attempt, parts[-1][0].attempt
@@ -282,14 +309,11 @@ def _words(key: str, parts: Sequence[Stretch], partner: str, party_id: str, behi
         return f"{which} went unanswered: it waited until it was sent again{then}"
     if key == ANSWER and parts[-1][1] is None:
         return f"no answer to attempt {parts[-1][0].attempt} has come"
-    if key == TURN and behind:
-        return "it was held behind another message of its channel"
     return _PLAIN[key].format(partner=partner)
 
 
 _PLAIN = {
-    TURN: "it waited for its turn",
-    ANSWER: "it was on its way, or its receiver had it: until the answer came",
+    ANSWER: "its answer was awaited",
     PAUSE: "{partner} asked for a pause",
     PARTS: "its parts were on their way, one message each",
     TAKEN: "it waited for the application to take it",
@@ -297,26 +321,126 @@ _PLAIN = {
 }
 
 
-def _behind(reader: Reader, stored: StoredOutgoing, start: Instant, end: Instant | None) -> str:
-    """The earlier message of the same channel that a message waited for."""
-    sent = stored.outgoing
+def _next_handler(peer: str | None, called: Mapping[str, str]) -> str:
+    """A hub on the way, which is no partner, by its name if that is known."""
+    return called.get(peer or "", "the next handler")
+
+
+def _behind(reader: Reader, stored: StoredOutgoing, wait: Wait) -> Wait:
+    """A wait of a message for its turn, with the earlier message of its channel that it waited
+    for, if one is known."""
+    sent, end = stored.outgoing, wait.end
     if sent.channel is None:
-        return ""
-    channel = reader.sending_channel(sent.channel)
-    if end is None and channel is not None and channel.suspended_by:
-        return "" if channel.suspended_by == sent.message_id else channel.suspended_by
-    found: list[tuple[Instant, str]] = []
+        return replace(wait, why="it waited for its turn")
+    found: list[tuple[Instant, str, str]] = []
     for each in reader.outgoing_list(before=stored.position, limit=BEFORE):
         if each.outgoing.channel != sent.channel:
             continue
         earlier = each.outgoing.message_id
-        lasted = took(each, reader.journal_marks(earlier))
-        if lasted is None:
+        if each.outgoing.state not in FINAL_OUTGOING:
             # The first of those without an outcome is what the window begins with.
-            found.append((-each.outgoing.submitted_at if end is None else 0, earlier))
-        elif end is not None and start < each.outgoing.submitted_at + lasted <= end:
-            found.append((each.outgoing.submitted_at + lasted, earlier))
-    return max(found, default=(0, ""))[1]
+            found.append((-each.outgoing.submitted_at if end is None else 0, earlier, ""))
+            continue
+        lasted = took(each, reader.journal_marks(earlier))
+        over = each.outgoing.submitted_at + (lasted or 0)
+        if end is not None and wait.start < over <= end:
+            ended = f", which had its outcome at {moment(over)[11:19]}"
+            found.append((over, earlier, ended))
+    if not found:
+        return replace(wait, why="it waited for its turn")
+    _, behind, ended = max(found)
+    held = "it is" if end is None else "it was"
+    why = f"{held} held behind an earlier message of its channel{ended}"
+    return replace(wait, why=why, behind=behind)
+
+
+# --- what hindered it ---------------------------------------------------------------------------
+
+ANY = "any"
+
+
+class Hindrance(Wait, frozen=True):
+    """What kept messages of a channel, or all, from going on for a time.
+
+    `key`: the kind of wait that it explains: any, or that of a message for its turn.
+    """
+
+    key: str = ANY
+
+
+def _hindrances(
+    reader: Reader,
+    stored: StoredOutgoing | StoredIncoming,
+    told: Sequence[Row],
+    called: Mapping[str, str],
+) -> Iterator[Hindrance]:
+    """What kept a message from going on, besides itself, since the first of its rows."""
+    from oncewire.handler.runtime.operate import PAUSED
+    from oncewire.store.records import StoredOutgoing
+
+    rows = [told[0], *reader.journal_since(told[0].seq, ROWS)]
+    for before, row in pairwise(rows):
+        if row.kind == trace.STARTED:
+            why = "this handler was not running, or had nothing to do, until it was started"
+            yield Hindrance(before.at, row.at, why)
+    channel = stored.outgoing.channel if isinstance(stored, StoredOutgoing) else None
+    if channel is None:
+        return
+    for incident in reader.incidents(open_only=False):
+        # What it brought upon its channel is told of it itself.
+        if incident.channel == channel and incident.message_id != told[0].message_id:
+            is_was = "is" if incident.resolved_at is None else "was"
+            paused = incident.reason.startswith(PAUSED)
+            said = incident.reason if paused else f"suspended: {incident.reason}"
+            yield Hindrance(
+                incident.opened_at,
+                incident.resolved_at,
+                f"its channel {is_was} {said}",
+                incident.message_id or "",
+            )
+    yield from _outages([row for row in rows if row.channel == channel], called)
+
+
+def _outages(rows: Iterable[Row], called: Mapping[str, str]) -> Iterator[Hindrance]:
+    """The times in which attempts of a channel failed and none was answered."""
+    failed: list[Row] = []
+    for row in rows:
+        if row.kind == trace.SEND_FAILED:
+            failed.append(row)
+        elif row.kind in _ANSWERS and failed:
+            yield _outage(failed, row.at, called)
+            failed = []
+    if failed:
+        yield _outage(failed, None, called)
+
+
+_ANSWERS = {trace.ACKNOWLEDGED, trace.REJECTED, trace.TRANSIENT}
+
+
+def _outage(failed: Sequence[Row], end: Instant | None, called: Mapping[str, str]) -> Hindrance:
+    whom = _next_handler(failed[-1].peer, called)
+    times = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts"
+    reason = notes.SendFailed.read(failed[-1].detail).reason
+    why = f"{whom} could not be reached: {times} in its channel failed, the last with: {reason}"
+    return Hindrance(failed[0].at, end, why, key=TURN)
+
+
+def _split(
+    start: Instant, end: Instant | None, hindrances: Iterable[Hindrance], now: Instant
+) -> Iterator[Wait]:
+    """A stretch of time by what hindered in it; where nothing did, without a reason."""
+    at, last = start, now if end is None else end
+    for each in sorted(hindrances, key=lambda each: each.start):
+        begin = max(each.start, at)
+        over = last if each.end is None else min(each.end, last)
+        if over <= begin:
+            continue
+        if begin > at:
+            yield Wait(at, begin, "")
+        yield Wait(begin, end if over == last else over, each.why, each.behind)
+        at = over
+    if at < last:
+        yield Wait(at, end, "")
 
 
 def _marked(rows: Iterable[Row]) -> dict[str, Mark]:
@@ -348,9 +472,9 @@ def _said(
         said = f"It waits, for {in_words(whole)} so far"
     longest = sorted(waits, key=lambda wait: wait.start - (wait.end or now))[:3]
     parts = [
-        f"{in_words((wait.end or now) - wait.start)} {wait.why.partition(':')[0]} "
+        f"for {in_words((wait.end or now) - wait.start)} {wait.why.partition(':')[0]} "
         f"({moment(wait.start)[11:19]} to {moment(wait.end)[11:19] if wait.end else 'now'})"
-        for wait in sorted(longest, key=lambda wait: wait.start)
+        for wait in longest
     ]
     said += f": {'; '.join(parts)}." if parts else "."
     if known is not None:

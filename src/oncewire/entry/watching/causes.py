@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from oncewire.entry.files import number_of, size_of
 from oncewire.entry.logs import clean_text
-from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
+from oncewire.message.instant import DAY, Duration, Instant, format_instant
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import AlertSettings
@@ -136,8 +136,7 @@ def _of_incident(incident: Incident) -> Cause:
 def _of_partner(partner: PartnerSeen, now: Instant, settings: AlertSettings) -> Iterator[Cause]:
     name, named = partner.party_id[:NAME_MAX], quote(partner.party_id)
     contact = partner.contact
-    longest = max(settings.silent_intervals * partner.retry_interval, SECOND)
-    if contact.silent_since and now - contact.silent_since >= longest:
+    if partner.is_silent(now, settings.silent_intervals):
         yield Cause(
             _plain(f"silent {partner.peer}"),
             CauseKind.SILENT,

@@ -22,8 +22,9 @@ class PartnerOverview(Struct, frozen=True):
     """One partner; instants are microseconds since 1970.
 
     `name`, `party_id`: what it is called here, and in messages.
-    `silent_since`: since when attempts fail and nothing is heard; 0: it answers. `reason`: why the
-    last of them failed.
+    `silent_since`: since when attempts fail and nothing is heard, once that has lasted for
+    `alerts.silent_intervals` retry intervals; 0: it answers. `reason`: why the last of them failed.
+    `through`: the hub that messages to it go to; empty: they go to itself.
     `heard_at`: when anything of it was heard last in this run of the handler; 0: not yet.
     `oldest_at`: when the message was submitted that waits the longest; None: none waits.
     `outcomes`: how attempts of this run ended: sent, refused, unknown, later. `arrivals`: messages
@@ -43,6 +44,7 @@ class PartnerOverview(Struct, frozen=True):
     oldest_at: Instant | None
     certificate_ends: Instant | None
     agreement_ends: Instant | None
+    through: str = ""
 
 
 class RefusedMessage(Struct, frozen=True):
@@ -86,8 +88,9 @@ class Overview(Struct, frozen=True):
     refusals: tuple[RefusedMessage, ...]
 
 
-def overview(handler: Handler, names: Names) -> Overview:
-    """See how a handler does; from any thread but that of its loop."""
+def overview(handler: Handler, names: Names, silent_intervals: int) -> Overview:
+    """See how a handler does; from any thread but that of its loop. `silent_intervals`: after how
+    many retry intervals a partner is called silent."""
     seen = snapshot(handler)
     return Overview(
         party=seen.party,
@@ -103,19 +106,21 @@ def overview(handler: Handler, names: Names) -> Overview:
         disk_free=seen.space.free,
         database=seen.space.database,
         spool=seen.space.spool,
-        partners=tuple(_partner(each, names) for each in seen.partners),
+        partners=tuple(_partner(each, names, seen.at, silent_intervals) for each in seen.partners),
         refusals=tuple(
             RefusedMessage(message_id, *told) for message_id, told in handler.refusals().items()
         ),
     )
 
 
-def _partner(seen: PartnerSeen, names: Names) -> PartnerOverview:
+def _partner(
+    seen: PartnerSeen, names: Names, now: Instant, silent_intervals: int
+) -> PartnerOverview:
     contact = seen.contact
     return PartnerOverview(
         names(seen.party_id),
         seen.party_id,
-        contact.silent_since,
+        contact.silent_since if seen.is_silent(now, silent_intervals) else 0,
         contact.reason,
         contact.heard_at,
         contact.arrivals,
@@ -125,4 +130,5 @@ def _partner(seen: PartnerSeen, names: Names) -> PartnerOverview:
         seen.oldest_at,
         seen.certificate_ends,
         seen.agreement_ends,
+        "" if seen.direct else names(seen.peer),
     )

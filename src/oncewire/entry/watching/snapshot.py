@@ -52,6 +52,13 @@ class PartnerSeen(Struct, frozen=True, kw_only=True):
     # None: it has none that is known here, or an agreement without an end.
     certificate_ends: Instant | None
     agreement_ends: Instant | None
+    # Whether messages go to the partner itself, and not to a hub.
+    direct: bool
+
+    def is_silent(self, now: Instant, intervals: int) -> bool:
+        """Whether nothing was heard of it for so many retry intervals, while attempts failed."""
+        since = self.contact.silent_since
+        return bool(since) and now - since >= max(intervals * self.retry_interval, SECOND)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -200,6 +207,7 @@ def _partners(copied: _Copied) -> Iterable[PartnerSeen]:
             certificate_ends=min(shown, default=None),
             # One that was agreed anew may overlap the one before.
             agreement_ends=None if len(ends) < len(deals) else max(ends),
+            direct=all(deal.via is None for deal in deals),
         )
 
 

@@ -131,6 +131,9 @@ def _refuse_part_of_ended(known: Stored, part: StoredOutgoing) -> None:
 BEHIND_MAX = 10_000
 """How many messages are looked at when a receiver's pause is lifted; the rest wait it out."""
 
+PAUSED = "paused by "
+"""How the reason begins for which a channel that a person paused stands still."""
+
 _WITH_APPLICATION = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
 """What arrived and waits for the application."""
 
@@ -338,9 +341,10 @@ def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[st
 def pause_channel(context: HandlerContext, tx: Transaction, key: str, reason: str) -> None:
     """Stop sending on a channel until it is resumed; arrivals are not affected."""
     channel = find_channel(tx, key)
-    tx.save_sending_channel(channel.suspend(reason))
+    said = f"{PAUSED}{context.state.by or 'the operator'}: {reason}"
+    tx.save_sending_channel(channel.suspend(said))
     context.write(tx, [Note(Suspended(reason), channel=key)])
-    open_incident(context, tx, Raise(f"paused by the operator: {reason}", channel=key))
+    open_incident(context, tx, Raise(said, channel=key))
 
 
 def abandon_message(

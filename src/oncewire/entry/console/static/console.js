@@ -53,6 +53,12 @@ document.body.addEventListener("htmx:after:swap", () => {
   rows.find((row) => row.getAttribute("href") === chosen)?.focus({ preventScroll: true });
 });
 
+// A filter that is chosen or ticked applies at once; what is typed waits for Enter.
+document.body.addEventListener("change", (event) => {
+  const field = event.target.closest("form[data-at-once] select, form[data-at-once] [type=checkbox]");
+  field?.form.requestSubmit();
+});
+
 // Copy.
 document.body.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
