@@ -163,6 +163,27 @@ def test_an_outage_that_held_its_channel_is_named(store: SqliteStore) -> None:
     assert "2 attempts in its channel failed, the last with: refused" in timing.waits[-1].why
 
 
+def test_waits_of_one_cause_are_one_in_the_sentence(store: SqliteStore) -> None:
+    rows = [("sent", 20.0), ("send_failed", 21.0), ("sent", 30.0), ("sent", 35.0)]
+    _keep(store, "twice", 20, *rows, ("send_failed", 36.0), ("sent", 50.0), ("acknowledged", 51.0))
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "twice", NOW, None).timing
+    assert timing is not None
+    assert timing.said.startswith(
+        "It took 31 s: for 25 s seller could not be reached (00:00:20 to 00:00:50); for 5 s attempt"
+    )
+
+
+def test_what_a_hub_has_does_not_wait_for_its_turn(store: SqliteStore) -> None:
+    """Its handler acknowledges it, and after some time the receiver itself does."""
+    _keep(store, "hop", 20, ("sent", 20.0), ("acknowledged", 20.05), ("acknowledged", 25.0))
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "hop", NOW, None).timing
+    assert timing is not None
+    (wait,) = timing.waits
+    assert wait.why == "a handler on the way had it, and the word of seller itself was awaited"
+
+
 def test_a_handler_that_was_down_is_named(store: SqliteStore) -> None:
     _keep(store, "crashed", 400, ("sent", 400.0), state=DELIVERED)
     with store.transition() as tx:

@@ -134,20 +134,28 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
 
 @output.answers
 def why(message_id: MessageId, others: Others = None, config: Config = None) -> Report:
-    """Say in one sentence why a message is where it is; then show every step it took."""
+    """Say in one sentence why a message is where it is, and where its time went; then show every
+    step it took."""
 
-    from oncewire.entry.messages.story import tell
+    from oncewire.entry.messages.story import kept_of, tell, time_of
+    from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings
     found, rows, then, steps = _rows_of(settings, message_id, others or [])
-    story = tell(found, rows, names_of(settings), then, steps)
+    names = names_of(settings)
+    story = tell(found, rows, names, then, steps)
+    with open_readers(settings).reader() as reader:
+        timing = time_of(reader, names, kept_of(reader, found), now(), {})
     rungs = [
         (moment(step.at), step.node, step.direction, step.peer, step.what) for step in story.steps
     ]
     columns = ("at", "node", "direction", "peer", "what")
     sentence = placed(story.why)
     # The sentence comes first: it is what was asked for.
-    facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": story.cpa_id}
+    facts: dict[str, Any] = {"message_id": found, "why": sentence}
+    if timing is not None and timing.said:
+        facts["time"] = timing.said
+    facts["cpa_id"] = story.cpa_id
     kinds = {row.kind for row in rows}
     if then or ("handed_over" in kinds and not kinds & {"confirmed", "abandoned"}):
         live, said = _live(settings, found, at_party(settings))

@@ -157,10 +157,11 @@ def story_of(
     named = [_named(step, called) for step in story.steps]
     return replace(
         story,
+        why=_with_names(story.why, called),
         steps=tuple(_with_gap(named, kept)),
         elsewhere=tuple(name for name, _, _ in there),
         left_out=kept.left_out,
-        timing=_timing(reader, names, kept, now, called),
+        timing=time_of(reader, names, kept, now, called),
     )
 
 
@@ -184,10 +185,14 @@ def _party(kept: Kept) -> str:
 
 def _named(step: StoryStep, called: Mapping[str, str]) -> StoryStep:
     """A step with the names of parties in the place of their PartyIds."""
-    what = step.what
-    for party_id, name in called.items():
-        what = what.replace(party_id, name)
+    what = _with_names(step.what, called)
     return replace(step, peer=called.get(step.peer, step.peer), what=what)
+
+
+def _with_names(text: str, called: Mapping[str, str]) -> str:
+    for party_id, name in called.items():
+        text = text.replace(party_id, name)
+    return text
 
 
 def copies_of(reader: Reader, message_id: str) -> int:
@@ -211,9 +216,11 @@ def _with_gap(steps: Sequence[StoryStep], kept: Kept) -> Iterator[StoryStep]:
         yield step
 
 
-def _timing(
+def time_of(
     reader: Reader, names: Names, kept: Kept, now: Instant, called: Mapping[str, str]
 ) -> Timing | None:
+    """How long a message took, and where the time went; None where its state is not kept.
+    `called`: the names of other parties, by their PartyIds."""
     stored = kept.sent or kept.arrived
     if stored is None:
         return None

@@ -6,6 +6,7 @@ application confirmed it. The journal tells both, and what was waited for in bet
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -44,8 +45,9 @@ BEFORE = 64
 ROWS = 2_000
 """Rows of the journal, from the first of a message on, that are looked at for what hindered it."""
 
-TURN, PARTS, UNREACHABLE, RETRY, ANSWER, PAUSE, OPERATOR, TAKEN, CONFIRMED = (
-    "turn", "parts", "unreachable", "retry", "answer", "pause", "operator", "taken", "confirmed",
+TURN, PARTS, UNREACHABLE, RETRY, ANSWER, BEYOND, PAUSE, OPERATOR, TAKEN, CONFIRMED = (
+    "turn", "parts", "unreachable", "retry", "answer", "beyond", "pause", "operator", "taken",
+    "confirmed",
 )  # fmt: skip
 
 
@@ -202,11 +204,15 @@ def timing_of(
     least = max(TOLD_FROM, whole // 50)
     # What was quick needs no explanation.
     stretches = list(_merged((turns(a, b), a, b) for a, b in ends)) if whole >= SECOND else []
-    hindrances = list(_hindrances(reader, stored, told, called or {})) if stretches else []
+    hindrances = [
+        each
+        for each in (_hindrances(reader, stored, told, called or {}) if stretches else ())
+        if (each.end or now) - each.start >= least
+    ]
     waits = []
     for key, parts in stretches:
         start, last = parts[0][0].at, parts[-1][1]
-        given = [each for each in hindrances if each.key == ANY or key == TURN]
+        given = [each for each in hindrances if each.key in (ANY, key)]
         for piece in _split(start, None if last is None else last.at, given, now):
             if (now if piece.end is None else piece.end) - piece.start < least:
                 continue
@@ -244,6 +250,8 @@ def _sending_key(before: Row, after: Row | None) -> str:
         return RETRY if after is not None and (resumed or after.kind == trace.SENT) else ANSWER
     if before.kind == trace.TRANSIENT:
         return PAUSE
+    if before.kind == trace.ACKNOWLEDGED:
+        return BEYOND
     if before.kind in (trace.SUSPENDED, trace.FAILED, trace.REJECTED, trace.ABANDONED):
         return OPERATOR
     return TURN
@@ -314,6 +322,7 @@ def _words(
 
 _PLAIN = {
     ANSWER: "its answer was awaited",
+    BEYOND: "a handler on the way had it, and the word of {partner} itself was awaited",
     PAUSE: "{partner} asked for a pause",
     PARTS: "its parts were on their way, one message each",
     TAKEN: "it waited for the application to take it",
@@ -470,12 +479,16 @@ def _said(
         return ""
     else:
         said = f"It waits, for {in_words(whole)} so far"
-    longest = sorted(waits, key=lambda wait: wait.start - (wait.end or now))[:3]
-    parts = [
-        f"for {in_words((wait.end or now) - wait.start)} {wait.why.partition(':')[0]} "
-        f"({moment(wait.start)[11:19]} to {moment(wait.end)[11:19] if wait.end else 'now'})"
-        for wait in longest
-    ]
+    # By cause, in the order of their beginning: how long in all, and from when to when.
+    causes: dict[str, list[Wait]] = {}
+    for wait in waits:
+        causes.setdefault(re.split(r": |, ", wait.why)[0], []).append(wait)
+    lasting = {why: sum((wait.end or now) - wait.start for wait in causes[why]) for why in causes}
+    parts = []
+    for why in sorted(causes, key=lambda why: -lasting[why])[:3]:
+        start, end = causes[why][0].start, causes[why][-1].end
+        until = moment(end)[11:19] if end else "now"
+        parts.append(f"for {in_words(lasting[why])} {why} ({moment(start)[11:19]} to {until})")
     said += f": {'; '.join(parts)}." if parts else "."
     if known is not None:
         late = "usual for"
