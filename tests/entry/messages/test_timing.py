@@ -181,7 +181,7 @@ def test_what_a_hub_has_does_not_wait_for_its_turn(store: SqliteStore) -> None:
         timing = story_of(reader, NAMES, "hop", NOW, None).timing
     assert timing is not None
     (wait,) = timing.waits
-    assert wait.why == "a handler on the way had it, and the word of seller itself was awaited"
+    assert wait.why == "the next handler had it, and the word of seller itself was awaited"
 
 
 def test_a_handler_that_was_down_is_named(store: SqliteStore) -> None:

@@ -315,6 +315,9 @@ def _words(
         first, last = parts[0][0].attempt, parts[-1][0].attempt
         which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
         return f"{which} went unanswered: it waited until it was sent again{then}"
+    if key == BEYOND:
+        who = _next_handler(parts[0][0].peer, called)
+        return f"{who} had it, and the word of {partner} itself was awaited"
     if key == ANSWER and parts[-1][1] is None:
         return f"no answer to attempt {parts[-1][0].attempt} has come"
     return _PLAIN[key].format(partner=partner)
@@ -322,7 +325,6 @@ def _words(
 
 _PLAIN = {
     ANSWER: "its answer was awaited",
-    BEYOND: "a handler on the way had it, and the word of {partner} itself was awaited",
     PAUSE: "{partner} asked for a pause",
     PARTS: "its parts were on their way, one message each",
     TAKEN: "it waited for the application to take it",
