@@ -407,6 +407,16 @@ def test_an_order_the_agreement_cannot_keep_is_not_supported() -> None:
     assert (error.code, error.location) == ("NotSupported", "//Header/MessageOrder")
 
 
+@pytest.mark.parametrize(("numbers", "window"), [("[0, 99]", 50), ("[0, 999]", 100)])
+def test_an_order_that_only_the_header_asks_for_has_a_window_of_half_the_numbers(
+    numbers: str, window: int
+) -> None:
+    rest = f'[sequence]\nrange = {numbers}\n[flow]\nmode = "unrestricted"\n'
+    message = replace(samples.asking(duplicate_elimination=True), order=SequenceNumber(0))
+    found = _resolve(message, "ebms2", rest)
+    assert (found.terms.ordered, found.terms.window) == (True, window)
+
+
 # --- signals -----------------------------------------------------------------------------------
 
 

@@ -237,8 +237,10 @@ def _in_force(terms: Terms, changes: tuple[tuple[str, Any], ...]) -> Terms:
     if not new:
         return terms
     if new.get("ordered") and terms.flow is FlowMode.UNRESTRICTED:
-        # An order that only the header asks for still needs a bounded buffer.
-        new |= {"flow": FlowMode.WINDOW, "window": max(terms.window, ORDERED_WINDOW)}
+        # An order that only the header asks for still needs a bounded buffer, of at most half of
+        # the numbers that there are.
+        window = min(max(terms.window, ORDERED_WINDOW), max(1, terms.numbers.size // 2))
+        new |= {"flow": FlowMode.WINDOW, "window": window}
     try:
         return replace(terms, **new)
     except AgreementProblem as error:
