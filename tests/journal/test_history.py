@@ -28,7 +28,7 @@ def test_the_ladder_follows_the_message_and_not_the_clocks() -> None:
         ("acme", Direction.OUT, "attempt 1 over http"),
         ("globex", Direction.IN, "received and stored"),
         ("globex", Direction.OUT, "acknowledgement sent"),
-        ("acme", Direction.IN, "acknowledgement accepted of urn:party:globex (ack)"),
+        ("acme", Direction.IN, "acknowledgement accepted from urn:party:globex (ack)"),
         ("globex", Direction.HERE, "handed over to the application"),
         ("globex", Direction.HERE, "confirmed by the application"),
     ]
@@ -84,7 +84,7 @@ def test_special_rungs_say_what_is_special() -> None:
             None,
             (
                 "Delivered on attempt 2, acknowledged 10 s after submission; the application "
-                "confirmed it; 1 copy was stopped at globex."
+                "confirmed it; 1 copy was stopped (1 at globex)."
             ),
         ),
         (
@@ -150,7 +150,7 @@ def test_sentences_on_the_way() -> None:
     world.duplicate("m1")
     assert told().endswith(
         "it was handed to the application, which has not confirmed it yet; 2 copies were stopped "
-        "at globex."
+        "(2 at globex)."
     )
     suspended = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.message_id == "m0"]
     assert explain(suspended) == (

@@ -7,6 +7,7 @@ nothing, the nodes' clocks decide the picture and nothing else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -116,7 +117,7 @@ _TEXTS = {
     trace.NUMBERED: "entered the window as number {row.sequence_number} of epoch {row.epoch}",
     trace.SENT: "attempt {row.attempt} over {row.transport}",
     trace.SEND_FAILED: "attempt {row.attempt} failed: {said.reason}",
-    trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
+    trace.ACKNOWLEDGED: "acknowledgement accepted{by} ({said.by})",
     trace.REJECTED: "answered with the error {said.refusal}",
     trace.WARNED: "a warning came{by}: {said.code}{about}",
     trace.IGNORED: "ignored: {said.claim}{by}, {said.code}: {said.problem}",
@@ -151,9 +152,9 @@ def _event_text(row: Row) -> str:
         text = "not tried over {row.transport}: {said.reason}"
     cls = next((cls for kind, cls in notes.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
-    to, of, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "of", "from"))
+    to, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "from"))
     about = _about(said)
-    text = text.format(row=row, said=said, to=to, of=of, by=by, about=about)
+    text = text.format(row=row, said=said, to=to, by=by, about=about)
     if isinstance(said, notes.Acknowledged) and said.late:
         text += ", after it had been given up"
     if isinstance(said, notes.Abandoned) and said.by is not None:
@@ -198,7 +199,9 @@ def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None
         outcome = outcome._replace(duplicates_stopped=copies)
     where = ""
     if len({row.node for row in told}) > 1:
-        where = " and ".join(sorted({row.node for row in told if row.kind == trace.DUPLICATE}))
+        stopped = Counter(row.node for row in told if row.kind == trace.DUPLICATE)
+        outcome = outcome._replace(duplicates_stopped=stopped.total())
+        where = ", ".join(f"{count} at {node}" for node, count in sorted(stopped.items()))
     failure = last_failure(told, outcome.sender)
     why = sentence(outcome, failure=failure, outlook=outlook, stopped_at=where)
     if outcome.reason == PROXIED:
@@ -318,7 +321,7 @@ def _last_failed(rows: Iterable[Row], sender: str | None) -> Row | None:
 def sentence(
     outcome: MessageOutcome, *, failure: str = "", outlook: str = "", stopped_at: str = ""
 ) -> str:
-    """As `explain`, from an outcome alone; `stopped_at`: the nodes that stopped copies."""
+    """As `explain`, from an outcome alone; `stopped_at`: where copies were stopped."""
     if outcome.outcome is Outcome.DELIVERED:
         return _delivered(outcome, stopped_at)
     tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
@@ -393,7 +396,7 @@ def _delivered(outcome: MessageOutcome, stopped_at: str = "") -> str:
             parts.append("; the application does not have it yet")
     if outcome.duplicates_stopped:
         copies = outcome.duplicates_stopped
-        where = f" at {stopped_at}" if stopped_at else ""
+        where = f" ({stopped_at})" if stopped_at else ""
         parts.append(f"; {copies} cop{'y was' if copies == 1 else 'ies were'} stopped{where}")
     return "".join(parts) + "."
 

@@ -88,7 +88,15 @@ def test_what_a_hub_took_over_is_counted_apart() -> None:
     found, today = searching.wanted(asked, (), TABLE["find"]), date(2026, 1, 6)
     tally = {"out.delivered": 2, "out.taken_over": 3}
     said = searching.summed_up(found, tally, today, whole=True)
-    assert said == "Yesterday (2026-01-05): 5 messages to globex, 2 delivered, 3 taken over."
+    assert said == (
+        "Yesterday (2026-01-05): none failed, and not all are settled: 5 messages to globex, "
+        "2 delivered, 3 taken over."
+    )
+    failed = searching.summed_up(found, tally | {"out.unknown": 1}, today, whole=True)
+    assert failed.startswith("Yesterday (2026-01-05): no, some failed: 6 messages to globex")
+    # What was not counted whole is not judged.
+    part = searching.summed_up(found, {"out.delivered": 2}, today, whole=False)
+    assert "yes" not in part
     page = render("messages.html", {
         "wanted": found, "said": said, "totals": tally, "troubled": (), "asked": asked,
         "messages": (), "problem": "", "more": "", "exports": {"csv": "", "json": ""},

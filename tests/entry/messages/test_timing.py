@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from oncewire.entry.messages.details import details_of
 from oncewire.entry.messages.listing import Asked, counted_page, list_messages
-from oncewire.entry.messages.story import ENDS, LEFT_OUT, story_of
+from oncewire.entry.messages.story import ENDS, LEFT_OUT, kept_of, story_of, time_of
 from oncewire.entry.party.names import Names
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
@@ -67,7 +67,7 @@ def _keep(
 
 
 def _row(message_id: str, kind: str, at: float) -> Row:
-    said = SendFailed(reason="refused").write() if kind == Kind.SEND_FAILED else "{}"
+    said = SendFailed("refused", "refused").write() if kind == Kind.SEND_FAILED else "{}"
     if kind == Kind.RESUMED:
         said = Resumed(by=message_id).write()
     return Row(0, int(at * SECOND), 0, "boot", "node", kind, message_id, attempt=1, detail=said)
@@ -84,7 +84,10 @@ def test_a_late_message_says_where_its_time_went(store: SqliteStore) -> None:
     assert told == [(101, 110, "first"), (110, 114, ""), (114, 115, "")]
     assert "2 attempts failed, the last with: refused" in late.waits[1].why
     assert "seller could not be reached" in late.said
-    assert "That is longer than most to seller: half within 20 ms" in late.said
+    assert (
+        "than most to seller: of the newest that nothing hindered half took up to 20 ms"
+        in late.said
+    )
     assert waits.took is None
     assert waits.said.startswith("It waits, for 100 s so far: for 100 s no answer to")
     assert waits.waits[-1].end is None
@@ -181,7 +184,36 @@ def test_what_a_hub_has_does_not_wait_for_its_turn(store: SqliteStore) -> None:
         timing = story_of(reader, NAMES, "hop", NOW, None).timing
     assert timing is not None
     (wait,) = timing.waits
-    assert wait.why == "the next handler had it, and the word of seller itself was awaited"
+    assert wait.why == "the next handler had it, and the answer of seller was awaited"
+
+
+def test_a_hub_that_had_not_sent_it_on_is_named(store: SqliteStore) -> None:
+    _keep(store, "hub", 20, ("sent", 20.0), ("acknowledged", 20.05), ("acknowledged", 27.0))
+    with store.reader() as reader:
+        kept = kept_of(reader, "hub")
+        timing = time_of(reader, NAMES, kept, NOW, {}, onward=26 * SECOND)
+    assert timing is not None
+    assert timing.said.startswith(
+        "It took 7 s: for 5.95 s the next handler had it and had not sent"
+    )
+    assert (
+        timing.waits[-1].why
+        == "the next handler had sent it on, and the answer of seller was awaited"
+    )
+
+
+def test_an_answer_that_was_lost_is_no_closed_door(store: SqliteStore) -> None:
+    _keep(store, "unsure", 20, ("sent", 20.0), ("acknowledged", 30.0))
+    with store.transition() as tx:
+        lost = SendFailed("unknown", "the connection ended").write()
+        tx.journal([_row("unsure", "send_failed", 21)._replace(detail=lost)])
+    store.commit()
+    with store.reader() as reader:
+        kept = kept_of(reader, "unsure")
+        ordered = replace(kept, rows=sorted(kept.rows, key=lambda row: row.at))
+        timing = time_of(reader, NAMES, ordered, NOW, {})
+    assert timing is not None
+    assert "seller did not answer" in timing.said
 
 
 def test_a_handler_that_was_down_is_named(store: SqliteStore) -> None:
@@ -207,7 +239,7 @@ def test_what_an_outage_delayed_does_not_become_usual(store: SqliteStore) -> Non
         delayed = story_of(reader, NAMES, "delayed-7", NOW, None).timing
         slow = list_messages(reader, NAMES, Asked(slow=True), ("out",), NOW, 200)
     assert delayed is not None
-    assert "That is longer than most to seller: half within 30 ms" in delayed.said
+    assert "of the newest that nothing hindered half took up to 30 ms" in delayed.said
     assert sum(each.message_id.startswith("delayed") for each in slow.messages) == 100
 
 

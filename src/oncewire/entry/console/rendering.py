@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 
 from oncewire.entry.files import number_of, size_of
 from oncewire.errors import InvalidValue
+from oncewire.journal.history import in_words
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Instant, moment
 from oncewire.message.kinds import read_duration
 
@@ -143,6 +144,7 @@ def _environment() -> Environment:
         "ago": ago,
         "moment": moment,
         "duration": duration,
+        "words": in_words,
         "clock": clock, "lasting": lasting, "size": amount, "count": number_of,
         "tone": lambda state: TONES.get(str(state), "calm"),
         # What a form gives back must be what it was given.

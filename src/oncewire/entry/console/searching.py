@@ -161,16 +161,29 @@ def summed_up(wanted: Wanted, tally: Mapping[str, int], today: date, *, whole: b
         if not total and (partner or wanted.direction not in ("", way)):
             continue
         many = f"{total:,} message{'' if total == 1 else 's'}"
-        named = f"{many} {word} {partner}" if partner else f"{many} {_DONE[way]}"
-        said.append(named + _became(way, counts, total))
+        named = f"{many} {word} {partner or 'partners'}"
+        verdict = _verdict(counts) if way == "out" and partner and whole else ""
+        said.append(f"{verdict}{named}{_became(way, counts, total)}")
     when = _when(wanted, today)
     looked = "" if whole else "of the newest that were counted, "
-    text = "; ".join(said) or f"no message{f' of {partner}' if partner else ''}"
+    text = "; ".join(said) or f"no message{_NONE[wanted.direction] + partner if partner else ''}"
     text = f"{when}: {looked}{text}" if when else f"{looked}{text}"
     return f"{text[:1].upper()}{text[1:]}."
 
 
-_DONE = {"out": "sent", "in": "received"}
+_NONE = {"out": " to ", "in": " from ", "": " to or from "}
+
+
+def _verdict(counts: Mapping[str, int]) -> str:
+    """Whether a partner got all that was meant for it, as far as is known here."""
+    found = in_groups({f"out.{state}": count for state, count in counts.items()})
+    if not found:
+        return ""
+    if found["failed"]:
+        return "no, some failed: "
+    if found["waiting"] or found["taken over"]:
+        return "none failed, and not all are settled: "
+    return "yes: "
 
 
 def _became(way: str, counts: Mapping[str, int], total: int) -> str:

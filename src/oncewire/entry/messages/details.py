@@ -27,7 +27,7 @@ from oncewire.message.instant import Instant, moment
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Reader
 from oncewire.store.records import MessageFacts
-from oncewire.store.search import listed_state
+from oncewire.store.search import TAKEN_OVER, listed_state
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -107,7 +107,9 @@ def details_of(
         then = outlook(reader, message_id, now, settings, place)
     known: dict[str, Any] = {
         "message_id": message_id,
-        "outcome": outcome.outcome.value,
+        "outcome": TAKEN_OVER
+        if kept.sent is not None and kept.sent.outgoing.taken_over
+        else outcome.outcome.value,
         "reason": _reason(outcome, parts),
         "refused_by": outcome.refused_by,
         "refusal": outcome.refusal,

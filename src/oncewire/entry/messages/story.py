@@ -161,7 +161,9 @@ def story_of(
         steps=tuple(_with_gap(named, kept)),
         elsewhere=tuple(name for name, _, _ in there),
         left_out=kept.left_out,
-        timing=time_of(reader, names, kept, now, called),
+        timing=time_of(
+            reader, names, kept, now, called, _onward(row for *_, r in there for row in r)
+        ),
     )
 
 
@@ -216,16 +218,26 @@ def _with_gap(steps: Sequence[StoryStep], kept: Kept) -> Iterator[StoryStep]:
         yield step
 
 
+def _onward(rows: Iterable[Row]) -> Instant:
+    """When a hub first sent a message on, as the journals of others have it; 0: none has it."""
+    return min((row.at for row in rows if row.kind == trace.SENT), default=0)
+
+
 def time_of(
-    reader: Reader, names: Names, kept: Kept, now: Instant, called: Mapping[str, str]
+    reader: Reader,
+    names: Names,
+    kept: Kept,
+    now: Instant,
+    called: Mapping[str, str],
+    onward: Instant = 0,
 ) -> Timing | None:
     """How long a message took, and where the time went; None where its state is not kept.
-    `called`: the names of other parties, by their PartyIds."""
+    `called`: the names of other parties, by their PartyIds. `onward`: when a hub sent it on."""
     stored = kept.sent or kept.arrived
     if stored is None:
         return None
     partner = names(_party(kept), stored.facts.cpa_id)
-    return timing_of(reader, stored, kept.rows, partner, now, called)
+    return timing_of(reader, stored, kept.rows, partner, now, called, onward)
 
 
 def _elsewhere(message_id: str, folders: Iterable[Path]) -> Iterator[tuple[str, str, list[Row]]]:

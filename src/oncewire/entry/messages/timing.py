@@ -79,7 +79,8 @@ class Usual(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """It in words."""
-        return f"half within {in_words(self.half)}, 95 of 100 within {in_words(self.most)}"
+        half, most = in_words(self.half), in_words(self.most)
+        return f"of the newest that nothing hindered half took up to {half}, 95 of 100 up to {most}"
 
 
 class Timing(Struct, frozen=True):
@@ -179,9 +180,11 @@ def timing_of(
     partner: str,
     now: Instant,
     called: Mapping[str, str] | None = None,
+    onward: Instant = 0,
 ) -> Timing:
     """How long it took; `rows`: those of our own journal about it, `partner`: its name.
-    `called`: the names of other parties, by their PartyIds."""
+    `called`: the names of other parties, by their PartyIds. `onward`: when a hub sent it on, by the
+    hub's own journal and clock; 0: that is not known."""
     from oncewire.store.records import StoredIncoming
 
     arrived = isinstance(stored, StoredIncoming)
@@ -222,6 +225,12 @@ def timing_of(
                 waits.append(_behind(reader, stored, piece))
             elif key == OPERATOR:
                 waits.append(replace(piece, why=_stood_still(rows, parts[0][0])))
+            elif key == BEYOND and piece.start < onward < (piece.end or now):
+                who = _next_handler(parts[0][0].peer, called or {})
+                waits.append(Wait(piece.start, onward, f"{who} had it and had not sent it on"))
+                then = f"{who} had sent it on, and the answer of {partner} was awaited"
+                if (piece.end or now) - onward >= least:
+                    waits.append(Wait(onward, piece.end, then))
             else:
                 words = _words(key, parts, partner, party_id, called or {})
                 waits.append(replace(piece, why=words))
@@ -310,14 +319,14 @@ def _words(
         times = "1 attempt" if tried == 1 else f"{tried} attempts"
         peer = failed[-1].peer if failed else None
         whom = partner if peer in (None, party_id) else _next_handler(peer, called)
-        return f"{whom} could not be reached: {times} failed, the last with: {reason}{then}"
+        return f"{_silence(whom, failed)}: {times} failed, the last with: {reason}{then}"
     if key == RETRY:
         first, last = parts[0][0].attempt, parts[-1][0].attempt
         which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
         return f"{which} went unanswered: it waited until it was sent again{then}"
     if key == BEYOND:
         who = _next_handler(parts[0][0].peer, called)
-        return f"{who} had it, and the word of {partner} itself was awaited"
+        return f"{who} had it, and the answer of {partner} was awaited"
     if key == ANSWER and parts[-1][1] is None:
         return f"no answer to attempt {parts[-1][0].attempt} has come"
     return _PLAIN[key].format(partner=partner)
@@ -330,6 +339,12 @@ _PLAIN = {
     TAKEN: "it waited for the application to take it",
     CONFIRMED: "the application had it and had not confirmed it",
 }
+
+
+def _silence(whom: str, failed: Iterable[Row]) -> str:
+    """In words, that attempts failed: some certainly did not get across, or all may have."""
+    refused = any(notes.SendFailed.read(row.detail).outcome == "refused" for row in failed)
+    return f"{whom} could not be reached" if refused else f"{whom} did not answer"
 
 
 def _next_handler(peer: str | None, called: Mapping[str, str]) -> str:
@@ -432,7 +447,8 @@ def _outage(failed: Sequence[Row], end: Instant | None, called: Mapping[str, str
     whom = _next_handler(failed[-1].peer, called)
     times = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts"
     reason = notes.SendFailed.read(failed[-1].detail).reason
-    why = f"{whom} could not be reached: {times} in its channel failed, the last with: {reason}"
+    silence = _silence(whom, failed)
+    why = f"{silence}: {times} in its channel failed, the last with: {reason}"
     return Hindrance(failed[0].at, end, why, key=TURN)
 
 
@@ -489,8 +505,10 @@ def _said(
     parts = []
     for why in sorted(causes, key=lambda why: -lasting[why])[:3]:
         start, end = causes[why][0].start, causes[why][-1].end
-        until = moment(end)[11:19] if end else "now"
-        parts.append(f"for {in_words(lasting[why])} {why} ({moment(start)[11:19]} to {until})")
+        # Within one second, to the millisecond.
+        exact = 23 if (end or now) // SECOND == start // SECOND else 19
+        until = moment(end)[11:exact] if end else "now"
+        parts.append(f"for {in_words(lasting[why])} {why} ({moment(start)[11:exact]} to {until})")
     said += f": {'; '.join(parts)}." if parts else "."
     if known is not None:
         late = "usual for"
