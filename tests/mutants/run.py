@@ -13,7 +13,7 @@ import importlib.util
 import io
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 
 import pytest
 
@@ -47,7 +47,7 @@ class Infected(importlib.machinery.SourceFileLoader):
 
     mutant: Mutant
 
-    def get_code(self, fullname: str) -> object:
+    def get_code(self, fullname: str) -> CodeType:
         try:
             infected = self.mutant.put_into(self.get_data(self.path).decode())
         except LookupError as lost:
@@ -108,7 +108,10 @@ def _caught_by_tests(mutant: Mutant) -> str | None:
 
 def main() -> None:
     """Run the mutant named on the command line."""
-    mutant = next(one for one in ALL if one.name == sys.argv[1])
+    name = " ".join(sys.argv[1:])
+    mutant = next((one for one in ALL if one.name == name), None)
+    if mutant is None:
+        sys.exit(f"there is no mutant named {name!r}; the names are in tests/mutants/in_*.py")
     found = caught(mutant)
     if found is None:
         sys.exit(f"{mutant.name}: survived")

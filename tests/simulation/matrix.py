@@ -1,7 +1,7 @@
 """The matrix: each synchronous mode in each dialect, over each number of hubs, with each fault.
 
-A cell is a small world in which the fault hits exactly what it is called after: which transfer
-that is, a run without it tells. Cells that cannot be are named with the rule that forbids them.
+A cell is a small simulated world with one fault. A run without the fault finds the transfer that
+the fault is to hit. A cell that no rule allows names the rule that forbids it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from oncewire.lab.simulation.connection import Arrive, Turned
+from oncewire.lab.simulation.connection import HTTP, Arrive, Turned
 from oncewire.lab.simulation.papers import is_sound, papers_of
 from oncewire.lab.simulation.plan import (
     BUYER,
@@ -79,11 +79,11 @@ class Cell:
     def forbidden(self) -> str:
         """The rule that forbids it, and why; empty where nothing does."""
         if self.dialect == "rm-0.78" and self.mode != "none":
-            return "SYNC-1: rm-0.78 has no word for a synchronous reply"
+            return "SYNC-1: rm-0.78 has no synchronous reply"
         if self.dialect == "ms-0.9x" and self.mode == "signalsOnly":
-            return "SYNC-3, SYNC-4, SYNC-5: the drafts have three modes, and this is none of them"
+            return "SYNC-3, SYNC-4, SYNC-5: the drafts have no mode signalsOnly"
         if self.fault == "hub killed" and not WAYS[self.way]:
-            return "HOP-1: there is no hub on a direct way"
+            return "HOP-1: a direct way has no hub"
         if self.mode == "responseOnly" and self.fault == "acknowledgement lost":
             return "SYNC-4: with responseOnly there is no acknowledgement"
         return ""
@@ -129,12 +129,18 @@ class Cell:
         counted: dict[tuple[str, str], int] = {}
 
         def noting(
-            sender: str, receiver: str, body: bytes, arrive: Arrive, turned: Turned | None = None
+            sender: str,
+            receiver: str,
+            body: bytes,
+            arrive: Arrive,
+            turned: Turned | None = None,
+            *,
+            transport: str = HTTP,
         ) -> None:
             nth = counted[sender, receiver] = counted.get((sender, receiver), 0) + 1
             if order[sender] > order[receiver]:
                 found.append(((sender, receiver, nth), body))
-            carry(sender, receiver, body, arrive, turned)
+            carry(sender, receiver, body, arrive, turned, transport=transport)
 
         links.carry = noting  # type: ignore[method-assign]
         world.run()
@@ -162,16 +168,17 @@ def page() -> str:
     lines = [
         "# The matrix: synchronous modes, dialects, hubs and faults",
         "",
-        f"There are {len(CELLS)} combinations of",
+        "The simulator runs every possible combination of four choices and checks that no",
+        f"promise is broken. There are {len(CELLS)} combinations of",
         "",
         f"- a synchronous mode: {', '.join(MODES)};",
         f"- a dialect: {', '.join(DIALECTS)};",
-        f"- a way: {', '.join(WAYS)};",
+        f"- a way from sender to receiver: {', '.join(WAYS)};",
         f"- a fault: {', '.join(FAULTS)}.",
         "",
-        f"{len(possible)} of them can be, and are run in the simulator",
-        "(`tests/simulation/test_matrix.py`): the fault hits exactly what it is called after, and",
-        "afterwards no promise may be broken. The others are forbidden:",
+        f"{len(possible)} of them are possible. `tests/simulation/test_matrix.py` runs each of",
+        "these in the simulator, which loses exactly the acknowledgement or response, or kills",
+        "exactly the hub, that the fault names. A requirement rules out each of the others:",
         "",
         "| requirement | why | combinations |",
         "|---|---|---|",
@@ -181,9 +188,9 @@ def page() -> str:
         lines.append(f"| {ids} | {why} | {len(cells)}: {_together(cells)} |")
     lines += [
         "",
-        "Over processes a set of combinations is run in which every pair of values occurs at",
-        "least twice, where there are two (`tests/handler/processes/test_matrix.py`): all of it by",
-        "`make soak`, a few by `make test`.",
+        "`tests/handler/processes/test_matrix.py` runs a selection of them between real",
+        "processes. In the selection every pair of values occurs at least twice, or once if only",
+        "one combination has the pair. `make soak` runs the whole selection, `make test` a few.",
     ]
     return "\n".join(lines) + "\n"
 
