@@ -37,8 +37,6 @@ GROUPS = (
     "entry.cli.tokens",
     "lab.cli.simulate",
     "entry.cli.pipeline",
-    "entry.cli.advice",
-    "entry.cli.archives",
     "lab.cli.generate",
 )
 """The modules that bring commands, in the order of `oncewire --help`. Those of `lab` are the
