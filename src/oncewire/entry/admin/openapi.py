@@ -106,7 +106,16 @@ def verb_operation(form: VerbForm) -> Operation:
         "responses": {"200": _answer(verb.returns)},
     }
     if form.reads:
-        said["parameters"] += [_parameter(argument) for argument in form.arguments]
+        said["parameters"] += [
+            {
+                "name": argument.name,
+                "in": "query",
+                "required": argument.required,
+                "description": MEANINGS[argument.name].help,
+                "schema": _schema(argument),
+            }
+            for argument in form.arguments
+        ]
     elif form.arguments:
         schema = {
             "type": "object",
@@ -138,16 +147,6 @@ def _in_path(name: str) -> Operation:
         "required": True,
         "description": MEANINGS[name].help if name in MEANINGS else "",
         "schema": _KINDS["str"],
-    }
-
-
-def _parameter(argument: Argument) -> Operation:
-    return {
-        "name": argument.name,
-        "in": "query",
-        "required": argument.required,
-        "description": MEANINGS[argument.name].help,
-        "schema": _schema(argument),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -116,13 +115,9 @@ def log(settings: Settings, limit: int) -> list[str]:
             f"there is no log file {path}",
             remedy="set log.file in oncewire.toml, or start with `oncewire serve --detach`",
         )
-    return list(deque(_lines(path), maxlen=min(limit, LINES_MAX)))
-
-
-def _lines(path: Path) -> list[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     # The first one is cut where the file is longer.
-    return lines[1:] if size > TAIL else lines
+    return list(deque(lines[1:] if size > TAIL else lines, maxlen=min(limit, LINES_MAX)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -21,6 +22,11 @@ def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
         return []
     return [file.stem for file in files if file.stem.startswith(incomplete)]
 
+
+Partner = Annotated[
+    str, typer.Argument(help="The partner's name or PartyId.", autocompletion=complete_partner)
+]
+"""The argument of commands that are about one partner."""
 
 COMPLETED = 50
 """Messages, of those sent last and of those received last, that completion knows."""

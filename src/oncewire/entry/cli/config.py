@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,14 +45,10 @@ def show(
     rows = []
     for said in found.said:
         row = [said.key.name, said.shown]
-        row += [_who(said.origin, found.file)] * origin
+        row += [(here(found.file) if said.origin == str(found.file) else said.origin)] * origin
         row += [said.key.says] * (meaning or json) + [said.key.variable] * json
         rows.append(row)
     return Report({"file": str(found.file)}, (Listing("settings", columns, rows),))
-
-
-def _who(origin: str, file: Path) -> str:
-    return here(file) if origin == str(file) else origin
 
 
 @output.answers

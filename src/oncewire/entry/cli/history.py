@@ -78,28 +78,24 @@ def show(
         found = find_id(reader, message_id)
         if raw or out is not None:
             return _raw(settings, reader, found, out, json=json)
-        return _known(settings, reader, found, others or [])
+        from oncewire.entry.messages.details import details_of
 
-
-def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
-    from oncewire.entry.messages.details import details_of
-
-    place = at_party(settings)
-    elsewhere = _rows_elsewhere(found, others)
-    details = details_of(reader, found, now(), settings, elsewhere, place)
-    if not details.why:
-        return Report({"message_id": found})
-    hints = [f"oncewire why {quote(found)}{place}"]
-    if "parts" in details.facts:
-        box = "outbox" if details.facts.get("direction") == "out" else "inbox"
-        hints.append(f"oncewire {box} --parts{place}")
-    columns = ("file_name", "media_type", "bytes", "sha256")
-    documents = [structs.astuple(each) for each in details.documents]
-    hops = [structs.astuple(each) for each in details.trail]
-    names = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
-    listings = (Listing("documents", columns, documents), Listing("trail", names, hops))
-    shown = tuple(listing for listing in listings if listing.rows)
-    return Report(details.facts, shown, summary=details.why, hints=tuple(hints), sparse=True)
+        place = at_party(settings)
+        elsewhere = _rows_elsewhere(found, others or [])
+        details = details_of(reader, found, now(), settings, elsewhere, place)
+        if not details.why:
+            return Report({"message_id": found})
+        hints = [f"oncewire why {quote(found)}{place}"]
+        if "parts" in details.facts:
+            box = "outbox" if details.facts.get("direction") == "out" else "inbox"
+            hints.append(f"oncewire {box} --parts{place}")
+        columns = ("file_name", "media_type", "bytes", "sha256")
+        documents = [structs.astuple(each) for each in details.documents]
+        hops = [structs.astuple(each) for each in details.trail]
+        names = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
+        listings = (Listing("documents", columns, documents), Listing("trail", names, hops))
+        shown = tuple(listing for listing in listings if listing.rows)
+        return Report(details.facts, shown, summary=details.why, hints=tuple(hints), sparse=True)
 
 
 def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, json: bool) -> Report:
@@ -137,9 +133,15 @@ def why(message_id: MessageId, others: Others = None, config: Config = None) -> 
     """Say in one sentence why a message is where it is; then show every step it took."""
 
     from oncewire.entry.messages.story import tell
+    from oncewire.entry.running.assemble import open_readers
 
     settings = loaded(config).settings
-    found, rows, then, steps = _rows_of(settings, message_id, others or [])
+    with open_readers(settings).reader() as reader:
+        found, place = find_id(reader, message_id), at_party(settings)
+        rows = reader.journal_of(found)
+        then = outlook(reader, found, now(), settings, place)
+        steps = resolving(reader, found, now(), place)
+    rows += _rows_elsewhere(found, others or [])
     story = tell(found, rows, names_of(settings), then, steps)
     rungs = [
         (moment(step.at), step.node, step.direction, step.peer, step.what) for step in story.steps
@@ -172,21 +174,6 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
     count, at, raised = told = status.refusals[message_id]
     facts = {"refusals": count, "last_refusal": moment(at), "raised": raised}
     return facts, refused_words(message_id, told, place)
-
-
-def _rows_of(
-    settings: Settings, message_id: str, others: list[Path]
-) -> tuple[str, list[Row], str, tuple[str, ...]]:
-    """The message that is meant, its rows in all journals, its outlook in ours, and the commands
-    that resolve its incidents."""
-    from oncewire.entry.running.assemble import open_readers
-
-    with open_readers(settings).reader() as reader:
-        found, place = find_id(reader, message_id), at_party(settings)
-        rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), settings, place)
-        steps = resolving(reader, found, now(), place)
-    return found, rows + _rows_elsewhere(found, others), then, steps
 
 
 def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:

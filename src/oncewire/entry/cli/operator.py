@@ -32,7 +32,6 @@ from oncewire.message.instant import moment
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status
     from oncewire.entry.party.settings import Settings
-    from oncewire.store.contract import Reader
     from oncewire.store.records import Refusal
 
 
@@ -81,7 +80,23 @@ def status(config: Config = None, json: Json = False) -> Report:
         code = output.OK if lives else output.NOT_RUNNING
         return Report(facts | {"running": lives}, summary=summary, hints=(hint,), exit_code=code)
     with open_readers(settings).reader() as reader:
-        rows = _channels(reader)
+        sending, receiving = reader.channels()
+        rows: list[tuple[Any, ...]] = [
+            (
+                channel.key,
+                "out",
+                channel.epoch,
+                channel.next_number,
+                channel.suspended,
+                channel.suspended_reason,
+            )
+            for channel in sending
+        ]
+        rows += [
+            (channel.key, "in", channel.epoch, channel.expected, False, "") for channel in receiving
+        ]
+        # Those that wait for the operator come first.
+        rows.sort(key=lambda row: not row[4])
         counts, undecided = reader.counts(), reader.incidents()
         parts = sum(reader.parts_counted().values())
         removed = reader.last_removal()
@@ -184,26 +199,6 @@ async def running(settings: Settings) -> Status | None:
         return Status(settings.party.name, True, pid, stuck=problem.problem)
     finally:
         await remote.close()
-
-
-def _channels(reader: Reader) -> list[tuple[Any, ...]]:
-    """Every channel; those that wait for the operator come first."""
-    sending, receiving = reader.channels()
-    rows: list[tuple[Any, ...]] = [
-        (
-            channel.key,
-            "out",
-            channel.epoch,
-            channel.next_number,
-            channel.suspended,
-            channel.suspended_reason,
-        )
-        for channel in sending
-    ]
-    rows += [
-        (channel.key, "in", channel.epoch, channel.expected, False, "") for channel in receiving
-    ]
-    return sorted(rows, key=lambda row: not row[4])
 
 
 @output.lists
@@ -430,25 +425,21 @@ def resend(
     with readers.reader() as reader:
         wanted = [find_id(reader, each_id) for each_id in message_id or ()]
         if failed:
-            wanted += _failed(settings, reader, to)
+            # What failed, in the order in which it was submitted.
+            from oncewire.protocol.states import OutgoingState
+
+            states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
+            name = names_of(settings)
+            found = reader.outgoing_list(states=states, limit=AT_MOST)
+            wanted += [
+                stored.outgoing.message_id
+                for stored in reversed(found)
+                if not to
+                or to in (stored.facts.to_party, stored.facts.cpa_id)
+                or to == name(stored.facts.to_party, stored.facts.cpa_id)
+            ]
     readers.close()
     return _sent_again(settings, list(dict.fromkeys(wanted)), all_at_once=failed)
-
-
-def _failed(settings: Settings, reader: Reader, to: str) -> list[str]:
-    """What failed, in the order in which it was submitted."""
-    from oncewire.protocol.states import OutgoingState
-
-    states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
-    name = names_of(settings)
-    found = reader.outgoing_list(states=states, limit=AT_MOST)
-    return [
-        stored.outgoing.message_id
-        for stored in reversed(found)
-        if not to
-        or to in (stored.facts.to_party, stored.facts.cpa_id)
-        or to == name(stored.facts.to_party, stored.facts.cpa_id)
-    ]
 
 
 def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> Report:

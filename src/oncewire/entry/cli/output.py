@@ -176,6 +176,9 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with JSON instead of 
 Csv = Annotated[bool, typer.Option("--csv", help="Answer with CSV: the list alone.")]
 """The option of commands whose answer is a list."""
 
+Replace = Annotated[bool, typer.Option("--replace", help="Write an existing agreement anew.")]
+"""The option of commands that write an agreement."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -456,7 +459,16 @@ def _show_listing(out: Console, listing: Listing) -> None:
         if listing.empty:
             out.print(listing.empty, style="dim")
         return
-    longest = _words_of(listing)
+    # The length of the longest word of each column.
+    columns = zip(listing.columns, zip(*listing.rows, strict=True), strict=True)
+    longest = [
+        max(
+            len(word)
+            for cell in (column.replace("_", " "), *map(_cell, cells))
+            for word in (str(cell).split() or "")
+        )
+        for column, cells in columns
+    ]
     if sum(longest) + 3 * len(longest) > out.width:
         # Words would break inside their cells.
         _show_one_by_one(out, listing)
@@ -482,19 +494,6 @@ def _widths(out: Console, listing: Listing, longest: list[int]) -> list[int]:
         widths[place] += more
         left -= more
     return widths
-
-
-def _words_of(listing: Listing) -> list[int]:
-    """The length of the longest word of each column."""
-    columns = zip(listing.columns, zip(*listing.rows, strict=True), strict=True)
-    return [
-        max(
-            len(word)
-            for cell in (column.replace("_", " "), *map(_cell, cells))
-            for word in (str(cell).split() or "")
-        )
-        for column, cells in columns
-    ]
 
 
 def _show_one_by_one(out: Console, listing: Listing) -> None:

@@ -82,7 +82,10 @@ def serve(
 
         return Report(text=unit_of(found))
     if drain:
-        return _drained(found)
+        # The handler ends when it has done what it has begun; others go on with the rest.
+        party, pid, ended = _stopped(found.folder, drain=True)
+        said = f"{party} has ended as process {pid}." if ended else "None was running."
+        return Report({"party": party, "pid": pid, "stopped": ended}, summary=said)
     if detach:
         return _detached(found, settings or [])
     log = found.log
@@ -189,13 +192,6 @@ def _detached(settings: Settings, given: list[str]) -> Report:
         summary=summary,
         hints=tuple(hints),
     )
-
-
-def _drained(settings: Settings) -> Report:
-    """End the running handler when it has done what it has begun; others go on with the rest."""
-    party, pid, ended = _stopped(settings.folder, drain=True)
-    said = f"{party} has ended as process {pid}." if ended else "None was running."
-    return Report({"party": party, "pid": pid, "stopped": ended}, summary=said)
 
 
 @output.answers

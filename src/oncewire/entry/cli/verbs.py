@@ -119,6 +119,7 @@ def _work(
 ) -> Report:
     """Find what is meant, have it done, and show what it is now."""
     from oncewire.entry.running.assemble import open_readers
+    from oncewire.errors import InvalidValue
 
     settings = loaded(config).settings
     if "by" in given:
@@ -127,7 +128,10 @@ def _work(
         results, at_rest = _done(settings, verb, command, [given])
         said = command.tell(results[0], None)
         return _report(command, [said], dict(said.facts), (), at_rest=at_rest)
-    _check_named(given)
+    if not any(given.get(name) for name in ("message_id", "channel", "partner")):
+        either = ", or a channel with --channel" if "channel" in given else ""
+        either += ", or a partner with --partner" if "partner" in given else ""
+        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
     readers = open_readers(settings)
     with readers.reader() as reader:
         # The arguments of each call: one for the channel, one for the partner, one for every
@@ -186,15 +190,6 @@ def _is_terminal() -> bool:
     import sys
 
     return sys.stdin.isatty()
-
-
-def _check_named(given: dict[str, Any]) -> None:
-    from oncewire.errors import InvalidValue
-
-    if not any(given.get(name) for name in ("message_id", "channel", "partner")):
-        either = ", or a channel with --channel" if "channel" in given else ""
-        either += ", or a partner with --partner" if "partner" in given else ""
-        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
 
 
 def _agreed_with(settings: Settings, partner: str) -> str:

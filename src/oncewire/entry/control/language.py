@@ -167,7 +167,13 @@ async def read_frame(
         raise unreadable(f"a line is not of version {VERSION}")
     parts: list[Part] = []
     try:
-        for size in _sizes(values.pop("bytes", [])):
+        given = values.pop("bytes", [])
+        good = isinstance(given, list) and all(
+            size is None or (type(size) is int and size >= 0) for size in given
+        )
+        if not good or len(given) > PARTS_MAX or sum(size or 0 for size in given) > BODY_MAX:
+            raise unreadable(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
+        for size in given:
             if size is not None:
                 parts.append(await reader.readexactly(size))
             elif spool is None:
@@ -232,15 +238,6 @@ def _json(line: bytes) -> Any:
 def _no_number(word: str) -> None:
     # Python writes NaN and Infinity where JSON has nothing of the kind.
     raise ValueError(word)
-
-
-def _sizes(given: Any) -> list[int | None]:
-    good = isinstance(given, list) and all(
-        size is None or (type(size) is int and size >= 0) for size in given
-    )
-    if not good or len(given) > PARTS_MAX or sum(size or 0 for size in given) > BODY_MAX:
-        raise unreadable(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
-    return list(given)
 
 
 def unreadable(problem: str) -> InvalidValue:

@@ -65,7 +65,12 @@ def consider(
             f"{_FILE} is not UTF-8 at byte {error.start}", remedy="ask the partner for it anew"
         ) from None
     if _is_card(text):
-        return _of_card(settings, read_card_text(text, _FILE), now)
+        # A card brings a new certificate of a partner that we have.
+        card = read_card_text(text, _FILE)
+        _, _, fresh = new_certificates(settings, card)
+        check_card(settings, card, now)
+        write = partial(roll_over, settings, card, now)
+        return Considered(CARD, card, write, None, tuple(map(spoken_fingerprint, fresh)))
     told = read_invitation_text(text, _FILE)
     proposed = accept(settings, told, now, insecure=insecure, replace_it=replace_it)
     planned, options = proposed.planned, told.options
@@ -86,14 +91,6 @@ def consider(
         "" if proposed.answer is None else proposed.answer.to_toml(),
         proposed.file_name,
     )
-
-
-def _of_card(settings: Settings, card: Card, now: Instant) -> Considered:
-    """A card brings a new certificate of a partner that we have."""
-    _, _, fresh = new_certificates(settings, card)
-    check_card(settings, card, now)
-    write = partial(roll_over, settings, card, now)
-    return Considered(CARD, card, write, None, tuple(map(spoken_fingerprint, fresh)))
 
 
 def _is_card(text: str) -> bool:

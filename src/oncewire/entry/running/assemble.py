@@ -97,7 +97,12 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     try:
         if settings.store.url:
             if known is not None:
-                _check_marked(settings.store.url, known)
+                connection = postgresql.connect(settings.store.url)
+                try:
+                    with postgresql.told_as(settings.store.url):
+                        postgresql.check_mark(connection, settings.store.url, known)
+                finally:
+                    postgresql.disconnect(connection)
         elif known is not None:
             check_mark(path, known)
         elif not path.exists() and socket_path(settings).exists() and is_owned(path):
@@ -107,15 +112,6 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     except (apsw.Error, StoreProblem):
         return None
     return None
-
-
-def _check_marked(url: str, known: StoreMark) -> None:
-    connection = postgresql.connect(url)
-    try:
-        with postgresql.told_as(url):
-            postgresql.check_mark(connection, url, known)
-    finally:
-        postgresql.disconnect(connection)
 
 
 def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:

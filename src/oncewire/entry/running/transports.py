@@ -122,7 +122,10 @@ def _trusted(settings: Settings, agreements: tuple[Kept, ...]) -> tuple[str, ...
     served, and partners that are added are believed from then on."""
     own = read_text(settings.path(settings.keys.certificate), "certificate")
     agreed = (to_pem(der) for kept in agreements for der in _agreed(kept))
-    return tuple(dict.fromkeys((own, *_partners(settings), *agreed)))
+    folder = settings.path(settings.keys.partners)
+    files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
+    partners = (text for file in files if (text := _believed(file)))
+    return tuple(dict.fromkeys((own, *partners, *agreed)))
 
 
 def _agreed(kept: Kept) -> tuple[bytes, ...]:
@@ -130,12 +133,6 @@ def _agreed(kept: Kept) -> tuple[bytes, ...]:
     does, without those that were revoked."""
     gone = {der for binding in kept.agreement.bindings() for der in binding.security.revoked}
     return tuple(der for der in kept.agreement.partner.certificates if der not in gone)
-
-
-def _partners(settings: Settings) -> tuple[str, ...]:
-    folder = settings.path(settings.keys.partners)
-    files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
-    return tuple(text for file in files if (text := _believed(file)))
 
 
 def _believed(file: Path) -> str:
