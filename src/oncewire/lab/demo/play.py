@@ -228,18 +228,6 @@ def break_more(folder: Path) -> None:
     write_new(folder / CHAOS, "", replace=True)
 
 
-def _console(names: Sequence[str]) -> dict[str, str]:
-    """What the buyer's settings say so that its console shows everything."""
-    others = ", ".join(quoted(f"../{name}") for name in names if name != BUYER)
-    return {
-        "admin.port": str(free_port()),
-        "console.with": f"[{others}]",
-        "console.link_for": quoted("PT1H"),
-        "console.chaos": quoted(f"../{CHAOS}"),
-        "lake.path": quoted(f"../{LAKE}"),
-    }
-
-
 def order_id(number: int) -> str:
     """The MessageId of an order."""
     return f"PO-{number:04}@{BUYER}"
@@ -304,7 +292,16 @@ class Demo:
             if name == SELLER:
                 said["application.way"] = '"directory"'
             if name == BUYER and is_installed():
-                said |= _console(self.plan.names)
+                others = ", ".join(
+                    quoted(f"../{name}") for name in self.plan.names if name != BUYER
+                )
+                said |= {
+                    "admin.port": str(free_port()),
+                    "console.with": f"[{others}]",
+                    "console.link_for": quoted("PT1H"),
+                    "console.chaos": quoted(f"../{CHAOS}"),
+                    "lake.path": quoted(f"../{LAKE}"),
+                }
             _change(folder / name / "oncewire.toml", said)
             self._settings[name] = load(folder / name, environ={}).settings
         if self.plan.hub:
@@ -396,7 +393,10 @@ class Demo:
                 self.progress.seconds = (self._world.mono() - began) / 1e6
                 self._look()
                 if self._way.breaks:
-                    self._break_down()
+                    # The network is down from a quarter of the orders to three quarters.
+                    share = self.progress.delivered / self.plan.messages
+                    for proxy in self._proxies.values():
+                        proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
                 for task in (sending, killing):
                     if task.done():
                         task.result()
@@ -460,12 +460,6 @@ class Demo:
             return False
         # Through a hub each order is acknowledged more than once.
         return not self.plan.hub or all(map(is_quiet, self._settings.values()))
-
-    def _break_down(self) -> None:
-        """The network is down from a quarter of the orders to three quarters."""
-        share = self.progress.delivered / self.plan.messages
-        for proxy in self._proxies.values():
-            proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
 
     def _heal(self) -> None:
         for proxy in self._proxies.values():

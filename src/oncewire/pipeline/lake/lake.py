@@ -102,17 +102,14 @@ class Names:
             memoryview(mapped) as raw,
             raw.cast("Q") as known,
         ):
-            return self._found_in(known)
-
-    def _found_in(self, known: Sequence[int]) -> list[str]:
-        found, place = [], 0
-        for digest, name in self._names:
-            place = bisect_left(known, digest, place)
-            if place == len(known):
-                break
-            if known[place] == digest:
-                found.append(name)
-        return found
+            found, place = [], 0
+            for digest, name in self._names:
+                place = bisect_left(known, digest, place)
+                if place == len(known):
+                    break
+                if known[place] == digest:
+                    found.append(name)
+            return found
 
 
 def _made(folder: Path, column: str) -> Path:
@@ -394,7 +391,18 @@ class Lake:
         """Be the only writer, from the published version on."""
         with self.storage.claimed():
             version = self.current_or_new()
-            self._show_if_behind(version)
+            # A run may have been killed after it had published.
+            file = self.root / VERSIONS / SHOWN
+            # One with other columns is about to be made anew.
+            if (
+                version.number
+                and version.columns == COLUMNS_VERSION
+                and (
+                    not file.is_file()
+                    or file.read_text(encoding="utf-8").strip() != str(version.number)
+                )
+            ):
+                self._show(version, Version())
             self.sweep(version)
             yield version
 
@@ -420,20 +428,6 @@ class Lake:
         delta.switch(self.root, version, before)
         write_forced(self.root / VERSIONS / SHOWN, f"{version.number}\n")
         self.storage.shown()
-
-    def _show_if_behind(self, version: Version) -> None:
-        """Show the published version, if a run was killed after it had published."""
-        file = self.root / VERSIONS / SHOWN
-        # One with other columns is about to be made anew.
-        if (
-            version.number
-            and version.columns == COLUMNS_VERSION
-            and (
-                not file.is_file()
-                or file.read_text(encoding="utf-8").strip() != str(version.number)
-            )
-        ):
-            self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
         """Remove directories that no readable version refers to; returns how many.

@@ -282,12 +282,6 @@ class Bucket:
         name = f"{version.number:08d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
         self._put(f"{VERSIONS}/{name}", text.encode())
         crash.reached("before_publishing")
-        self._point(name)
-        crash.reached("after_publishing")
-        self._arrived(version, name)
-
-    def _point(self, name: str) -> None:
-        """Put the pointer, if it is still the one that this writer began with."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         mode: Any = "create" if self._tag is None else {"e_tag": self._tag}
@@ -298,6 +292,8 @@ class Bucket:
                 f"another run has published to {self.name} meanwhile, and nothing of this one",
                 remedy="run again: it goes on from what the other has published",
             ) from None
+        crash.reached("after_publishing")
+        self._arrived(version, name)
 
     def _upload_directory(self, path: str) -> list[tuple[str, int]]:
         folder, found = self.root / path, []

@@ -238,7 +238,14 @@ def measure(
     try:
         sums = _sums(samples).toArrow().to_pylist()
         spread: dict[tuple[str, str], list[tuple[int, int]]] = {}
-        for each in _spread(samples).toArrow().to_pylist():
+        tenth = f.floor(f.log10(f.greatest(f.col("since_first"), f.lit(1))) * 10)
+        answered = samples.where("since_first IS NOT NULL").withColumn("tenth", tenth)
+        for each in (
+            answered.groupBy("node", "partner", "tenth")
+            .agg(f.count("*").alias("messages"))
+            .toArrow()
+            .to_pylist()
+        ):
             spread.setdefault((each["node"], each["partner"]), []).append(
                 (each["tenth"], each["messages"])
             )
@@ -281,12 +288,6 @@ def _sums(samples: DataFrame) -> DataFrame:
         ),
     )
     return sums.join(busiest, ["node", "partner"])
-
-
-def _spread(samples: DataFrame) -> DataFrame:
-    tenth = f.floor(f.log10(f.greatest(f.col("since_first"), f.lit(1))) * 10)
-    answered = samples.where("since_first IS NOT NULL").withColumn("tenth", tenth)
-    return answered.groupBy("node", "partner", "tenth").agg(f.count("*").alias("messages"))
 
 
 # --- what follows from it ---------------------------------------------------------------------
