@@ -55,7 +55,7 @@ from oncewire.entry.messages.submitting import SendOptions, find_agreement, subm
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
 from oncewire.entry.running.open_party import tell_running
-from oncewire.entry.watching.readiness import Readiness
+from oncewire.entry.watching.overview import Readiness
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,

@@ -19,8 +19,7 @@ from oncewire.entry.messages.outlook import Trouble
 from oncewire.entry.messages.story import Story
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.watching.channels import ChannelView
-from oncewire.entry.watching.overview import Overview
-from oncewire.entry.watching.readiness import Readiness
+from oncewire.entry.watching.overview import Overview, Readiness
 from oncewire.handler.actions import Accepted, Notice
 from oncewire.handler.runtime.trying import Tried
 from oncewire.journal.outcome import Outcome

@@ -315,7 +315,7 @@ def copied(
     Example: oncewire store copy postgresql://oncewire@db/acme
     """
 
-    from oncewire.entry.running.copying import copy_store, is_server
+    from oncewire.entry.running.backup import copy_store, is_server
 
     settings = loaded(config).settings
     found = copy_store(settings, to)

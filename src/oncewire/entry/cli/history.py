@@ -71,10 +71,10 @@ def show(
     `oncewire message decode` reads, for as long as they are kept.
     """
 
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found = find_id(reader, message_id)
         if raw or out is not None:
             return _raw(settings, reader, found, out, json=json)
@@ -133,10 +133,10 @@ def why(message_id: MessageId, others: Others = None, config: Config = None) -> 
     """Say in one sentence why a message is where it is; then show every step it took."""
 
     from oncewire.entry.messages.story import tell
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found, place = find_id(reader, message_id), at_party(settings)
         rows = reader.journal_of(found)
         then = outlook(reader, found, now(), settings, place)
@@ -179,11 +179,11 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
 def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
     """What the journals of other parties, whose folders are at hand, tell of a message."""
     from oncewire.entry.party.settings import load
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     rows: list[Row] = []
     for folder in others:
-        with open_readers(load(folder, environ={}).settings).reader() as reader:
+        with reading(load(folder, environ={}).settings) as reader:
             rows += reader.journal_of(message_id)
     return rows
 
@@ -218,10 +218,10 @@ def evidence(
 
     from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.stored import evidence_for
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found = find_id(reader, message_id)
         made = evidence_for(settings, reader, found)
     # A MessageId may hold what a file's name must not.

@@ -56,7 +56,7 @@ def status(config: Config = None, json: Json = False) -> Report:
 
     import asyncio
 
-    from oncewire.entry.running.assemble import find_replaced, find_restored, open_readers
+    from oncewire.entry.running.assemble import find_replaced, find_restored, reading
 
     settings = loaded(config).settings
     facts: dict[str, Any] = {"party": settings.party.name, "running": False}
@@ -79,7 +79,7 @@ def status(config: Config = None, json: Json = False) -> Report:
         lives = found is not None and found.running
         code = output.OK if lives else output.NOT_RUNNING
         return Report(facts | {"running": lives}, summary=summary, hints=(hint,), exit_code=code)
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         sending, receiving = reader.channels()
         rows: list[tuple[Any, ...]] = [
             (
@@ -213,14 +213,14 @@ def incidents(
     """
 
     from oncewire.entry.messages.outlook import advice, troubles
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
     columns = ("id", "opened", "count", "partner", "problem", "message_id", "channel", "resolved")
     empty = "Nothing needs a decision."
     if not has_store(settings):
         return Report(listings=(Listing("incidents", columns, (), empty=empty),))
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found = reader.incidents(open_only=not every)
         told = troubles(reader, names_of(settings), found)
         undecided = [incident for incident in found if incident.resolved_at is None]
@@ -266,14 +266,14 @@ def listed(
         return
 
     def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
+        from oncewire.entry.running.assemble import reading
         from oncewire.handler.delivering.notices import notice_of
 
         settings = loaded(config).settings
         columns = ("submitted", "notice_id", "to", "action", "outcome", "reason")
         if not has_store(settings):
             return Report(listings=(Listing("notices", columns, (), empty=_EMPTY),))
-        with open_readers(settings).reader() as reader:
+        with reading(settings) as reader:
             found = reader.notices_owed(limit)
         name = names_of(settings)
         rows = [
@@ -363,14 +363,12 @@ def confirm(
 
 
 async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, bool]]:
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.entry.running.open_party import reach
     from oncewire.handler.delivering.notices import notice_of
 
-    readers = open_readers(settings)
-    with readers.reader() as reader:
+    with reading(settings) as reader:
         owed = [notice_of(stored.outgoing).notice_id for stored in reader.notices_owed(LOOKED_AT)]
-    readers.close()
     async with reach(settings) as verbs:
         found = [_meant(message_id, owed) for message_id in wanted]
         by = user_name()
@@ -413,7 +411,7 @@ def resend(
     oncewire resend --to globex --failed
     """
 
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.errors import InvalidValue
 
     if not message_id and not failed:
@@ -421,8 +419,7 @@ def resend(
     if to and not failed:
         raise InvalidValue("--to goes with --failed", remedy="say --failed too")
     settings = loaded(config).settings
-    readers = open_readers(settings)
-    with readers.reader() as reader:
+    with reading(settings) as reader:
         wanted = [find_id(reader, each_id) for each_id in message_id or ()]
         if failed:
             # What failed, in the order in which it was submitted.
@@ -438,7 +435,6 @@ def resend(
                 or to in (stored.facts.to_party, stored.facts.cpa_id)
                 or to == name(stored.facts.to_party, stored.facts.cpa_id)
             ]
-    readers.close()
     return _sent_again(settings, list(dict.fromkeys(wanted)), all_at_once=failed)
 
 

@@ -123,13 +123,13 @@ def _found(
 ) -> tuple[list[ListedMessage], dict[str, int], dict[str, int]]:
     """The messages, and how many there are of each state, and of parts."""
     from oncewire.entry.messages.listing import every_page, understood
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     names, now = names_of(settings), output.now()
     if not has_store(settings):
         understood(asked, names, directions, now)
         return [], {}, {}
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found, _ = every_page(reader, names, asked, directions, now, limit)
         return found, reader.counts(), reader.parts_counted()
 
@@ -317,10 +317,10 @@ def take(
 
 def _handed_out(settings: Settings) -> str:
     """What somebody took and did not confirm yet: it waits for nobody, and is not done with."""
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.protocol.states import IncomingState
 
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         count = reader.counts()["in.handed_over"]
         found = reader.incoming_list(states=(IncomingState.HANDED_OVER,), limit=100_000)
     if not count:
@@ -432,18 +432,16 @@ def confirm(
 
 
 async def _confirm(settings: Settings, wanted: list[str], by: str) -> list[tuple[str, str, bool]]:
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.entry.running.open_party import reach
 
-    readers = open_readers(settings)
-    with readers.reader() as reader:
+    with reading(settings) as reader:
         ids = {find_id(reader, wanted_id) for wanted_id in wanted}
         senders = [
             (stored.incoming.sender, stored.incoming.message_id)
             for stored in reader.incoming_list(limit=100_000)
             if stored.incoming.message_id in ids
         ]
-    readers.close()
     missing = ids - {message_id for _, message_id in senders}
     if missing:
         from oncewire.errors import UnknownMessage

@@ -27,8 +27,8 @@ from oncewire.entry.running.assemble import (
     UNREADABLE,
     find_replaced,
     find_restored,
-    open_readers,
     read_record,
+    reading,
     store_path,
     store_versions,
 )
@@ -374,8 +374,7 @@ def check_address(settings: Settings) -> Iterator[Finding]:
 def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
     """Whether our clock has gone back since the last thing that was noted."""
     try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
+        with reading(settings) as reader:
             last = reader.last_seq()
             rows = reader.journal_since(max(0, last - 1), 1)
             doubts = [
@@ -383,7 +382,6 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
                 for incident in reader.incidents()
                 if not (incident.message_id or incident.channel)
             ]
-        readers.close()
     except (NotHere, StoreProblem):
         # What is wrong with the store is a finding of its own.
         yield Finding("clock", Grade.GOOD, f"{format_instant(now)}; nothing to compare with")
@@ -407,15 +405,13 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
 def check_kept(settings: Settings, now: Instant) -> Iterator[Finding]:
     """How much is kept, whether what is old goes, and what an old key of ours signed."""
     try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
+        with reading(settings) as reader:
             kept, removed = sum(reader.counts().values()), reader.last_removal()
             # More rows than a store keeps of them.
             refusals = reader.refusals(2_000)
             under_way = reader.outgoing_list(states=(OutgoingState.OUTSTANDING,), limit=SIGNED_READ)
             ids = (each.outgoing.message_id for each in under_way)
             worn = [found for found in ids if outworn(settings, reader, found, now)]
-        readers.close()
     except (NotHere, StoreReplaced):
         return
     except StoreProblem as error:

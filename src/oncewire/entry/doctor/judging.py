@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.running.assemble import open_readers, reading
 from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.identity import unchained
 from oncewire.journal.outcome import fold_outcome
@@ -166,18 +166,14 @@ def with_inboxes(verdict: Verdict, parties: Iterable[Settings]) -> Verdict:
     inboxes: dict[str, int] = {}
     found = verdict.report.violations
     for settings in parties:
-        readers = open_readers(settings)
-        try:
-            with readers.reader() as reader:
-                counts = reader.counts()
-                inboxes[settings.party.name] = sum(counts[f"in.{state}"] for state in _IN_INBOX)
-                found = tuple(
-                    violation
-                    for violation in found
-                    if violation.node != settings.party.name or not _waits(reader, violation)
-                )
-        finally:
-            readers.close()
+        with reading(settings) as reader:
+            counts = reader.counts()
+            inboxes[settings.party.name] = sum(counts[f"in.{state}"] for state in _IN_INBOX)
+            found = tuple(
+                violation
+                for violation in found
+                if violation.node != settings.party.name or not _waits(reader, violation)
+            )
     return replace(verdict, report=replace(verdict.report, violations=found), inboxes=inboxes)
 
 

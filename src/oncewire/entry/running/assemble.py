@@ -7,7 +7,8 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import Instant, format_instant, parse_instant
-from oncewire.store.contract import Store
+from oncewire.store.contract import Reader, Store
 from oncewire.store.postgresql import connection as postgresql
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore
@@ -37,7 +38,6 @@ from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
     from oncewire.handler.delivering.deliver import Application
 
 
@@ -203,6 +203,13 @@ def open_readers(settings: Settings) -> SqliteReaders | PostgresReaders:
             remedy="start its handler with `oncewire serve`, or send something",
         )
     return SqliteReaders(path)
+
+
+@contextmanager
+def reading(settings: Settings) -> Iterator[Reader]:
+    """One view of the party's store, as `open_readers` has many."""
+    with closing(open_readers(settings)) as readers, readers.reader() as reader:
+        yield reader
 
 
 def party_name(settings: Settings) -> str:
@@ -391,10 +398,8 @@ def find_restored(settings: Settings) -> Restored | None:
 
 def _first_after(settings: Settings, seq: int) -> Instant | None:
     try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
+        with reading(settings) as reader:
             rows = reader.journal_since(seq, 1)
-        readers.close()
     except (NotHere, StoreProblem):
         # The process that opens it says what is wrong with it.
         return None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.running import serving
 from oncewire.lab.bench.child import Counting
-from oncewire.lab.bench.parties import RECEIVER, name_of
+from oncewire.lab.bench.exchange import RECEIVER, name_of
 from oncewire.store.spool import Removal
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.admin.server import is_installed
-from oncewire.entry.cli.console import link_to
+from oncewire.entry.cli.admin import link_to
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Permission
@@ -34,7 +34,7 @@ from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, load
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.running.assemble import reading
 from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
 from oncewire.handler.actions import Submission
 from oncewire.handler.world import RealWorld
@@ -92,12 +92,8 @@ def _say(added: Added, said: dict[str, str]) -> None:
 
 def is_quiet(settings: Settings) -> bool:
     """Whether nothing that a party sends, for itself or for others, is still under way."""
-    readers = open_readers(settings)
-    try:
-        with readers.reader() as reader:
-            counts = reader.counts()
-    finally:
-        readers.close()
+    with reading(settings) as reader:
+        counts = reader.counts()
     return not counts["out.waiting"] and not counts["out.outstanding"]
 
 
@@ -439,12 +435,8 @@ class Demo:
     def _look(self) -> None:
         for name in (BUYER, SELLER):
             with suppress(OncewireError):
-                readers = open_readers(self._settings[name])
-                try:
-                    with readers.reader() as reader:
-                        rows = reader.journal_since(self._seen[name], 100_000)
-                finally:
-                    readers.close()
+                with reading(self._settings[name]) as reader:
+                    rows = reader.journal_since(self._seen[name], 100_000)
                 for row in rows:
                     self.progress.take(row)
                     self._seen[name] = row.seq
