@@ -5,25 +5,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import facts, read_certificates, spoken_fingerprint
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.keys import rows
 from oncewire.entry.doctor import checkup
 from oncewire.entry.files import read_bytes
 from oncewire.entry.messages.submitting import find_kept
-from oncewire.entry.party.agreements import able
+from oncewire.entry.party.agreements import AgreementFolder, able
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.background import log_file
 from oncewire.errors import NotHere
 from oncewire.message.instant import Instant, format_duration
-
-if TYPE_CHECKING:
-    from oncewire.agreement.agreement import Agreement
-    from oncewire.entry.party.agreements import AgreementFolder
-    from oncewire.entry.party.settings import Settings
 
 TAIL = 256 * 1024
 """Bytes at the end of the log that are looked at."""

@@ -11,6 +11,8 @@ from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Config, Listing, Report, loaded, now
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import user_name
+from oncewire.errors import NotAllowed
+from oncewire.message.instant import format_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,8 +88,6 @@ def console(
     resume, pause, abandon and hold, take partners and change our key; `--role take` shows
     documents and gives out evidence.
     """
-    from oncewire.message.instant import format_duration
-
     settings = loaded(config).settings
     link = link_to(settings, role or (), by or user_name())
     until = format_duration(settings.console.link_for)
@@ -100,7 +100,6 @@ def console(
 def link_to(settings: Settings, roles: list[Permission] | tuple[Permission, ...], by: str) -> str:
     """A new link to the console of a party."""
     from oncewire.entry.console.sign_in import SignIns
-    from oncewire.errors import NotAllowed
 
     admin, said = settings.admin, settings.console
     if not admin.port:

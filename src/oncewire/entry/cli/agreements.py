@@ -22,6 +22,7 @@ from oncewire.entry.cli.output import (
     now,
     typed,
 )
+from oncewire.errors import AgreementProblem, NotHere, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
@@ -111,8 +112,6 @@ def import_cpa(
 
 def _settings(config: Path | None, *, needed: bool) -> Settings | None:
     """The party's settings; a CPA can be looked at without any."""
-    from oncewire.errors import NotHere
-
     try:
         return loaded(config).settings
     except NotHere:
@@ -185,7 +184,6 @@ def check(
     from oncewire.agreement.check.checks import check_all
     from oncewire.agreement.check.finding import Finding, Severity
     from oncewire.entry.party.agreements import able
-    from oncewire.errors import AgreementProblem
 
     found: list[tuple[str, Agreement]] = []
     findings: list[tuple[str, Finding]] = []
@@ -382,8 +380,6 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
 
 def _settings_of(config: Path | None) -> Settings | None:
     """The settings, if there are any here; a file alone can be looked at without them."""
-    from oncewire.errors import NotHere
-
     try:
         return loaded(config).settings
     except NotHere:
@@ -397,8 +393,6 @@ def _own_of(config: Path | None) -> str | None:
 
 
 def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:
-    from oncewire.errors import NotHere, OncewireError
-
     if Path(name).is_file():
         return Path(name)
     for path in files:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +26,7 @@ from oncewire.entry.cli.output import (
     placed,
     typed,
 )
-from oncewire.entry.files import number_of
+from oncewire.entry.files import PRIVATE, number_of, write_new
 from oncewire.entry.messages.outlook import outlook, resolving
 from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
@@ -100,10 +102,8 @@ def show(
 
 def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, json: bool) -> Report:
     """The stored bytes: into a file, or bare on stdout; in JSON as base64."""
-    import sys
     from base64 import b64encode
 
-    from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.stored import intact_parcel
     from oncewire.entry.messages.submitting import as_file
 
@@ -214,9 +214,6 @@ def evidence(
     Example: oncewire evidence 3f2a --output dispute.zip
     """
 
-    import re
-
-    from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.stored import evidence_for
     from oncewire.entry.running.assemble import reading
 

@@ -12,7 +12,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import OK, WRONG, Config, Listing, Report, loaded
-from oncewire.entry.files import number_of
+from oncewire.entry.files import number_of, read_bytes
 from oncewire.entry.party.settings import FILE
 from oncewire.errors import NotAllowed, NotHere
 
@@ -90,7 +90,6 @@ def prove(
     version = place.current()
     signed = None
     if certificate is not None:
-        from oncewire.entry.files import read_bytes
         from oncewire.pipeline.lake.proof import is_signed_by
         from oncewire.wire.security.certificates import load_certificate
 

@@ -24,13 +24,14 @@ from oncewire.entry.cli.output import (
     loaded,
     now,
 )
-from oncewire.entry.control.verbs import user_name
-from oncewire.entry.messages.outlook import is_of_clock
+from oncewire.entry.control.verbs import Status, user_name
+from oncewire.entry.messages.outlook import advice, is_of_clock, troubles
 from oncewire.entry.party.names import names_of
+from oncewire.errors import InvalidValue, OncewireError, StoreProblem
 from oncewire.message.instant import moment
+from oncewire.protocol.states import OutgoingState
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.verbs import Status
     from oncewire.entry.party.settings import Settings
     from oncewire.store.records import Refusal
 
@@ -181,9 +182,7 @@ async def running(settings: Settings) -> Status | None:
 
     from oncewire.entry.control.client import Remote
     from oncewire.entry.control.language import socket_path
-    from oncewire.entry.control.verbs import Status
     from oncewire.entry.running.assemble import owner_of, store_path
-    from oncewire.errors import StoreProblem
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -212,7 +211,6 @@ def incidents(
     Ends with status 1 while something is open.
     """
 
-    from oncewire.entry.messages.outlook import advice, troubles
     from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
@@ -412,7 +410,6 @@ def resend(
     """
 
     from oncewire.entry.running.assemble import reading
-    from oncewire.errors import InvalidValue
 
     if not message_id and not failed:
         raise InvalidValue("it is not said what is meant", remedy="name messages, or say --failed")
@@ -423,8 +420,6 @@ def resend(
         wanted = [find_id(reader, each_id) for each_id in message_id or ()]
         if failed:
             # What failed, in the order in which it was submitted.
-            from oncewire.protocol.states import OutgoingState
-
             states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
             name = names_of(settings)
             found = reader.outgoing_list(states=states, limit=AT_MOST)
@@ -444,7 +439,6 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
     from oncewire.entry.control.client import OfflineStore
     from oncewire.entry.logs import only_errors
     from oncewire.entry.running.open_party import reach
-    from oncewire.errors import OncewireError
 
     async def run() -> tuple[list[tuple[str, str]], bool]:
         rows = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,8 +30,9 @@ from oncewire.entry.cli.output import (
     here,
     loaded,
 )
-from oncewire.entry.files import number_of
+from oncewire.entry.files import make_folder, number_of
 from oncewire.entry.party.names import names_of
+from oncewire.errors import UnknownMessage
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
@@ -342,7 +344,6 @@ async def _take(
     import asyncio
 
     from oncewire.entry.control.verbs import user_name
-    from oncewire.entry.files import make_folder
     from oncewire.entry.running.open_party import reach
 
     folder = None if out is None else make_folder(out)
@@ -373,8 +374,6 @@ async def _take(
 
 def _written(folder: Path, message: ReceivedMessage, *, quiet: bool) -> tuple[Path, ...]:
     """Write the files of a message, and tell how far it is if that takes time."""
-    from dataclasses import replace
-
     from oncewire.entry.delivery.directory import put_message
     from oncewire.entry.messages.documents import counted
 
@@ -444,8 +443,6 @@ async def _confirm(settings: Settings, wanted: list[str], by: str) -> list[tuple
         ]
     missing = ids - {message_id for _, message_id in senders}
     if missing:
-        from oncewire.errors import UnknownMessage
-
         raise UnknownMessage(
             f"message {min(missing)} did not arrive here",
             remedy="`oncewire inbox` lists what did",

@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO
 import typer
 
 from oncewire import errors
+from oncewire.errors import InvalidValue, NotHere, UnknownMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from oncewire.entry.party.settings import Loaded, Settings
@@ -685,8 +684,6 @@ def has_store(settings: Settings) -> bool:
 
 def find_channel(reader: Reader, wanted: str) -> str:
     """The channel that is meant: itself, or the only one that contains the text."""
-    from oncewire.errors import InvalidValue, NotHere
-
     sending, receiving = reader.channels()
     # A damaged channel, and the handler's own, are named by their incidents.
     named = [incident.channel for incident in reader.incidents() if incident.channel is not None]
@@ -713,8 +710,6 @@ def find_channel(reader: Reader, wanted: str) -> str:
 
 def find_id(reader: Reader, wanted: str) -> str:
     """The MessageId that is meant: itself, or the only recent one that contains the text."""
-    from oncewire.errors import InvalidValue, UnknownMessage
-
     if reader.journal_of(wanted):
         return wanted
     received = reader.incoming_list(limit=LOOKED_AT)

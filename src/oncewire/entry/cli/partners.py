@@ -22,6 +22,7 @@ from oncewire.entry.cli.output import (
     now,
     typed,
 )
+from oncewire.errors import InvalidValue, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.party.folder import Card
@@ -221,7 +222,6 @@ def add(
     from oncewire.entry.party.folder import card_of, read_card
     from oncewire.entry.party.partners import PartnerOptions, add_partner, check_card
     from oncewire.entry.party.settings import load
-    from oncewire.errors import InvalidValue
 
     settings = loaded(config).settings
     if both and not who.is_dir():
@@ -450,7 +450,6 @@ def accept(
     from oncewire.entry.files import write_new
     from oncewire.entry.party.invitation import accept as accepted
     from oncewire.entry.party.invitation import read_invitation
-    from oncewire.errors import OncewireError
 
     settings = loaded(config).settings
     told = read_invitation(file)

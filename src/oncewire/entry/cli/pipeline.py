@@ -31,7 +31,7 @@ from oncewire.entry.cli.lake import (
 )
 from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, loaded, now
 from oncewire.entry.cli.spark import Master, Settings, by_spark, session, settings_of
-from oncewire.entry.files import number_of
+from oncewire.entry.files import number_of, read_bytes
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError
 from oncewire.message.instant import SECOND, parse_duration
 
@@ -356,8 +356,6 @@ def evidence(
 
 def _signers(said: Sequence[str]) -> dict[str, tuple[bytes, ...]]:
     """The certificates of each party."""
-    from oncewire.entry.files import read_bytes
-
     found: dict[str, tuple[bytes, ...]] = {}
     for each in said:
         party, equals, file = each.rpartition("=")

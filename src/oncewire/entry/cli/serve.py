@@ -6,6 +6,7 @@ import io
 import json as jsonlib
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from oncewire.entry.cli.output import (
     problem_of,
     typed,
 )
+from oncewire.errors import HandlerFailed, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.control.client import LocalHandler
@@ -66,15 +68,12 @@ def serve(
     Example: oncewire serve --systemd > /etc/systemd/system/acme.service
     """
 
-    from dataclasses import asdict
-
     from oncewire.entry.admin.server import admin_port
     from oncewire.entry.logs import start_logging
     from oncewire.entry.party.settings import flags_of
     from oncewire.entry.running import serving
     from oncewire.entry.running.alerting import alerting_of
     from oncewire.entry.running.serving import serve as run
-    from oncewire.errors import HandlerFailed
 
     found = loaded(config, settings).settings
     if systemd:
@@ -202,8 +201,6 @@ def stop(
     config: Config = None,
 ) -> Report:
     """Stop handlers gracefully, wherever they were started. What is under way is kept."""
-
-    from oncewire.errors import OncewireError
 
     rows, failed = [], []
     named = [*(parties or ()), *((config,) if config else ())]

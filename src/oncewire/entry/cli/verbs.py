@@ -5,6 +5,7 @@ whoever has the store, and what became of it is shown.
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.control.verb import Argument, Command, Need, Told, Verb
 from oncewire.entry.control.verbs import MEANINGS, TABLE, user_name
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,7 +121,6 @@ def _work(
 ) -> Report:
     """Find what is meant, have it done, and show what it is now."""
     from oncewire.entry.running.assemble import open_readers
-    from oncewire.errors import InvalidValue
 
     settings = loaded(config).settings
     if "by" in given:
@@ -177,8 +178,6 @@ def _questions(reader: Reader, command: Command, calls: list[dict[str, Any]]) ->
 
 def _ask(questions: list[str]) -> None:
     """Ask a person; where none can be asked, or says no, nothing is done."""
-    from oncewire.errors import NotAllowed
-
     for question in questions:
         if not _is_terminal():
             raise NotAllowed(f"nobody was asked: {question}", remedy="say --yes if it is meant so")
@@ -187,8 +186,6 @@ def _ask(questions: list[str]) -> None:
 
 
 def _is_terminal() -> bool:
-    import sys
-
     return sys.stdin.isatty()
 
 
@@ -202,8 +199,6 @@ def _agreed_with(settings: Settings, partner: str) -> str:
 def _meant(reader: Reader, wanted: str, to: str | None) -> str:
     """The message that is meant. Where a partner may be asked for one that is unknown here (`to`
     is a text), part of an id could be that of another."""
-    from oncewire.errors import UnknownMessage
-
     if to:
         return wanted
     try:

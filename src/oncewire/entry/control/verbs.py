@@ -31,7 +31,7 @@ from oncewire.entry.control.verb import (
     verbs_of,
 )
 from oncewire.errors import NotAllowed, NotHere, TransportProblem
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant, format_instant
 
 if TYPE_CHECKING:
     from oncewire.entry.control.language import AnswerRoom
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.trying import Tried
     from oncewire.journal.outcome import Outcome
     from oncewire.message.envelope import StatusResponse
-    from oncewire.message.instant import Duration
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -153,7 +152,6 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
             good=False,
         )
     from oncewire.message.envelope import MessageStatus
-    from oncewire.message.instant import format_instant
     from oncewire.protocol.sender import is_id_taken
 
     words = {

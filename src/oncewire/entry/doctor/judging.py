@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.assemble import open_readers, reading
 from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.identity import unchained
@@ -16,11 +16,8 @@ from oncewire.journal.row import Row
 from oncewire.message.envelope import is_trial
 from oncewire.message.instant import DAY, Instant
 from oncewire.protocol.states import IncomingState
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.protocol.terms import Terms
-    from oncewire.store.contract import Reader
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Reader
 
 _IN_INBOX = frozenset({IncomingState.READY, IncomingState.HANDED_OVER})
 """States in which a message is given to the next taker, for the first time or again."""

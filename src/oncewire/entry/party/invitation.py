@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncewire.agreement.agreement import TRANSPORTS
+from oncewire.agreement.compose import profile_values
 from oncewire.entry.files import make_folder, read_text, write_new
 from oncewire.entry.party.folder import FILE_MAX, Card, card_from, card_of
 from oncewire.entry.party.partners import (
@@ -106,8 +107,6 @@ class Proposed:
 
 def invite(settings: Settings, options: PartnerOptions) -> Invitation:
     """What we send to a party that is to become a partner."""
-    from oncewire.agreement.compose import profile_values
-
     profile_values(options.profile)
     if options.cpa_id:
         check_id(options.cpa_id, "cpa_id")

@@ -6,18 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oncewire.agreement.certificates import spoken_fingerprint
 from oncewire.entry.party.folder import Card, read_card_text
 from oncewire.entry.party.invitation import accept, read_invitation_text
 from oncewire.entry.party.partners import check_card, new_certificates, roll_over
+from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue
+from oncewire.message.instant import Instant
 from oncewire.message.kinds import read_toml
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.message.instant import Instant
 
 CARD = "card"
 _FILE = "the file"

@@ -12,18 +12,24 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_bytes, write_new
 from oncewire.entry.party.agreements import Kept, load_readable
+from oncewire.entry.party.keys import describe_keys, is_private
 from oncewire.entry.party.partners import agreement_with_itself, finish_switch
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.context import HandlerContext, Keys, KillPoints
+from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
@@ -36,10 +42,6 @@ from oncewire.store.records import StoreMark
 from oncewire.store.sqlite.connection import Owner, check_mark, versions_at
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
-
-if TYPE_CHECKING:
-    from oncewire.handler.delivering.deliver import Application
-
 
 # The record of a party's store: a file beside its settings that knows which store the party has.
 #
@@ -221,12 +223,6 @@ def party_name(settings: Settings) -> str:
 
 def keys_of(settings: Settings) -> Keys | None:
     """What the party signs with; None where it has no key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
-
-    from oncewire.entry.party.keys import describe_keys, is_private
-
     certificate = settings.path(settings.keys.certificate)
     key = settings.path(settings.keys.key)
     if not key.is_file() and not certificate.is_file():

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
-from oncewire.entry.party.settings import FILE
+from oncewire.entry.party.settings import FILE, Settings
 from oncewire.entry.running.assemble import (
     MANIFEST,
     find_replaced,
@@ -33,15 +32,15 @@ from oncewire.errors import NotAllowed, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant
 from oncewire.store.postgresql import connection as postgresql
 from oncewire.store.postgresql.session import PostgresSession
+from oncewire.store.records import StoreMark
 from oncewire.store.sql.copying import Tally, copy
+from oncewire.store.sql.reader import LAYOUTS
+from oncewire.store.sql.rows import spool_names
 from oncewire.store.sql.session import Session
 from oncewire.store.sqlite import connection as sqlite
+from oncewire.store.sqlite.connection import connect_reader, read_mark
+from oncewire.store.sqlite.reader import view
 from oncewire.store.sqlite.session import SqliteSession
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.store.records import StoreMark
-
 
 TRIES = 5
 CHUNK = 1024 * 1024
@@ -126,8 +125,6 @@ def check_backup(folder: Path) -> Backup:
     """Read a backup back; StoreProblem says what of it is not whole."""
     import apsw
 
-    from oncewire.store.sqlite.reader import view
-
     problem = ""
     if not folder.exists():
         problem = f"there is no folder {folder}"
@@ -190,8 +187,6 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
     store it is."""
     import apsw
 
-    from oncewire.store.sqlite.connection import connect_reader, read_mark
-
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
     try:
@@ -216,9 +211,6 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
 
 
 def _spooled(connection: object) -> set[str]:
-    from oncewire.store.sql.reader import LAYOUTS
-    from oncewire.store.sql.rows import spool_names
-
     names: set[str] = set()
     for (layout,) in connection.execute(LAYOUTS):  # type: ignore[attr-defined]
         names |= spool_names(layout)

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cryptography import x509
+from yarl import URL
+
 from oncewire.agreement.agreement import withdrawn_in
 from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.files import read_text
@@ -35,7 +38,6 @@ from oncewire.wire.security.certificates import load_certificate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from oncewire.entry.party.settings import Settings
     from oncewire.transport.contract import Transport
     from oncewire.transport.smtp.mailbox import MailboxSettings
     from oncewire.transport.smtp.relay import RelaySettings
@@ -175,8 +177,6 @@ def _peers(
 
 
 def _origin(url: str) -> str:
-    from yarl import URL
-
     return str(URL(url).origin())
 
 
@@ -201,8 +201,6 @@ def _peer_by(agreed: tuple[bytes, ...], identity: Identity | None) -> PeerTls:
 
 
 def _is_authority(text: str) -> bool:
-    from cryptography import x509
-
     try:
         shown = x509.load_pem_x509_certificate(text.encode())
         return shown.extensions.get_extension_for_class(x509.BasicConstraints).value.ca

@@ -15,7 +15,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
-from oncewire.entry.cli.spark import by_spark, spark_lacks
+from oncewire.entry.cli.spark import by_spark, session, spark_lacks
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
@@ -202,7 +202,6 @@ def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
     if lacking is not None:
         # On a user's machine Spark may be missing; on a build server it would go unnoticed.
         return Unread(output.problem_of(lacking), excused=os.environ.get("CI") != "true")
-    from oncewire.entry.cli.spark import session
     from oncewire.lab.demo.play import read_books
     from oncewire.pipeline.session import BRIEF
 

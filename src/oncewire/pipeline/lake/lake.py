@@ -35,10 +35,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncewire.errors import InvalidValue, JournalProblem
+from oncewire.pipeline.lake import delta
 from oncewire.pipeline.lake.columns import arrow, footer, nullable
 from oncewire.pipeline.lake.storage import (
     LAYERS,
     VERSIONS,
+    Bucket,
     Folder,
     Storage,
     version_name,
@@ -421,8 +423,6 @@ class Lake:
 
     def _show(self, version: Version, before: Version) -> None:
         """Show other tools what is published: Delta's logs and the folders `current`."""
-        from oncewire.pipeline.lake import delta
-
         now = time.time_ns() // 1_000
         delta.follow(self.root, version, before, now)
         delta.switch(self.root, version, before)
@@ -498,7 +498,6 @@ def storage_of(place: Path | str) -> Storage:
     found = _in_bucket(place)
     if found is None:
         return Folder(local_path(place))
-    from oncewire.pipeline.lake.storage import Bucket
 
     return Bucket(found.group(1), (found.group(2) or "").strip("/"))
 

@@ -12,7 +12,7 @@ from html import escape
 from itertools import groupby, pairwise
 from math import ceil, log, log10
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
@@ -44,10 +44,8 @@ from oncewire.pipeline.lake.tables import batches_of, rows_of, rows_of_batch
 from oncewire.pipeline.reports.report import BAD, CALM, GOOD, drawing, page, section, table
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet
+from oncewire.pipeline.tasks import Batches
 from oncewire.protocol.terms import FlowMode, Terms
-
-if TYPE_CHECKING:
-    from oncewire.pipeline.tasks import Batches
 
 LOST_AT_MOST = 1e-6
 """How likely it may be that every attempt of a message goes unanswered."""

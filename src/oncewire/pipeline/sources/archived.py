@@ -20,8 +20,9 @@ from email.utils import parsedate_to_datetime
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
@@ -36,17 +37,13 @@ from oncewire.pipeline.lake.version import NODE_FILE, write_node_file
 from oncewire.pipeline.sources.archive import TOO_LARGE, Content, contents, pieces
 from oncewire.pipeline.sources.ebxml import read_capture
 from oncewire.pipeline.sources.ingest import Progress, quiet
+from oncewire.pipeline.tasks import Batches
 from oncewire.protocol import notes
 from oncewire.protocol.notes import write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.wire.inspection import Capture, CaptureKind, open_capture
 from oncewire.wire.parcel import Received
 from oncewire.wire.security import smime
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from oncewire.pipeline.tasks import Batches
 
 TRANSPORTS = ("http", "smtp", "unknown")
 _TERMS = {reliable: Terms(reliable=reliable, transports=TRANSPORTS) for reliable in (True, False)}

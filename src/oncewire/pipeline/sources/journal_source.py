@@ -36,15 +36,13 @@ from oncewire.pipeline.lake.version import (
     NODE_FILE,
     Book,
     Mark,
+    Version,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
-
-    from oncewire.pipeline.lake.version import Version
 
 
 SQLITE_MAGIC = b"SQLite format 3\0"
