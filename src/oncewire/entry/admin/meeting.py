@@ -26,8 +26,8 @@ from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party import invitation
 from oncewire.entry.party.folder import CARD_ENDING, FILE_MAX, card_of
+from oncewire.entry.party.invitation import Considered, consider
 from oncewire.entry.party.keys import KeyFiles, describe_keys
-from oncewire.entry.party.partner_file import Considered, consider
 from oncewire.entry.party.partners import (
     PartnerOptions,
     make_next_keys,

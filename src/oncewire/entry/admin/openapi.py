@@ -57,6 +57,15 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 Operation = dict[str, Any]
 
+_MESSAGE_ID: Operation = {
+    "name": "message_id",
+    "in": "path",
+    "required": True,
+    "description": MEANINGS["message_id"].help,
+    "schema": _KINDS["str"],
+}
+"""The message that a path is about."""
+
 
 def page(operations: Iterable[tuple[str, str, Permission | None, Operation]]) -> dict[str, Any]:
     """The whole page, of (path, method, permission, operation)."""
@@ -101,7 +110,7 @@ def verb_operation(form: VerbForm) -> Operation:
         "operationId": verb.name,
         "summary": summary,
         "description": more.strip(),
-        "parameters": [_in_path("message_id")] if form.about_message else [],
+        "parameters": [_MESSAGE_ID] if form.about_message else [],
         "responses": {"200": _answer(verb.returns)},
     }
     if form.reads:
@@ -137,16 +146,6 @@ def _answer(returns: str) -> Operation:
     )
     body = {"type": "object", "required": ["result"], "properties": {"result": schema}}
     return {"description": "Done.", "content": {"application/json": {"schema": body}}}
-
-
-def _in_path(name: str) -> Operation:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": MEANINGS[name].help if name in MEANINGS else "",
-        "schema": _KINDS["str"],
-    }
 
 
 def _schema(argument: Argument) -> dict[str, Any]:
@@ -235,7 +234,7 @@ def evidence_operation() -> Operation:
     """What is said of the evidence of a message."""
     zipped = {"application/zip": {"type": "string", "format": "binary"}}
     says = "What proves that a message was sent and received, for others to check."
-    return stream_operation("evidence", says, zipped, _in_path("message_id"))
+    return stream_operation("evidence", says, zipped, _MESSAGE_ID)
 
 
 def payload_operation() -> Operation:
@@ -244,7 +243,7 @@ def payload_operation() -> Operation:
         "payload",
         "A document of a message that was sent or received; Range is understood.",
         {"application/octet-stream": {"type": "string", "format": "binary"}},
-        _in_path("message_id"),
+        _MESSAGE_ID,
         {"name": "number", "in": "path", "required": True, "schema": {"type": "integer"}},
         query("sender", "Whose message it is, where two partners used one id."),
     )

@@ -43,7 +43,6 @@ from oncewire.store.sqlite.reader import view
 from oncewire.store.sqlite.session import SqliteSession
 
 TRIES = 5
-CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +265,8 @@ def _write_manifest(settings: Settings, folder: Path, now: Instant, rows: int) -
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Restored: whether a party's folder is a backup that was put in its place, and since when.

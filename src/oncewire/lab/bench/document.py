@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -182,8 +183,7 @@ def run(configuration: Configuration, plan: Plan, size: int = SIZE) -> Outcome:
 def copied(source: Path, target: Path) -> None:
     """Copy a file and sync the copy to the disk."""
     with source.open("rb") as read, target.open("wb") as written:
-        while piece := read.read(4 * PIECE):
-            written.write(piece)
+        shutil.copyfileobj(read, written, 4 * PIECE)
         _synced(written)
 
 
