@@ -33,7 +33,14 @@ ALLOWED: dict[str, set[str]] = {
     "transport": {"wire"},
     "handler": _CORE
     | {"store.contract", "store.spool_contract", "store.records", "transport.contract"},
-    "pipeline": {"message", "protocol", "wire", "journal", "store.postgresql"},
+    "pipeline": {
+        "message",
+        "protocol",
+        "wire",
+        "journal",
+        "store.postgresql",
+        "store.bucket_spool",
+    },
     "entry": _CORE | {"store", "transport", "handler", "pipeline"},
     # The laboratory: only the command loader names it, as text.
     "lab": _CORE | {"store", "transport", "handler", "pipeline", "entry"},

@@ -116,8 +116,8 @@ if TYPE_CHECKING:
     from oncewire.entry.watching.channels import WindowCell as WindowCell
     from oncewire.entry.watching.overview import Overview as Overview
     from oncewire.entry.watching.overview import PartnerOverview as PartnerOverview
+    from oncewire.entry.watching.overview import Readiness as Readiness
     from oncewire.entry.watching.overview import RefusedMessage as RefusedMessage
-    from oncewire.entry.watching.readiness import Readiness as Readiness
     from oncewire.handler.actions import Accepted as Accepted
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.actions import Submission as Submission
@@ -148,7 +148,7 @@ _ROOMS = {
     "Overview": "oncewire.entry.watching.overview",
     "PartnerOverview": "oncewire.entry.watching.overview",
     "Payload": "oncewire.message.payload",
-    "Readiness": "oncewire.entry.watching.readiness",
+    "Readiness": "oncewire.entry.watching.overview",
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
     "RefusedMessage": "oncewire.entry.watching.overview",
     "SendOptions": "oncewire.entry.messages.submitting",

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from oncewire.entry.cli.pipeline import archive_at, book_at
+from oncewire.entry.cli.lake import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake import delta, proof, storage

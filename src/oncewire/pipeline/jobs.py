@@ -91,7 +91,12 @@ def run(
 
     `keep` is how long versions can be read once they are replaced; the lake remembers it.
     """
-    _need_input(lake, stores, archives)
+    # Without any input there is nothing to do, except for a lake that waits to be judged.
+    if not stores and not archives and not lake.exists:
+        raise JournalProblem(
+            f"nothing is named that could be taken into {lake.root}",
+            remedy="name a journal with --store, or raw messages with --archive",
+        )
     with counting(spark, Spent()) as spent, pinned(spark), lake.writing() as before:
         surveyed = survey(spark, before, stores) if stores else []
         taken = take_in(spark, lake, before, surveyed, tell, now=now or _now())
@@ -248,15 +253,6 @@ def _surveyed(frame: DataFrame, version: Version, books: list[Book]) -> list[Sur
     ends = frame.groupBy("book").agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
     found = results(ends.coalesce(1).mapInArrow(returning(work), RESULT))
     return sorted((each for some in found for each in some), key=lambda each: each.book.node)
-
-
-def _need_input(lake: Lake, stores: Sequence[str | Path], archives: Sequence[str | Path]) -> None:
-    """Without any input there is nothing to do, except for a lake that waits to be judged."""
-    if not stores and not archives and not lake.exists:
-        raise JournalProblem(
-            f"nothing is named that could be taken into {lake.root}",
-            remedy="name a journal with --store, or raw messages with --archive",
-        )
 
 
 def _take_archive(

@@ -105,9 +105,13 @@ def open_session(
     chosen = dict(config or {})
     if master is not None and master.startswith(REMOTE):
         return _connect(name, master, chosen)
-    _choose_interpreter(chosen.get("spark.pyspark.python"))
+    named = chosen.get("spark.pyspark.python")
+    if named:
+        os.environ["PYSPARK_PYTHON"] = named
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    if _submitted():
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit has set where it runs and with how much; we only add settings.
         if master is not None:
             builder = builder.master(master)
@@ -195,11 +199,6 @@ def cores_of(session: SparkSession) -> int:
     return session.range(100_000).select(f.spark_partition_id()).distinct().count()
 
 
-def _submitted() -> bool:
-    """Whether `spark-submit` started this process and waits with its own settings."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _start_java(settings: Mapping[str, str]) -> None:
     """Start Spark's process without its start-up output, unless its log is asked for.
 
@@ -214,19 +213,19 @@ def _start_java(settings: Mapping[str, str]) -> None:
             gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError:
             said.seek(0)
-            reason = _reason(said.read().decode(errors="replace"))
+            # The line that tells most of what the process said before it died.
+            lines = [
+                line.strip()
+                for line in said.read().decode(errors="replace").splitlines()
+                if line.strip()
+            ]
+            telling = [line for line in lines if re.search("error|exception", line, re.IGNORECASE)]
+            reason = [*telling, *lines, "it gave no reason"][0][:300]
             raise NotAllowed(
                 f"Spark could not be started: {reason}",
                 remedy="`java -version` must show 17 or newer, and JAVA_HOME that same Java",
             ) from None
     SparkContext(conf=conf, gateway=gateway)
-
-
-def _reason(said: str) -> str:
-    """The line that tells most of what a process said before it died."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search("error|exception", line, re.IGNORECASE)]
-    return [*telling, *lines, "it gave no reason"][0][:300]
 
 
 def _patient(master: str) -> str:
@@ -235,13 +234,6 @@ def _patient(master: str) -> str:
         cores = "1" if master == "local" else master[len("local[") : -1]
         return f"local[{cores},4]"
     return master
-
-
-def _choose_interpreter(named: str | None) -> None:
-    if named:
-        os.environ["PYSPARK_PYTHON"] = named
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 # What went wrong in Spark, as an error of our own: named, and with the next step.

@@ -22,7 +22,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
-from oncewire.errors import InvalidValue, StoreDamaged, StoreGone, StoreProblem
+from oncewire.errors import InvalidValue, OncewireError, StoreDamaged, StoreGone, StoreProblem
 from oncewire.store.spool import NAME, SHARED_AGE, UNFINISHED, FileSpool, check_name, store_trouble
 from oncewire.store.spool_contract import OnItsWay
 
@@ -49,7 +49,12 @@ class Bucket:
                 remedy="write it as s3://BUCKET or s3://BUCKET/PREFIX",
             )
         self.url = url
-        self._objects: S3Store = _opened(found[1], (found[2] or "").strip("/"))
+        lacking = StoreProblem(
+            "a spool in a bucket needs the package obstore, which is not installed",
+            remedy="pip install 'oncewire[s3]'",
+        )
+        prefix = (found[2] or "").strip("/")
+        self._objects: S3Store = open_bucket(found[1], prefix, timedelta(seconds=10), lacking)
 
     def check(self) -> None:
         """See that it is there: of a bucket that is not, every file would seem to be lost."""
@@ -296,15 +301,14 @@ def _in_event_loop() -> bool:
     return True
 
 
-def _opened(bucket: str, prefix: str) -> S3Store:
+def open_bucket(bucket: str, prefix: str, within: timedelta, lacking: OncewireError) -> S3Store:
+    """The objects of a bucket below a prefix. A request is tried again within that time; `lacking`
+    is raised where the package that reaches them is not installed."""
     try:
         from obstore.store import S3Store
     except ImportError:
-        raise StoreProblem(
-            "a spool in a bucket needs the package obstore, which is not installed",
-            remedy="pip install 'oncewire[s3]'",
-        ) from None
+        raise lacking from None
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     options: Any = {"allow_http": True} if endpoint.startswith("http://") else {}
-    retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
+    retry: Any = {"max_retries": 3, "retry_timeout": within}
     return S3Store(bucket, prefix=prefix or None, client_options=options, retry_config=retry)

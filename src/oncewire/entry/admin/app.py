@@ -55,7 +55,7 @@ from oncewire.entry.messages.submitting import SendOptions, find_agreement, subm
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
 from oncewire.entry.running.open_party import tell_running
-from oncewire.entry.watching.readiness import Readiness
+from oncewire.entry.watching.overview import Readiness
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,
@@ -65,7 +65,7 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.world import RealWorld
-from oncewire.message.payload import disposition
+from oncewire.message.payload import Payload, disposition
 from oncewire.pipeline.lake.summary import read_summary
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from oncewire.entry.admin.form import VerbForm
     from oncewire.entry.party.settings import Settings
     from oncewire.journal.row import Row
-    from oncewire.message.payload import Payload
     from oncewire.store.contract import Reader
 
 logger = logging.getLogger("oncewire.admin")

@@ -19,7 +19,7 @@ from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -37,20 +37,15 @@ from oncewire.entry.admin.form import (
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Awaiting, Method, Verb
 from oncewire.entry.control.verbs import TABLE
-from oncewire.entry.messages.documents import payloads_of
+from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_of
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
-from oncewire.handler.actions import Accepted, Submission
+from oncewire.handler.actions import Accepted, Notice, Submission
 from oncewire.message.ids import check_text
 from oncewire.message.instant import format_duration
-from oncewire.message.payload import as_file
-
-if TYPE_CHECKING:
-    from oncewire.entry.delivery.received_message import ReceivedMessage
-    from oncewire.entry.messages.documents import Document
-    from oncewire.handler.actions import Notice
-    from oncewire.message.payload import Content, Payload
+from oncewire.message.payload import Content, Payload, as_file
 
 R = TypeVar("R")
 

@@ -11,37 +11,33 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from starlette.requests import Request
 from starlette.responses import Response
 
 from oncewire.entry.admin import openapi, uploads
 from oncewire.entry.admin.problems import Refused
 from oncewire.entry.admin.requests import json_body, parameters
 from oncewire.entry.admin.routes import Served, answered
+from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party import invitation
 from oncewire.entry.party.folder import CARD_ENDING, FILE_MAX, card_of
-from oncewire.entry.party.keys import describe_keys
-from oncewire.entry.party.partner_file import Considered, consider
+from oncewire.entry.party.invitation import Considered, consider
+from oncewire.entry.party.keys import KeyFiles, describe_keys
 from oncewire.entry.party.partners import (
     PartnerOptions,
     make_next_keys,
     next_files,
     switch_keys,
 )
+from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message.payload import disposition
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from oncewire.entry.admin.tokens import Token
-    from oncewire.entry.party.keys import KeyFiles
-    from oncewire.entry.party.settings import Settings
 
 logger = logging.getLogger("oncewire.admin")
 

@@ -19,8 +19,7 @@ from oncewire.entry.messages.outlook import Trouble
 from oncewire.entry.messages.story import Story
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.watching.channels import ChannelView
-from oncewire.entry.watching.overview import Overview
-from oncewire.entry.watching.readiness import Readiness
+from oncewire.entry.watching.overview import Overview, Readiness
 from oncewire.handler.actions import Accepted, Notice
 from oncewire.handler.runtime.trying import Tried
 from oncewire.journal.outcome import Outcome
@@ -57,6 +56,15 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 Operation = dict[str, Any]
+
+_MESSAGE_ID: Operation = {
+    "name": "message_id",
+    "in": "path",
+    "required": True,
+    "description": MEANINGS["message_id"].help,
+    "schema": _KINDS["str"],
+}
+"""The message that a path is about."""
 
 
 def page(operations: Iterable[tuple[str, str, Permission | None, Operation]]) -> dict[str, Any]:
@@ -102,11 +110,20 @@ def verb_operation(form: VerbForm) -> Operation:
         "operationId": verb.name,
         "summary": summary,
         "description": more.strip(),
-        "parameters": [_in_path("message_id")] if form.about_message else [],
+        "parameters": [_MESSAGE_ID] if form.about_message else [],
         "responses": {"200": _answer(verb.returns)},
     }
     if form.reads:
-        said["parameters"] += [_parameter(argument) for argument in form.arguments]
+        said["parameters"] += [
+            {
+                "name": argument.name,
+                "in": "query",
+                "required": argument.required,
+                "description": MEANINGS[argument.name].help,
+                "schema": _schema(argument),
+            }
+            for argument in form.arguments
+        ]
     elif form.arguments:
         schema = {
             "type": "object",
@@ -129,26 +146,6 @@ def _answer(returns: str) -> Operation:
     )
     body = {"type": "object", "required": ["result"], "properties": {"result": schema}}
     return {"description": "Done.", "content": {"application/json": {"schema": body}}}
-
-
-def _in_path(name: str) -> Operation:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": MEANINGS[name].help if name in MEANINGS else "",
-        "schema": _KINDS["str"],
-    }
-
-
-def _parameter(argument: Argument) -> Operation:
-    return {
-        "name": argument.name,
-        "in": "query",
-        "required": argument.required,
-        "description": MEANINGS[argument.name].help,
-        "schema": _schema(argument),
-    }
 
 
 def _schema(argument: Argument) -> dict[str, Any]:
@@ -237,7 +234,7 @@ def evidence_operation() -> Operation:
     """What is said of the evidence of a message."""
     zipped = {"application/zip": {"type": "string", "format": "binary"}}
     says = "What proves that a message was sent and received, for others to check."
-    return stream_operation("evidence", says, zipped, _in_path("message_id"))
+    return stream_operation("evidence", says, zipped, _MESSAGE_ID)
 
 
 def payload_operation() -> Operation:
@@ -246,7 +243,7 @@ def payload_operation() -> Operation:
         "payload",
         "A document of a message that was sent or received; Range is understood.",
         {"application/octet-stream": {"type": "string", "format": "binary"}},
-        _in_path("message_id"),
+        _MESSAGE_ID,
         {"name": "number", "in": "path", "required": True, "schema": {"type": "integer"}},
         query("sender", "Whose message it is, where two partners used one id."),
     )

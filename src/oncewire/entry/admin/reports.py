@@ -5,26 +5,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import facts, read_certificates, spoken_fingerprint
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.keys import rows
 from oncewire.entry.doctor import checkup
 from oncewire.entry.files import read_bytes
 from oncewire.entry.messages.submitting import find_kept
-from oncewire.entry.party.agreements import able
+from oncewire.entry.party.agreements import AgreementFolder, able
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.background import log_file
 from oncewire.errors import NotHere
 from oncewire.message.instant import Instant, format_duration
-
-if TYPE_CHECKING:
-    from oncewire.agreement.agreement import Agreement
-    from oncewire.entry.party.agreements import AgreementFolder
-    from oncewire.entry.party.settings import Settings
 
 TAIL = 256 * 1024
 """Bytes at the end of the log that are looked at."""
@@ -116,13 +112,9 @@ def log(settings: Settings, limit: int) -> list[str]:
             f"there is no log file {path}",
             remedy="set log.file in oncewire.toml, or start with `oncewire serve --detach`",
         )
-    return list(deque(_lines(path), maxlen=min(limit, LINES_MAX)))
-
-
-def _lines(path: Path) -> list[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     # The first one is cut where the file is longer.
-    return lines[1:] if size > TAIL else lines
+    return list(deque(lines[1:] if size > TAIL else lines, maxlen=min(limit, LINES_MAX)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -16,9 +16,7 @@ from oncewire.entry.admin import openapi
 from oncewire.entry.admin.problems import Refused
 from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.verb import Permission
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
+from oncewire.entry.party.settings import Settings
 
 Answer = Callable[[Request, Token], Awaitable[Response]]
 

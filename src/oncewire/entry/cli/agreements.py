@@ -14,6 +14,7 @@ from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
+    Replace,
     Report,
     at_party,
     here,
@@ -21,6 +22,7 @@ from oncewire.entry.cli.output import (
     now,
     typed,
 )
+from oncewire.errors import AgreementProblem, NotHere, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
@@ -55,9 +57,7 @@ def import_cpa(
     profile: Annotated[
         str, typer.Option(help="What holds where the CPA is silent, as `agreement profiles` lists.")
     ] = "",
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write an existing agreement anew.")
-    ] = False,
+    replace: Replace = False,
     config: Config = None,
 ) -> Report:
     """Take a CPA that a partner gave us: from then on messages are exchanged under it.
@@ -72,14 +72,46 @@ def import_cpa(
     settings = _settings(config, needed=not check)
     found = understand(file, settings, now(), own=own, profile=profile)
     if check or settings is None:
-        return _looked_at(file, found, everything=everything)
-    return _installed(settings, found, name=name, profile=profile, replace=replace)
+        from oncewire.agreement.agreement import Origin
+        from oncewire.agreement.keys import rows
+
+        columns = ("scope", "key", "value", "origin", "where", "says")
+        followed = () if everything else (Origin.DEFAULT, Origin.PROFILE)
+        known = rows(found.agreement)
+        values = [
+            (row.scope, row.key, row.value, row.origin, row.where, row.says)
+            for row in known
+            if row.origin not in followed
+        ]
+        rest = len(known) - len(values)
+        return Report(
+            {"file": str(file), **_facts(found)},
+            (_findings(found), Listing("values", columns, values)),
+            summary="Nothing was written."
+            + (f" {rest} other values follow from the profile: --all shows them." if rest else ""),
+        )
+    from oncewire.entry.cli.partners import taken_over
+    from oncewire.entry.party.folder import check_name
+    from oncewire.entry.party.importing import install
+
+    if name:
+        check_name(name)
+    made = install(settings, found, name=name, profile=profile, anew=replace)
+    taken_over(settings)
+    place = at_party(settings)
+    return Report(
+        {**_facts(found), "name": made.partner, "agreement": str(made.agreement)},
+        (_findings(found),),
+        summary=f"{made.partner} is a partner now, under the CPA {found.agreement.cpa_id}.",
+        hints=(
+            f"oncewire agreement show {typed(made.agreement)}",
+            f"oncewire ping {quote(made.partner)}{place}",
+        ),
+    )
 
 
 def _settings(config: Path | None, *, needed: bool) -> Settings | None:
     """The party's settings; a CPA can be looked at without any."""
-    from oncewire.errors import NotHere
-
     try:
         return loaded(config).settings
     except NotHere:
@@ -108,56 +140,14 @@ def _findings(found: Understood) -> Listing:
     return Listing("findings", columns, rows, empty="Nothing to say against it.")
 
 
-def _looked_at(file: Path, found: Understood, *, everything: bool) -> Report:
-    from oncewire.agreement.agreement import Origin
-    from oncewire.agreement.keys import rows
-
-    columns = ("scope", "key", "value", "origin", "where", "says")
-    followed = () if everything else (Origin.DEFAULT, Origin.PROFILE)
-    known = rows(found.agreement)
-    values = [
-        (row.scope, row.key, row.value, row.origin, row.where, row.says)
-        for row in known
-        if row.origin not in followed
-    ]
-    rest = len(known) - len(values)
-    return Report(
-        {"file": str(file), **_facts(found)},
-        (_findings(found), Listing("values", columns, values)),
-        summary="Nothing was written."
-        + (f" {rest} other values follow from the profile: --all shows them." if rest else ""),
-    )
-
-
-def _installed(
-    settings: Settings, found: Understood, *, name: str, profile: str, replace: bool
-) -> Report:
-    from oncewire.entry.cli.partners import taken_over
-    from oncewire.entry.party.folder import check_name
-    from oncewire.entry.party.importing import install
-
-    if name:
-        check_name(name)
-    made = install(settings, found, name=name, profile=profile, anew=replace)
-    taken_over(settings)
-    place = at_party(settings)
-    return Report(
-        {**_facts(found), "name": made.partner, "agreement": str(made.agreement)},
-        (_findings(found),),
-        summary=f"{made.partner} is a partner now, under the CPA {found.agreement.cpa_id}.",
-        hints=(
-            f"oncewire agreement show {typed(made.agreement)}",
-            f"oncewire ping {quote(made.partner)}{place}",
-        ),
-    )
-
-
 Named = Annotated[
     list[str] | None,
     typer.Argument(
         help="Files (.toml, CPA .xml), or names of partners or agreements; none: all of the party."
     ),
 ]
+NamedOne = Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")]
 Own = Annotated[str, typer.Option("--own", help="Which party of a CPA we are: its PartyId.")]
 
 
@@ -194,7 +184,6 @@ def check(
     from oncewire.agreement.check.checks import check_all
     from oncewire.agreement.check.finding import Finding, Severity
     from oncewire.entry.party.agreements import able
-    from oncewire.errors import AgreementProblem
 
     found: list[tuple[str, Agreement]] = []
     findings: list[tuple[str, Finding]] = []
@@ -225,23 +214,19 @@ def check(
         )
         for name, each_finding in findings
     ]
+    words = [finding.severity.value for _, finding in findings]
+    counts = ((words.count(word), word) for word in ("error", "danger", "hint"))
     return Report(
         {"checked": len(files)},
         (Listing("findings", columns, rows, empty="Nothing to say against it."),),
-        summary=_counted(findings),
+        summary=", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts),
         exit_code=output.WRONG if worst & bad_ones else output.OK,
     )
 
 
-def _counted(findings: list[tuple[str, Finding]]) -> str:
-    words = [finding.severity.value for _, finding in findings]
-    counts = ((words.count(word), word) for word in ("error", "danger", "hint"))
-    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
-
-
 @output.answers
 def show(
-    named: Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")],
+    named: NamedOne,
     own: Own = "",
     only: Annotated[
         str, typer.Option("--only", help="Only keys that begin so, for example delivery.")
@@ -280,14 +265,12 @@ def show(
 
 @output.answers
 def export(
-    named: Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")],
+    named: NamedOne,
     cpa: Annotated[
         bool, typer.Option("--cpa", help="As a CPA (CPPA 2.0 XML) instead of TOML.")
     ] = False,
     own: Own = "",
-    to: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it to this file.")
-    ] = None,
+    to: Output = None,
     config: Config = None,
     json: Json = False,
 ) -> Report:
@@ -332,9 +315,7 @@ def new(
     cpa_id: Annotated[str, typer.Option(help="The agreement's CPAId.")] = "",
     profile: Annotated[str, typer.Option(help="What it is based on.")] = "ebms2",
     party_type: Annotated[str, typer.Option(help="Type of both PartyIds.")] = "",
-    to: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it to this file.")
-    ] = None,
+    to: Output = None,
     config: Config = None,
 ) -> Report:
     """Begin an agreement: a short commented file to read and change.
@@ -399,8 +380,6 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
 
 def _settings_of(config: Path | None) -> Settings | None:
     """The settings, if there are any here; a file alone can be looked at without them."""
-    from oncewire.errors import NotHere
-
     try:
         return loaded(config).settings
     except NotHere:
@@ -414,8 +393,6 @@ def _own_of(config: Path | None) -> str | None:
 
 
 def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:
-    from oncewire.errors import NotHere, OncewireError
-
     if Path(name).is_file():
         return Path(name)
     for path in files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -22,6 +23,11 @@ def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
     return [file.stem for file in files if file.stem.startswith(incomplete)]
 
 
+Partner = Annotated[
+    str, typer.Argument(help="The partner's name or PartyId.", autocompletion=complete_partner)
+]
+"""The argument of commands that are about one partner."""
+
 COMPLETED = 50
 """Messages, of those sent last and of those received last, that completion knows."""
 
@@ -29,13 +35,13 @@ COMPLETED = 50
 def complete_message(context: typer.Context, incomplete: str) -> list[str]:
     """MessageIds of the latest messages for the shell's completion."""
     from oncewire.entry.party.settings import load
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.errors import OncewireError
 
     config = context.params.get("config")
     try:
         settings = load(Path(config) if config else None).settings
-        with open_readers(settings).reader() as reader:
+        with reading(settings) as reader:
             sent = [each.outgoing.message_id for each in reader.outgoing_list(limit=COMPLETED)]
             came = [each.incoming.message_id for each in reader.incoming_list(limit=COMPLETED)]
     except OncewireError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Config, Json, Listing, Problem, Report, Set, here, loaded, now
+from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -46,14 +46,10 @@ def show(
     rows = []
     for said in found.said:
         row = [said.key.name, said.shown]
-        row += [_who(said.origin, found.file)] * origin
+        row += [(here(found.file) if said.origin == str(found.file) else said.origin)] * origin
         row += [said.key.says] * (meaning or json) + [said.key.variable] * json
         rows.append(row)
     return Report({"file": str(found.file)}, (Listing("settings", columns, rows),))
-
-
-def _who(origin: str, file: Path) -> str:
-    return here(file) if origin == str(file) else origin
 
 
 @output.answers
@@ -77,7 +73,6 @@ def check(config: Config = None, settings: Set = None) -> Report:
 def problems_of(settings: Settings) -> Iterator[Problem]:
     """What would keep a party from working."""
     from oncewire.entry.delivery.function import check_choice
-    from oncewire.errors import OncewireError
 
     if not settings.party.name or not settings.party.party_id:
         yield Problem(
@@ -115,7 +110,6 @@ def problems_of(settings: Settings) -> Iterator[Problem]:
 
 def _key_problems(settings: Settings) -> Iterator[Problem]:
     from oncewire.entry.party.keys import describe_keys, is_private
-    from oncewire.errors import OncewireError
     from oncewire.message.instant import DAY, format_instant
 
     certificate = settings.path(settings.keys.certificate)
@@ -140,7 +134,6 @@ def _agreement_problems(settings: Settings) -> Iterator[Problem]:
     from oncewire.agreement.check.finding import Severity
     from oncewire.entry.party.agreements import able, load_all
     from oncewire.entry.party.importing import other_certificate
-    from oncewire.errors import OncewireError
 
     try:
         kept = load_all(settings)

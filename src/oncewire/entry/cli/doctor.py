@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.completion import complete_partner
+from oncewire.entry.cli.completion import Partner
 from oncewire.entry.cli.output import (
     Config,
     Json,
@@ -175,10 +175,7 @@ def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
 
 @output.answers
 def ping(
-    partner: Annotated[
-        str,
-        typer.Argument(help="The partner's name or PartyId.", autocompletion=complete_partner),
-    ],
+    partner: Partner,
     timeout: Timeout = 10.0,
     config: Config = None,
 ) -> Report:
@@ -318,7 +315,7 @@ def copied(
     Example: oncewire store copy postgresql://oncewire@db/acme
     """
 
-    from oncewire.entry.running.copying import copy_store, is_server
+    from oncewire.entry.running.backup import copy_store, is_server
 
     settings = loaded(config).settings
     found = copy_store(settings, to)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +26,7 @@ from oncewire.entry.cli.output import (
     placed,
     typed,
 )
-from oncewire.entry.files import number_of
+from oncewire.entry.files import PRIVATE, number_of, write_new
 from oncewire.entry.messages.outlook import outlook, resolving
 from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
@@ -71,43 +73,37 @@ def show(
     `oncewire message decode` reads, for as long as they are kept.
     """
 
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found = find_id(reader, message_id)
         if raw or out is not None:
             return _raw(settings, reader, found, out, json=json)
-        return _known(settings, reader, found, others or [])
+        from oncewire.entry.messages.details import details_of
 
-
-def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
-    from oncewire.entry.messages.details import details_of
-
-    place = at_party(settings)
-    elsewhere = _rows_elsewhere(found, others)
-    details = details_of(reader, found, now(), settings, elsewhere, place)
-    if not details.why:
-        return Report({"message_id": found})
-    hints = [f"oncewire why {quote(found)}{place}"]
-    if "parts" in details.facts:
-        box = "outbox" if details.facts.get("direction") == "out" else "inbox"
-        hints.append(f"oncewire {box} --parts{place}")
-    columns = ("file_name", "media_type", "bytes", "sha256")
-    documents = [structs.astuple(each) for each in details.documents]
-    hops = [structs.astuple(each) for each in details.trail]
-    names = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
-    listings = (Listing("documents", columns, documents), Listing("trail", names, hops))
-    shown = tuple(listing for listing in listings if listing.rows)
-    return Report(details.facts, shown, summary=details.why, hints=tuple(hints), sparse=True)
+        place = at_party(settings)
+        elsewhere = _rows_elsewhere(found, others or [])
+        details = details_of(reader, found, now(), settings, elsewhere, place)
+        if not details.why:
+            return Report({"message_id": found})
+        hints = [f"oncewire why {quote(found)}{place}"]
+        if "parts" in details.facts:
+            box = "outbox" if details.facts.get("direction") == "out" else "inbox"
+            hints.append(f"oncewire {box} --parts{place}")
+        columns = ("file_name", "media_type", "bytes", "sha256")
+        documents = [structs.astuple(each) for each in details.documents]
+        hops = [structs.astuple(each) for each in details.trail]
+        names = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
+        listings = (Listing("documents", columns, documents), Listing("trail", names, hops))
+        shown = tuple(listing for listing in listings if listing.rows)
+        return Report(details.facts, shown, summary=details.why, hints=tuple(hints), sparse=True)
 
 
 def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, json: bool) -> Report:
     """The stored bytes: into a file, or bare on stdout; in JSON as base64."""
-    import sys
     from base64 import b64encode
 
-    from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.stored import intact_parcel
     from oncewire.entry.messages.submitting import as_file
 
@@ -138,14 +134,18 @@ def why(message_id: MessageId, others: Others = None, config: Config = None) -> 
     step it took."""
 
     from oncewire.entry.messages.story import kept_of, tell, time_of
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
-    found, rows, then, steps = _rows_of(settings, message_id, others or [])
     names = names_of(settings)
-    story = tell(found, rows, names, then, steps)
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
+        found, place = find_id(reader, message_id), at_party(settings)
+        rows = reader.journal_of(found)
+        then = outlook(reader, found, now(), settings, place)
+        steps = resolving(reader, found, now(), place)
         timing = time_of(reader, names, kept_of(reader, found), now(), {})
+    rows += _rows_elsewhere(found, others or [])
+    story = tell(found, rows, names, then, steps)
     rungs = [
         (moment(step.at), step.node, step.direction, step.peer, step.what) for step in story.steps
     ]
@@ -182,29 +182,14 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
     return facts, refused_words(message_id, told, place)
 
 
-def _rows_of(
-    settings: Settings, message_id: str, others: list[Path]
-) -> tuple[str, list[Row], str, tuple[str, ...]]:
-    """The message that is meant, its rows in all journals, its outlook in ours, and the commands
-    that resolve its incidents."""
-    from oncewire.entry.running.assemble import open_readers
-
-    with open_readers(settings).reader() as reader:
-        found, place = find_id(reader, message_id), at_party(settings)
-        rows = reader.journal_of(found)
-        then = outlook(reader, found, now(), settings, place)
-        steps = resolving(reader, found, now(), place)
-    return found, rows + _rows_elsewhere(found, others), then, steps
-
-
 def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
     """What the journals of other parties, whose folders are at hand, tell of a message."""
     from oncewire.entry.party.settings import load
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     rows: list[Row] = []
     for folder in others:
-        with open_readers(load(folder, environ={}).settings).reader() as reader:
+        with reading(load(folder, environ={}).settings) as reader:
             rows += reader.journal_of(message_id)
     return rows
 
@@ -235,14 +220,11 @@ def evidence(
     Example: oncewire evidence 3f2a --output dispute.zip
     """
 
-    import re
-
-    from oncewire.entry.files import PRIVATE, write_new
     from oncewire.entry.messages.stored import evidence_for
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found = find_id(reader, message_id)
         made = evidence_for(settings, reader, found)
     # A MessageId may hold what a file's name must not.

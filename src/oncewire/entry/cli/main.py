@@ -21,7 +21,7 @@ from oncewire.entry.cli import output
 GROUPS = (
     "entry.cli.partners",
     "entry.cli.serve",
-    "entry.cli.console",
+    "entry.cli.admin",
     "entry.cli.send",
     "entry.cli.outbox_inbox",
     "entry.cli.history",
@@ -34,11 +34,8 @@ GROUPS = (
     "entry.cli.agreements",
     "entry.cli.message",
     "entry.cli.config",
-    "entry.cli.tokens",
     "lab.cli.simulate",
     "entry.cli.pipeline",
-    "entry.cli.advice",
-    "entry.cli.archives",
     "lab.cli.generate",
 )
 """The modules that bring commands, in the order of `oncewire --help`. Those of `lab` are the

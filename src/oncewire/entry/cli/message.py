@@ -10,6 +10,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Report, here, now, typed
+from oncewire.errors import EbxmlError, InvalidValue, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
@@ -65,7 +66,6 @@ def decode(
 
 def _content(file: Path) -> bytes:
     from oncewire.entry.files import read_bytes
-    from oncewire.errors import InvalidValue
 
     if str(file) != "-":
         return read_bytes(file, "message", _FILE_MAX)
@@ -78,7 +78,6 @@ def _content(file: Path) -> bytes:
 
 
 def _validation(word: str) -> Validation:
-    from oncewire.errors import InvalidValue
     from oncewire.message.form import Validation
 
     try:
@@ -91,7 +90,6 @@ def _validation(word: str) -> Validation:
 def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
     """The verdict with certificates that the caller vouches for."""
     from oncewire.entry.files import read_bytes
-    from oncewire.errors import EbxmlError
     from oncewire.wire import codec
     from oncewire.wire.inspection import open_capture
     from oncewire.wire.refusal import ReadFault
@@ -205,7 +203,6 @@ def _built(
     from oncewire.entry.files import write_new
     from oncewire.entry.messages import submitting
     from oncewire.entry.party.keys import describe_keys
-    from oncewire.errors import InvalidValue
     from oncewire.handler.world import RealWorld
 
     if (certificate is None) != (key is None):
@@ -289,7 +286,6 @@ def _compared(
     exchange: Exchange, form: Form
 ) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
     """The row of one exchange and its differences; trouble with one is its note, not the end."""
-    from oncewire.errors import OncewireError
     from oncewire.wire.inspection import compare, open_capture
 
     try:

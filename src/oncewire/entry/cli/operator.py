@@ -24,15 +24,15 @@ from oncewire.entry.cli.output import (
     loaded,
     now,
 )
-from oncewire.entry.control.verbs import user_name
-from oncewire.entry.messages.outlook import is_of_clock
+from oncewire.entry.control.verbs import Status, user_name
+from oncewire.entry.messages.outlook import advice, is_of_clock, troubles
 from oncewire.entry.party.names import names_of
+from oncewire.errors import InvalidValue, OncewireError, StoreProblem
 from oncewire.message.instant import moment
+from oncewire.protocol.states import OutgoingState
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.verbs import Status
     from oncewire.entry.party.settings import Settings
-    from oncewire.store.contract import Reader
     from oncewire.store.records import Refusal
 
 
@@ -57,7 +57,7 @@ def status(config: Config = None, json: Json = False) -> Report:
 
     import asyncio
 
-    from oncewire.entry.running.assemble import find_replaced, find_restored, open_readers
+    from oncewire.entry.running.assemble import find_replaced, find_restored, reading
 
     settings = loaded(config).settings
     facts: dict[str, Any] = {"party": settings.party.name, "running": False}
@@ -80,8 +80,24 @@ def status(config: Config = None, json: Json = False) -> Report:
         lives = found is not None and found.running
         code = output.OK if lives else output.NOT_RUNNING
         return Report(facts | {"running": lives}, summary=summary, hints=(hint,), exit_code=code)
-    with open_readers(settings).reader() as reader:
-        rows = _channels(reader)
+    with reading(settings) as reader:
+        sending, receiving = reader.channels()
+        rows: list[tuple[Any, ...]] = [
+            (
+                channel.key,
+                "out",
+                channel.epoch,
+                channel.next_number,
+                channel.suspended,
+                channel.suspended_reason,
+            )
+            for channel in sending
+        ]
+        rows += [
+            (channel.key, "in", channel.epoch, channel.expected, False, "") for channel in receiving
+        ]
+        # Those that wait for the operator come first.
+        rows.sort(key=lambda row: not row[4])
         counts, undecided = reader.counts(), reader.incidents()
         parts = sum(reader.parts_counted().values())
         removed = reader.last_removal()
@@ -166,9 +182,7 @@ async def running(settings: Settings) -> Status | None:
 
     from oncewire.entry.control.client import Remote
     from oncewire.entry.control.language import socket_path
-    from oncewire.entry.control.verbs import Status
     from oncewire.entry.running.assemble import owner_of, store_path
-    from oncewire.errors import StoreProblem
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -186,26 +200,6 @@ async def running(settings: Settings) -> Status | None:
         await remote.close()
 
 
-def _channels(reader: Reader) -> list[tuple[Any, ...]]:
-    """Every channel; those that wait for the operator come first."""
-    sending, receiving = reader.channels()
-    rows: list[tuple[Any, ...]] = [
-        (
-            channel.key,
-            "out",
-            channel.epoch,
-            channel.next_number,
-            channel.suspended,
-            channel.suspended_reason,
-        )
-        for channel in sending
-    ]
-    rows += [
-        (channel.key, "in", channel.epoch, channel.expected, False, "") for channel in receiving
-    ]
-    return sorted(rows, key=lambda row: not row[4])
-
-
 @output.lists
 def incidents(
     every: Annotated[bool, typer.Option("--all", help="Those that are resolved, too.")] = False,
@@ -217,15 +211,14 @@ def incidents(
     Ends with status 1 while something is open.
     """
 
-    from oncewire.entry.messages.outlook import advice, troubles
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     settings = loaded(config).settings
     columns = ("id", "opened", "count", "partner", "problem", "message_id", "channel", "resolved")
     empty = "Nothing needs a decision."
     if not has_store(settings):
         return Report(listings=(Listing("incidents", columns, (), empty=empty),))
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found = reader.incidents(open_only=not every)
         told = troubles(reader, names_of(settings), found)
         undecided = [incident for incident in found if incident.resolved_at is None]
@@ -271,14 +264,14 @@ def listed(
         return
 
     def work() -> Report:
-        from oncewire.entry.running.assemble import open_readers
+        from oncewire.entry.running.assemble import reading
         from oncewire.handler.delivering.notices import notice_of
 
         settings = loaded(config).settings
         columns = ("submitted", "notice_id", "to", "action", "outcome", "reason")
         if not has_store(settings):
             return Report(listings=(Listing("notices", columns, (), empty=_EMPTY),))
-        with open_readers(settings).reader() as reader:
+        with reading(settings) as reader:
             found = reader.notices_owed(limit)
         name = names_of(settings)
         rows = [
@@ -368,14 +361,12 @@ def confirm(
 
 
 async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, bool]]:
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.entry.running.open_party import reach
     from oncewire.handler.delivering.notices import notice_of
 
-    readers = open_readers(settings)
-    with readers.reader() as reader:
+    with reading(settings) as reader:
         owed = [notice_of(stored.outgoing).notice_id for stored in reader.notices_owed(LOOKED_AT)]
-    readers.close()
     async with reach(settings) as verbs:
         found = [_meant(message_id, owed) for message_id in wanted]
         by = user_name()
@@ -418,37 +409,28 @@ def resend(
     oncewire resend --to globex --failed
     """
 
-    from oncewire.entry.running.assemble import open_readers
-    from oncewire.errors import InvalidValue
+    from oncewire.entry.running.assemble import reading
 
     if not message_id and not failed:
         raise InvalidValue("it is not said what is meant", remedy="name messages, or say --failed")
     if to and not failed:
         raise InvalidValue("--to goes with --failed", remedy="say --failed too")
     settings = loaded(config).settings
-    readers = open_readers(settings)
-    with readers.reader() as reader:
+    with reading(settings) as reader:
         wanted = [find_id(reader, each_id) for each_id in message_id or ()]
         if failed:
-            wanted += _failed(settings, reader, to)
-    readers.close()
+            # What failed, in the order in which it was submitted.
+            states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
+            name = names_of(settings)
+            found = reader.outgoing_list(states=states, limit=AT_MOST)
+            wanted += [
+                stored.outgoing.message_id
+                for stored in reversed(found)
+                if not to
+                or to in (stored.facts.to_party, stored.facts.cpa_id)
+                or to == name(stored.facts.to_party, stored.facts.cpa_id)
+            ]
     return _sent_again(settings, list(dict.fromkeys(wanted)), all_at_once=failed)
-
-
-def _failed(settings: Settings, reader: Reader, to: str) -> list[str]:
-    """What failed, in the order in which it was submitted."""
-    from oncewire.protocol.states import OutgoingState
-
-    states = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
-    name = names_of(settings)
-    found = reader.outgoing_list(states=states, limit=AT_MOST)
-    return [
-        stored.outgoing.message_id
-        for stored in reversed(found)
-        if not to
-        or to in (stored.facts.to_party, stored.facts.cpa_id)
-        or to == name(stored.facts.to_party, stored.facts.cpa_id)
-    ]
 
 
 def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> Report:
@@ -457,7 +439,6 @@ def _sent_again(settings: Settings, wanted: list[str], *, all_at_once: bool) -> 
     from oncewire.entry.control.client import OfflineStore
     from oncewire.entry.logs import only_errors
     from oncewire.entry.running.open_party import reach
-    from oncewire.errors import OncewireError
 
     async def run() -> tuple[list[tuple[str, str]], bool]:
         rows = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,8 +30,9 @@ from oncewire.entry.cli.output import (
     here,
     loaded,
 )
-from oncewire.entry.files import number_of
+from oncewire.entry.files import make_folder, number_of
 from oncewire.entry.party.names import names_of
+from oncewire.errors import UnknownMessage
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
@@ -123,13 +125,13 @@ def _found(
 ) -> tuple[list[ListedMessage], dict[str, int], dict[str, int]]:
     """The messages, and how many there are of each state, and of parts."""
     from oncewire.entry.messages.listing import every_page, understood
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
 
     names, now = names_of(settings), output.now()
     if not has_store(settings):
         understood(asked, names, directions, now)
         return [], {}, {}
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         found, _ = every_page(reader, names, asked, directions, now, limit)
         return found, reader.counts(), reader.parts_counted()
 
@@ -317,10 +319,10 @@ def take(
 
 def _handed_out(settings: Settings) -> str:
     """What somebody took and did not confirm yet: it waits for nobody, and is not done with."""
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.protocol.states import IncomingState
 
-    with open_readers(settings).reader() as reader:
+    with reading(settings) as reader:
         count = reader.counts()["in.handed_over"]
         found = reader.incoming_list(states=(IncomingState.HANDED_OVER,), limit=100_000)
     if not count:
@@ -342,7 +344,6 @@ async def _take(
     import asyncio
 
     from oncewire.entry.control.verbs import user_name
-    from oncewire.entry.files import make_folder
     from oncewire.entry.running.open_party import reach
 
     folder = None if out is None else make_folder(out)
@@ -373,8 +374,6 @@ async def _take(
 
 def _written(folder: Path, message: ReceivedMessage, *, quiet: bool) -> tuple[Path, ...]:
     """Write the files of a message, and tell how far it is if that takes time."""
-    from dataclasses import replace
-
     from oncewire.entry.delivery.directory import put_message
     from oncewire.entry.messages.documents import counted
 
@@ -432,22 +431,18 @@ def confirm(
 
 
 async def _confirm(settings: Settings, wanted: list[str], by: str) -> list[tuple[str, str, bool]]:
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.assemble import reading
     from oncewire.entry.running.open_party import reach
 
-    readers = open_readers(settings)
-    with readers.reader() as reader:
+    with reading(settings) as reader:
         ids = {find_id(reader, wanted_id) for wanted_id in wanted}
         senders = [
             (stored.incoming.sender, stored.incoming.message_id)
             for stored in reader.incoming_list(limit=100_000)
             if stored.incoming.message_id in ids
         ]
-    readers.close()
     missing = ids - {message_id for _, message_id in senders}
     if missing:
-        from oncewire.errors import UnknownMessage
-
         raise UnknownMessage(
             f"message {min(missing)} did not arrive here",
             remedy="`oncewire inbox` lists what did",

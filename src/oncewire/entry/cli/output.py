@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO
 import typer
 
 from oncewire import errors
+from oncewire.errors import InvalidValue, NotHere, UnknownMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from oncewire.entry.party.settings import Loaded, Settings
@@ -175,6 +174,9 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with JSON instead of 
 
 Csv = Annotated[bool, typer.Option("--csv", help="Answer with CSV: the list alone.")]
 """The option of commands whose answer is a list."""
+
+Replace = Annotated[bool, typer.Option("--replace", help="Write an existing agreement anew.")]
+"""The option of commands that write an agreement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +458,16 @@ def _show_listing(out: Console, listing: Listing) -> None:
         if listing.empty:
             out.print(listing.empty, style="dim")
         return
-    longest = _words_of(listing)
+    # The length of the longest word of each column.
+    columns = zip(listing.columns, zip(*listing.rows, strict=True), strict=True)
+    longest = [
+        max(
+            len(word)
+            for cell in (column.replace("_", " "), *map(_cell, cells))
+            for word in (str(cell).split() or "")
+        )
+        for column, cells in columns
+    ]
     if sum(longest) + 3 * len(longest) > out.width:
         # Words would break inside their cells.
         _show_one_by_one(out, listing)
@@ -482,19 +493,6 @@ def _widths(out: Console, listing: Listing, longest: list[int]) -> list[int]:
         widths[place] += more
         left -= more
     return widths
-
-
-def _words_of(listing: Listing) -> list[int]:
-    """The length of the longest word of each column."""
-    columns = zip(listing.columns, zip(*listing.rows, strict=True), strict=True)
-    return [
-        max(
-            len(word)
-            for cell in (column.replace("_", " "), *map(_cell, cells))
-            for word in (str(cell).split() or "")
-        )
-        for column, cells in columns
-    ]
 
 
 def _show_one_by_one(out: Console, listing: Listing) -> None:
@@ -686,8 +684,6 @@ def has_store(settings: Settings) -> bool:
 
 def find_channel(reader: Reader, wanted: str) -> str:
     """The channel that is meant: itself, or the only one that contains the text."""
-    from oncewire.errors import InvalidValue, NotHere
-
     sending, receiving = reader.channels()
     # A damaged channel, and the handler's own, are named by their incidents.
     named = [incident.channel for incident in reader.incidents() if incident.channel is not None]
@@ -714,8 +710,6 @@ def find_channel(reader: Reader, wanted: str) -> str:
 
 def find_id(reader: Reader, wanted: str) -> str:
     """The MessageId that is meant: itself, or the only recent one that contains the text."""
-    from oncewire.errors import InvalidValue, UnknownMessage
-
     if reader.journal_of(wanted):
         return wanted
     received = reader.incoming_list(limit=LOOKED_AT)

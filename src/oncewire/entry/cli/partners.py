@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.completion import complete_partner
+from oncewire.entry.cli.completion import Partner
 from oncewire.entry.cli.output import (
     Config,
     Json,
     Listing,
+    Replace,
     Report,
     at_party,
     here,
@@ -21,12 +22,31 @@ from oncewire.entry.cli.output import (
     now,
     typed,
 )
+from oncewire.errors import InvalidValue, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.party.folder import Card
     from oncewire.entry.party.partners import PartnerOptions
     from oncewire.entry.party.settings import Settings
     from oncewire.handler.runtime.trying import Tried
+
+
+# What an agreement with a partner should say, written at once or proposed in an invitation.
+
+CpaId = Annotated[str, typer.Option(help="The agreement's CPAId; without it both names, joined.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Agree on neither TLS nor signatures: for tests.")
+]
+Sign = Annotated[
+    bool, typer.Option("--sign", help="Sign, and insist on signatures, although --insecure.")
+]
+Ordered = Annotated[bool, typer.Option("--ordered", help="Deliver in the order of sending.")]
+Transports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--transport", help="Send over these, in this order; without it, over all both have."
+    ),
+]
 
 
 @output.answers
@@ -173,27 +193,14 @@ def add(
     profile: Annotated[
         str, typer.Option(help="What the agreement is based on; both sides need the same.")
     ] = "ebms2",
-    cpa_id: Annotated[
-        str, typer.Option(help="The agreement's CPAId; without it both names, joined.")
-    ] = "",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Agree on neither TLS nor signatures: for tests.")
-    ] = False,
-    sign: Annotated[
-        bool, typer.Option("--sign", help="Sign, and insist on signatures, although --insecure.")
-    ] = False,
+    cpa_id: CpaId = "",
+    insecure: Insecure = False,
+    sign: Sign = False,
     roll_over: Annotated[
         bool, typer.Option("--roll-over", help="Believe its new certificate beside the old one.")
     ] = False,
-    ordered: Annotated[
-        bool, typer.Option("--ordered", help="Deliver in the order of sending.")
-    ] = False,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--transport", help="Send over these, in this order; without it, over all both have."
-        ),
-    ] = None,
+    ordered: Ordered = False,
+    transport: Transports = None,
     role: Annotated[
         str, typer.Option(help="Our role, where messages name one: a CPA has to.")
     ] = "",
@@ -201,9 +208,7 @@ def add(
     both: Annotated[
         bool, typer.Option("--both", help="Write the other folder's agreement too.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write an existing agreement anew.")
-    ] = False,
+    replace: Replace = False,
     config: Config = None,
 ) -> Report:
     """Add a partner: keep its certificate and write an agreement with it.
@@ -214,9 +219,9 @@ def add(
     Example, two parties on one machine: oncewire partner add ../globex --both
     """
 
-    from oncewire.entry.party.folder import read_card
-    from oncewire.entry.party.partners import PartnerOptions
-    from oncewire.errors import InvalidValue
+    from oncewire.entry.party.folder import card_of, read_card
+    from oncewire.entry.party.partners import PartnerOptions, add_partner, check_card
+    from oncewire.entry.party.settings import load
 
     settings = loaded(config).settings
     if both and not who.is_dir():
@@ -230,17 +235,6 @@ def add(
         profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ()),
         role, partner_role,
     )  # fmt: skip
-    return _added(settings, who, options, both=both, replace=replace)
-
-
-def _added(
-    settings: Settings, who: Path, options: PartnerOptions, *, both: bool, replace: bool
-) -> Report:
-    """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
-    from oncewire.entry.party.folder import card_of, read_card
-    from oncewire.entry.party.partners import add_partner, check_card
-    from oncewire.entry.party.settings import load
-
     card = read_card(who)
     check_card(settings, card, now())
     anew = (settings.path(settings.agreements.folder) / f"{card.name}.toml").exists()
@@ -397,24 +391,11 @@ def invite(
         typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER.invitation.toml"),
     ] = None,
     profile: Annotated[str, typer.Option(help="What the agreement is based on.")] = "ebms2",
-    cpa_id: Annotated[
-        str, typer.Option(help="The agreement's CPAId; without it both names, joined.")
-    ] = "",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Agree on neither TLS nor signatures: for tests.")
-    ] = False,
-    sign: Annotated[
-        bool, typer.Option("--sign", help="Sign, and insist on signatures, although --insecure.")
-    ] = False,
-    ordered: Annotated[
-        bool, typer.Option("--ordered", help="Deliver in the order of sending.")
-    ] = False,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--transport", help="Send over these, in this order; without it, over all both have."
-        ),
-    ] = None,
+    cpa_id: CpaId = "",
+    insecure: Insecure = False,
+    sign: Sign = False,
+    ordered: Ordered = False,
+    transport: Transports = None,
     config: Config = None,
 ) -> Report:
     """Write an invitation: one file with our certificate and addresses, and what to agree.
@@ -456,9 +437,7 @@ def accept(
         bool,
         typer.Option("--insecure", help="Also one without TLS or without signatures: for tests."),
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Write an existing agreement anew.")
-    ] = False,
+    replace: Replace = False,
     config: Config = None,
 ) -> Report:
     """Accept an invitation, or the acceptance of ours: keep the certificate, write the agreement.
@@ -471,7 +450,6 @@ def accept(
     from oncewire.entry.files import write_new
     from oncewire.entry.party.invitation import accept as accepted
     from oncewire.entry.party.invitation import read_invitation
-    from oncewire.errors import OncewireError
 
     settings = loaded(config).settings
     told = read_invitation(file)
@@ -518,10 +496,7 @@ def _accept_there(file: Path, options: PartnerOptions) -> str:
 
 @output.answers
 def try_out(
-    partner: Annotated[
-        str,
-        typer.Argument(help="The partner's name or PartyId.", autocompletion=complete_partner),
-    ],
+    partner: Partner,
     timeout: Annotated[float, typer.Option(help="Wait no longer for each answer.")] = 30.0,
     config: Config = None,
     json: Json = False,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,72 +14,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, loaded
+from oncewire.entry.cli.lake import (
+    BOOK,
+    LakePath,
+    Stores,
+    archive_at,
+    book_at,
+    compact,
+    lake_at,
+    listing_of_differences,
+    need_lake,
+    prove,
+    report,
+    sign,
+    trim,
+)
+from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, loaded, now
 from oncewire.entry.cli.spark import Master, Settings, by_spark, session, settings_of
-from oncewire.entry.files import number_of
-from oncewire.entry.party.settings import FILE
-from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
-from oncewire.handler.world import RealWorld
-from oncewire.message.instant import parse_duration
+from oncewire.entry.files import number_of, read_bytes
+from oncewire.errors import InvalidValue, NotAllowed, OncewireError
+from oncewire.message.instant import SECOND, parse_duration
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings as PartySettings
     from oncewire.pipeline.jobs import Done
     from oncewire.pipeline.judging.check import Verification
-    from oncewire.pipeline.lake.lake import Lake
-    from oncewire.pipeline.lake.proof import Difference, Proven
-    from oncewire.pipeline.lake.version import NodeState
-    from oncewire.pipeline.reports.reconcile import Reconciliation
-
-# Which lake and which books a command is about.
-
-
-LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
-BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
-Stores = Annotated[list[Path] | None, typer.Option("--store", help=BOOK)]
-
-
-def book_at(path: Path) -> Path | str:
-    """Where a book is: a party's folder stands for the store that its settings name, a file or the
-    address of a database, and a lake in a bucket for the copy of it."""
-    from oncewire.pipeline.lake.lake import input_at
-
-    path = input_at(path)
-    if path.name != FILE and not (path / FILE).is_file():
-        return there(path, "store, export or lake")
-    settings = loaded(path).settings
-    return settings.store.url or there(settings.path(settings.store.path), "store, export or lake")
-
-
-def there(path: Path, what: str) -> Path:
-    """The path, if something is there: Spark takes long to start, and is not needed to know."""
-    if not path.exists():
-        raise NotHere(f"there is no {what} at {path}", remedy="give the path of one")
-    return path
-
-
-def archive_at(path: Path) -> Path:
-    """Where raw messages are; nothing but files is read."""
-    from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, local_path
-
-    return there(local_path(path, OF_AN_ARCHIVE), "archive")
-
-
-def lake_at(path: Path) -> Lake:
-    """The lake of that name; a place that cannot hold one is refused before Spark starts."""
-    from oncewire.pipeline.lake.lake import Lake
-
-    return Lake(path)
-
-
-def need_lake(lake: Path) -> None:
-    """Refuse a place where nothing was published."""
-    if not lake_at(lake).exists:
-        raise NotHere(
-            f"there is no lake at {lake}",
-            remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
-        )
-
+    from oncewire.pipeline.reports.advise import Advice
 
 # What the commands of `oncewire pipeline` answer, as reports for people and programs.
 
@@ -132,21 +93,17 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         "spark_tasks": found.spark_tasks,
     }
     columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
-    every = [_values(violation, columns) for violation in (*found.violations, *found.quarantined)]
+    every = list(map(attrgetter(*columns), (*found.violations, *found.quarantined)))
     listings = [
         Listing("findings", columns, every if json else every[:SHOWN_MAX]),
         _extents_of_check(found, json=json),
     ]
     if found.unchained:
-        listings.append(Listing("unchained", *_differences(found.unchained)))
+        listings.append(listing_of_differences("unchained", found.unchained))
     if json:
         short = ("kind", "message_id")
-        listings.insert(
-            0,
-            Listing(
-                "violations", short, [_values(violation, short) for violation in found.violations]
-            ),
-        )
+        rows = list(map(attrgetter(*short), found.violations))
+        listings.insert(0, Listing("violations", short, rows))
     unjudged, unchained = len(found.quarantined), len(found.unchained)
     waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
     return Report(
@@ -187,176 +144,6 @@ def shown(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def report_of_proof(
-    found: Sequence[Proven], nodes: Mapping[str, NodeState], *, signed: bool | None = None
-) -> Report:
-    """What is not as it was taken in; and whether the version has the signature it must have."""
-    differences = [difference for proven in found for difference in proven.differences]
-    count = sum(proven.rows for proven in found)
-    shown = {} if signed is None else {"signed": signed}
-    return Report(
-        facts={
-            **shown,
-            "unchanged": not differences,
-            "rows": count,
-            "heads": {name: state.chain for name, state in sorted(nodes.items())},
-        },
-        listings=(Listing("differences", *_differences(differences)),),
-        summary=f"{number_of(len(differences), 'difference')} in {number_of(count, 'row')}"
-        + ("; the signature is of another version, or by another key" if signed is False else ""),
-        exit_code=WRONG if differences or signed is False else OK,
-    )
-
-
-def _differences(found: Sequence[Difference]) -> tuple[tuple[str, ...], list[list[Any]]]:
-    columns = ("node", "seq", "what", "sentence")
-    return columns, [_values(difference, columns) for difference in found]
-
-
-def report_of_books(found: Reconciliation, *, json: bool) -> Report:
-    """Where the books of two parties disagree."""
-    columns = (
-        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
-        "sender_proof", "receiver_proof", "sentence",
-    )  # fmt: skip
-    rows = [[disagreement[name] for name in columns] for disagreement in found.disagreements]
-    ours, theirs = found.parties
-    return Report(
-        facts={
-            "parties": list(found.parties),
-            "compared": found.compared,
-            "agreed": found.agreed,
-            "kinds": found.kinds,
-        },
-        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
-        summary=f"{ours} and {theirs} agree on {found.agreed:,} of "
-        f"{number_of(found.compared, 'message')}",
-        exit_code=OK if not found.disagreements else WRONG,
-    )
-
-
-def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
-    return [getattr(found, name) for name in columns]
-
-
-# `oncewire pipeline prove | sign`: has anything changed since, and who says so. Without Spark.
-
-
-@output.answers
-def prove(
-    lake: LakePath,
-    store: Stores = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="Whoever holds it must have signed the version.")
-    ] = None,
-) -> Report:
-    """Show that journals are as they were taken in: the lake's, and with --store the store's.
-
-    Status 1 if a row was changed, added or taken away since, or if rows are not those that their
-    node chained. It needs no Spark.
-    """
-
-    need_lake(lake)
-    from oncewire.pipeline.lake.proof import check_book, check_lake
-    from oncewire.pipeline.sources.journal_source import open_books
-
-    place = lake_at(lake)
-    version = place.current()
-    signed = None
-    if certificate is not None:
-        from oncewire.entry.files import read_bytes
-        from oncewire.pipeline.lake.proof import is_signed_by
-        from oncewire.wire.security.certificates import load_certificate
-
-        shown = load_certificate(read_bytes(certificate, "certificate"))
-        signed = is_signed_by(place, version, shown)
-    found = [check_lake(place, version)]
-    for each_place in store or []:
-        found += [check_book(place, version, book) for book in open_books(book_at(each_place))]
-    return report_of_proof(found, version.nodes, signed=signed)
-
-
-@output.answers
-def trim(
-    lake: LakePath,
-    keep: Annotated[
-        str, typer.Option(help="Keep rows since: a time, a day, or how long ago, such as 365d.")
-    ],
-    config: Config = None,
-) -> Report:
-    """Remove from the party's journal what the lake has and nobody needs here any more.
-
-    A row goes when it is older than --keep, the lake has it as it is in the store, and its message
-    is not kept any more; the first row that has to stay keeps all that follow. A handler that runs
-    goes on meanwhile. What goes cannot be brought back, and `oncewire why` tells of it no more: the
-    lake does. It needs no Spark.
-    """
-
-    need_lake(lake)
-    from oncewire.pipeline.lake.proof import check_book, check_lake
-    from oncewire.pipeline.sources.journal_source import open_books
-
-    settings = loaded(config).settings
-    place = lake_at(lake)
-    version = place.current()
-    (book,) = open_books(book_at(settings.folder))
-    taken = version.nodes.get(book.node)
-    if taken is None:
-        raise NotAllowed(
-            f"the lake has nothing of {book.node}",
-            remedy="take its journal in first: `oncewire pipeline run`",
-        )
-    checked = (check_lake(place, version), check_book(place, version, book))
-    differences = [each for proven in checked for each in proven.differences]
-    if differences:
-        raise NotAllowed(
-            f"the lake does not have the rows of {book.node} as they are: "
-            f"{differences[0].sentence}",
-            remedy="`oncewire pipeline prove` with --store names each of them",
-        )
-    removed = _trimmed(settings, keep, taken.seq)
-    return Report(
-        facts={"node": book.node, "rows": removed},
-        summary=f"{number_of(removed, 'row')} of {book.node} removed",
-    )
-
-
-def _trimmed(settings: PartySettings, keep: str, through: int) -> int:
-    import asyncio
-
-    from oncewire.entry.control.verbs import user_name
-    from oncewire.entry.logs import only_errors
-    from oncewire.entry.running.open_party import reach
-
-    async def run() -> int:
-        async with reach(settings) as verbs:
-            return await verbs.trim_journal(keep, through, user_name())
-
-    with only_errors():
-        return asyncio.run(run())
-
-
-@output.answers
-def sign(lake: LakePath, config: Config = None) -> Report:
-    """Sign the lake's current version with the party's key, so that others can rely on it."""
-
-    need_lake(lake)
-    from oncewire.entry.running.assemble import keys_of
-    from oncewire.pipeline.lake.proof import sign_version
-
-    keys = keys_of(loaded(config).settings)
-    if keys is None:
-        raise NotHere("the party has no key to sign with", remedy="`oncewire init` makes one")
-    place = lake_at(lake)
-    version = place.current()
-    beside = sign_version(place, version, keys.signing_key)
-    return Report(
-        facts={"version": version.number, "signature": str(beside)},
-        summary=f"version {version.number} is signed",
-        hints=(f"oncewire pipeline prove --lake {quote(str(lake))} --certificate CERTIFICATE",),
-    )
-
-
 Ended = Annotated[
     bool, typer.Option("--ended", help="The books are closed: what is under way now is lost.")
 ]
@@ -371,7 +158,7 @@ def register(app: typer.Typer) -> None:
     )
     commands = (
         run, stream, verify, reconcile, prove, trim, sign, compact, evidence, retention, sql,
-        report, shell,
+        report, shell, advise, journal,
     )  # fmt: skip
     for command in commands:
         group.command(command.__name__)(command)
@@ -401,7 +188,7 @@ def run(
     """
 
     place, settings = lake_at(lake), settings_of(conf)
-    books = [book_at(each_place) for each_place in store or []]
+    books = [book_at(path) for path in store or []]
     archives = [archive_at(path) for path in archive or []]
     if not books and not archives:
         need_lake(lake)
@@ -417,7 +204,7 @@ def run(
             keep=None if keep is None else parse_duration(keep),
             tell=tell,
         )
-    return report_of_run(done, lake_at(lake).name)
+    return report_of_run(done, place.name)
 
 
 @output.answers
@@ -441,15 +228,13 @@ def stream(
     twice. Without --forever it ends with what was there when it began.
     """
 
-    lake_at(lake)
-    books = [book_at(place) for place in store]
+    place, books = lake_at(lake), [book_at(path) for path in store]
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.pipeline import jobs
-        from oncewire.pipeline.lake.lake import Lake
 
         done = jobs.stream(
             spark,
-            Lake(lake),
+            place,
             books,
             forever=forever,
             every=every,
@@ -458,7 +243,7 @@ def stream(
             ended=ended,
             tell=tell,
         )
-    return report_of_run(done, lake_at(lake).name)
+    return report_of_run(done, place.name)
 
 
 @output.answers
@@ -474,12 +259,11 @@ def verify(
     It believes no table but the journal. Rows that cannot be judged end it with status 1 too.
     """
 
-    need_lake(lake)
+    place = need_lake(lake)
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.pipeline.judging.check import judge_lake as judge
-        from oncewire.pipeline.lake.lake import Lake
 
-        found = judge(spark, Lake(lake), ended=ended, tell=tell)
+        found = judge(spark, place, ended=ended, tell=tell)
     return report_of_check(found, json=json)
 
 
@@ -515,28 +299,23 @@ def reconcile(
 
         books = [open_book(place, node) for place, node in places]
         found = join(spark, books[0], books[1], tell=tell)
-    return report_of_books(found, json=json)
-
-
-@output.answers
-def compact(lake: LakePath) -> Report:
-    """Write small directories together, so that readers open fewer files. It needs no Spark.
-
-    Runs and streams do so by themselves where there are many; this does it wherever there are two.
-    """
-
-    need_lake(lake)
-    from oncewire.pipeline.lake.compact import compacted
-
-    place = lake_at(lake)
-    place.shown()
-    with place.writing() as before:
-        made = compacted(place, before, many=2)
-        version = place.publish(made) if made != before else before
-    counts = [sum(map(len, either.tables.values())) for either in (before, version)]
+    columns = (
+        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
+        "sender_proof", "receiver_proof", "sentence",
+    )  # fmt: skip
+    rows = [[disagreement[name] for name in columns] for disagreement in found.disagreements]
+    ours, theirs = found.parties
     return Report(
-        facts={"version": version.number, "directories": counts[1], "before": counts[0]},
-        summary=f"{counts[0]} directories are {counts[1]} now",
+        facts={
+            "parties": list(found.parties),
+            "compared": found.compared,
+            "agreed": found.agreed,
+            "kinds": found.kinds,
+        },
+        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
+        summary=f"{ours} and {theirs} agree on {found.agreed:,} of "
+        f"{number_of(found.compared, 'message')}",
+        exit_code=OK if not found.disagreements else WRONG,
     )
 
 
@@ -559,14 +338,14 @@ def evidence(
     its receipt. Status 1 if there is such a message.
     """
 
-    need_lake(lake)
-    lake_at(lake).shown()
+    place = need_lake(lake)
+    place.shown()
     archives, signers = [archive_at(path) for path in archive], _signers(certificate or [])
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.pipeline.judging.evidence import Signers, prove_archive
 
         tell("verifying")
-        found = prove_archive(spark, lake_at(lake), archives, Signers(signers))
+        found = prove_archive(spark, place, archives, Signers(signers))
     return Report(
         facts=asdict(found),
         summary=f"the receipt of {found.proven:,} of {number_of(found.messages, 'message')} is "
@@ -577,8 +356,6 @@ def evidence(
 
 def _signers(said: Sequence[str]) -> dict[str, tuple[bytes, ...]]:
     """The certificates of each party."""
-    from oncewire.entry.files import read_bytes
-
     found: dict[str, tuple[bytes, ...]] = {}
     for each in said:
         party, equals, file = each.rpartition("=")
@@ -597,13 +374,13 @@ def retention(
     It makes the table `retention`. A handler removes by itself, and knows of legal holds too.
     """
 
-    need_lake(lake)
-    lake_at(lake).shown()
+    place = need_lake(lake)
+    place.shown()
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.pipeline.reports.retention import report_retention
 
         tell("looking what may go")
-        found = report_retention(spark, lake_at(lake), RealWorld().now())
+        found = report_retention(spark, place, now())
     return Report(
         facts=asdict(found),
         summary=f"{found.removable:,} of {number_of(found.messages, 'stored message')} may be "
@@ -625,15 +402,15 @@ def sql(
 ) -> Report:
     """Ask the tables of a lake in SQL; each is a view, all of one version."""
 
-    need_lake(lake)
-    lake_at(lake).shown()
+    place = need_lake(lake)
+    place.shown()
     if columns not in ("", "v1"):
         raise InvalidValue(f"there are no columns {columns!r}", remedy="say v1, or nothing")
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.pipeline.reports.sql import ask
 
         tell("asking")
-        found = ask(spark, lake_at(lake), question, rows, v1=columns == "v1")
+        found = ask(spark, place, question, rows, v1=columns == "v1")
     values = [[shown(value) for value in row] for row in found.rows]
     return Report(
         facts={"version": found.version, "rows": len(values), "cut": found.cut},
@@ -643,23 +420,184 @@ def sql(
 
 
 @output.answers
-def report(
-    lake: LakePath,
-    out: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")],
-    csv: Annotated[
-        Path | None, typer.Option(help="Folder for a CSV of each partner, to send to it.")
+def journal(
+    archive: Annotated[
+        list[Path],
+        typer.Argument(help="Raw messages: folders, tar and zip bundles, mailboxes, files."),
+    ],
+    party: Annotated[
+        list[str],
+        typer.Option(help="Whose archive it is: a PartyId, a handler's address; may be repeated."),
+    ],
+    to: Annotated[Path, typer.Option("--to", help="New folder for the journal.")],
+    node: Annotated[
+        str | None, typer.Option(help="What the handler is called; otherwise the first --party.")
     ] = None,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
 ) -> Report:
-    """Write what the lake shows as one HTML file that needs no network, nor Spark."""
+    """Make a journal of the raw messages that another handler left, of whatever vendor.
 
-    need_lake(lake)
-    from oncewire.pipeline.reports import report as pages
+    `run` and `reconcile` take it as a book: --store FOLDER. It has what messages show: who sent
+    what to whom, when, how often, and what was acknowledged or refused. What cannot be read is
+    named, and the rest goes on.
+    """
 
-    facts = pages.write(lake_at(lake), out, csv)
+    archives = [archive_at(path) for path in archive]
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.sources import archived
+
+        found = archived.journal(spark, archives, to, party, node=node, tell=tell)
+    kinds = {
+        "submitted": "submitted", "sent": "sent", "received": "received",
+        "duplicates": "duplicate", "acknowledged": "acknowledged",
+        "acknowledgements_sent": "ack_sent", "rejected": "rejected", "refused": "refused",
+    }  # fmt: skip
+    unread = list(found.unreadable)
     return Report(
-        facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
-        summary=pages.sentence(facts),
+        facts={
+            "node": found.node,
+            "journal": str(to),
+            "rows": found.rows,
+            "messages": found.messages,
+            **{name: found.kinds.get(kind, 0) for name, kind in kinds.items()},
+            "between_others": found.strange,
+            "about_no_message": found.other,
+            "unreadable": found.unread,
+        },
+        listings=(
+            Listing(
+                "unread", ("file", "problem"), unread if json else unread[:SHOWN_MAX], "Unreadable"
+            ),
+        ),
+        summary=f"{number_of(found.messages, 'message')} of {found.node} in "
+        f"{number_of(found.rows, 'row')}"
+        + (f", {number_of(found.unread, 'file')} could not be read" if found.unread else ""),
+        hints=(f"oncewire pipeline run --store {quote(str(to))} --lake LAKE",),
     )
+
+
+@output.answers
+def advise(
+    lake: LakePath,
+    partner: Annotated[str, typer.Option(help="Only the party that rows name so.")] = "",
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A page with a picture of each partner.")
+    ] = None,
+    config: Config = None,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> Report:
+    """Say which timeout, interval, retries and window agreements should have, and why.
+
+    From the latency, the losses and the copies that the journals show of each partner. With
+    --config the values are also held against `agreement check`, with that party's agreements.
+    """
+
+    place = need_lake(lake)
+    settings = None if config is None else loaded(config).settings
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.pipeline.reports import advise as advising
+
+        found = advising.advise_lake(spark, place, partner=partner, tell=tell)
+    if out is not None:
+        from oncewire.pipeline.lake.version import write_forced
+
+        write_forced(out, advising.render(found))
+    return report_of_advice(found, settings, out)
+
+
+def report_of_advice(
+    found: Sequence[Advice], settings: PartySettings | None, page: Path | None
+) -> Report:
+    """What agreements should say, and what `agreement check` says of that."""
+    columns = ("node", "partner", "key", "today", "advised", "reason")
+    measured_columns = (
+        "node", "partner", "messages", "first_time", "loss", "duplicates", "wait_seconds",
+        "expected_wait_seconds", "problem",
+    )  # fmt: skip
+    values = [
+        (each.measured.node, each.measured.partner, *value)
+        for each in found
+        for value in each.values
+    ]
+    measured = [
+        (
+            each.measured.node,
+            each.measured.partner,
+            each.measured.messages,
+            each.measured.first_time,
+            round(each.measured.loss, 4),
+            each.measured.duplicates,
+            *(_in_seconds(wait) for wait in each.waits or (None, None)),
+            each.problem,
+        )
+        for each in found
+    ]
+    checked = [] if settings is None else _held_against_check(found, settings)
+    changes = sum(value.changes for each in found for value in each.values)
+    return Report(
+        facts={
+            "partners": len(found),
+            "changes": changes,
+            "page": str(page or ""),
+            "toml": {each.measured.partner: each.as_toml() for each in found if each.values},
+        },
+        listings=(
+            Listing("measured", measured_columns, measured, "Measured"),
+            Listing("values", columns, values, "Advice"),
+            Listing(
+                "findings",
+                ("partner", "severity", "key", "sentence", "fix"),
+                checked,
+                empty="`agreement check` has nothing to say against the new values.",
+            ),
+        )[: 3 if settings is not None else 2],
+        summary=f"{number_of(changes, 'value')} of {number_of(len(found), 'partner')} should be "
+        "another one",
+    )
+
+
+def _in_seconds(duration: int | None) -> float | None:
+    return None if duration is None else round(duration / SECOND, 3)
+
+
+def _held_against_check(found: Sequence[Advice], settings: PartySettings) -> list[tuple[str, ...]]:
+    """What `agreement check` says of agreements with the new values, and not of today's."""
+    from msgspec.structs import replace as with_values
+
+    from oncewire.agreement.check.checks import check
+    from oncewire.entry.party.agreements import able, load_all
+
+    abilities = able(settings)
+    told: list[tuple[str, ...]] = []
+    for kept in load_all(settings):
+        agreement = kept.agreement
+        names = {str(party_id) for party_id in agreement.partner.party.ids}
+        for each in found:
+            if each.measured.partner not in names or not each.values:
+                continue
+            keys = ("timeout", "retry_interval", "retries", "window")
+            terms = with_values(
+                agreement.sending.terms, **{key: getattr(each.terms, key) for key in keys}
+            )
+            # The agreement then says them itself.
+            sending = replace(agreement.sending, terms=terms, values=())
+            known = {
+                (finding.key, finding.sentence)
+                for finding in check(agreement, now=now(), abilities=abilities)
+            }
+            told += [
+                (each.measured.partner, finding.severity.value, finding.key, finding.sentence,
+                 finding.fix)
+                for finding in check(
+                    replace(agreement, sending=sending), now=now(), abilities=abilities
+                )
+                if (finding.key, finding.sentence) not in known
+            ]  # fmt: skip
+    return told
 
 
 def shell(

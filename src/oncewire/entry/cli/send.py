@@ -6,6 +6,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.completion import complete_partner
@@ -21,6 +22,9 @@ from oncewire.entry.cli.output import (
 from oncewire.entry.files import number_of
 from oncewire.entry.messages.outlook import outlook, tries
 from oncewire.entry.party.names import names_of
+from oncewire.errors import InvalidValue
+from oncewire.journal.history import explain
+from oncewire.journal.outcome import fold_outcome
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
@@ -87,7 +91,6 @@ def send(
     """
 
     from oncewire.entry.messages.submitting import SendOptions
-    from oncewire.errors import InvalidValue
 
     if each and len(files) > 1 and message_id:
         raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
@@ -110,7 +113,6 @@ def _submissions(
     from oncewire.entry.control.verbs import user_name
     from oncewire.entry.messages.submitting import find_agreement, payload_of, submission_of
     from oncewire.entry.party.agreements import load_readable
-    from oncewire.errors import InvalidValue
 
     if sum(name.partition(";")[0] == "-" for name in files) > 1:
         raise InvalidValue("standard input is named more than once", remedy="it is one document")
@@ -153,8 +155,6 @@ def _sent(
 
 def _counted(submission: Submission, heard: output.Advance) -> Submission:
     """The submission; what is read of its documents is told."""
-    from msgspec.structs import replace
-
     from oncewire.entry.messages.documents import counted
 
     payloads = tuple(counted(payload, heard) for payload in submission.payloads)
@@ -190,8 +190,6 @@ def _sent_report(
     settings: Settings, rows: list[tuple[str, str, bool]], *, waited: bool, at_rest: bool
 ) -> Report:
     from oncewire.entry.running.assemble import open_readers
-    from oncewire.journal.history import explain
-    from oncewire.journal.outcome import fold_outcome
 
     table: list[tuple[Any, ...]] = []
     sentence = ""

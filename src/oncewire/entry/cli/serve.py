@@ -6,6 +6,7 @@ import io
 import json as jsonlib
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from oncewire.entry.cli.output import (
     problem_of,
     typed,
 )
+from oncewire.errors import HandlerFailed, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.control.client import LocalHandler
@@ -66,15 +68,12 @@ def serve(
     Example: oncewire serve --systemd > /etc/systemd/system/acme.service
     """
 
-    from dataclasses import asdict
-
     from oncewire.entry.admin.server import admin_port
     from oncewire.entry.logs import start_logging
     from oncewire.entry.party.settings import flags_of
     from oncewire.entry.running import serving
     from oncewire.entry.running.alerting import alerting_of
     from oncewire.entry.running.serving import serve as run
-    from oncewire.errors import HandlerFailed
 
     found = loaded(config, settings).settings
     if systemd:
@@ -82,7 +81,10 @@ def serve(
 
         return Report(text=unit_of(found))
     if drain:
-        return _drained(found)
+        # The handler ends when it has done what it has begun; others go on with the rest.
+        party, pid, ended = _stopped(found.folder, drain=True)
+        said = f"{party} has ended as process {pid}." if ended else "None was running."
+        return Report({"party": party, "pid": pid, "stopped": ended}, summary=said)
     if detach:
         return _detached(found, settings or [])
     log = found.log
@@ -191,13 +193,6 @@ def _detached(settings: Settings, given: list[str]) -> Report:
     )
 
 
-def _drained(settings: Settings) -> Report:
-    """End the running handler when it has done what it has begun; others go on with the rest."""
-    party, pid, ended = _stopped(settings.folder, drain=True)
-    said = f"{party} has ended as process {pid}." if ended else "None was running."
-    return Report({"party": party, "pid": pid, "stopped": ended}, summary=said)
-
-
 @output.answers
 def stop(
     parties: Annotated[
@@ -206,8 +201,6 @@ def stop(
     config: Config = None,
 ) -> Report:
     """Stop handlers gracefully, wherever they were started. What is under way is kept."""
-
-    from oncewire.errors import OncewireError
 
     rows, failed = [], []
     named = [*(parties or ()), *((config,) if config else ())]

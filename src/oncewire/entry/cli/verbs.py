@@ -5,6 +5,7 @@ whoever has the store, and what became of it is shown.
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ from oncewire.entry.cli.output import (
 )
 from oncewire.entry.control.verb import Argument, Command, Need, Told, Verb
 from oncewire.entry.control.verbs import MEANINGS, TABLE, user_name
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,7 +129,10 @@ def _work(
         results, at_rest = _done(settings, verb, command, [given])
         said = command.tell(results[0], None)
         return _report(command, [said], dict(said.facts), (), at_rest=at_rest)
-    _check_named(given)
+    if not any(given.get(name) for name in ("message_id", "channel", "partner")):
+        either = ", or a channel with --channel" if "channel" in given else ""
+        either += ", or a partner with --partner" if "partner" in given else ""
+        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
     readers = open_readers(settings)
     with readers.reader() as reader:
         # The arguments of each call: one for the channel, one for the partner, one for every
@@ -173,8 +178,6 @@ def _questions(reader: Reader, command: Command, calls: list[dict[str, Any]]) ->
 
 def _ask(questions: list[str]) -> None:
     """Ask a person; where none can be asked, or says no, nothing is done."""
-    from oncewire.errors import NotAllowed
-
     for question in questions:
         if not _is_terminal():
             raise NotAllowed(f"nobody was asked: {question}", remedy="say --yes if it is meant so")
@@ -183,18 +186,7 @@ def _ask(questions: list[str]) -> None:
 
 
 def _is_terminal() -> bool:
-    import sys
-
     return sys.stdin.isatty()
-
-
-def _check_named(given: dict[str, Any]) -> None:
-    from oncewire.errors import InvalidValue
-
-    if not any(given.get(name) for name in ("message_id", "channel", "partner")):
-        either = ", or a channel with --channel" if "channel" in given else ""
-        either += ", or a partner with --partner" if "partner" in given else ""
-        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
 
 
 def _agreed_with(settings: Settings, partner: str) -> str:
@@ -207,8 +199,6 @@ def _agreed_with(settings: Settings, partner: str) -> str:
 def _meant(reader: Reader, wanted: str, to: str | None) -> str:
     """The message that is meant. Where a partner may be asked for one that is unknown here (`to`
     is a text), part of an id could be that of another."""
-    from oncewire.errors import UnknownMessage
-
     if to:
         return wanted
     try:

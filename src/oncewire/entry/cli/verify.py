@@ -135,19 +135,16 @@ def _report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...], fresh: lis
     if len(found) > SHOWN_MAX:
         step = "`oncewire pipeline` lists all of them: docs/howto/pipeline.md, the table violations"
         problems = (Problem(f"{len(found) - SHOWN_MAX} more are not shown", next=step),)
+    verb = "has" if len(fresh) == 1 else "have"
     return Report(
         facts,
         (Listing("found", columns, rows),),
         problems=problems,
-        summary=_summary(verdict) + _of_fresh(fresh),
+        summary=_summary(verdict)
+        + (f" {', '.join(fresh)} {verb} sent and received nothing yet." if fresh else ""),
         hints=hints,
         exit_code=output.OK if verdict.clean else output.WRONG,
     )
-
-
-def _of_fresh(names: list[str]) -> str:
-    verb = "has" if len(names) == 1 else "have"
-    return f" {', '.join(names)} {verb} sent and received nothing yet." if names else ""
 
 
 def _summary(verdict: Verdict) -> str:

@@ -21,7 +21,7 @@ from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
 from oncewire.entry.party.settings import AlertSettings, Settings
-from oncewire.entry.watching.readiness import Readiness, readiness
+from oncewire.entry.watching.overview import Overview, Readiness, overview, readiness
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.deliver import LEASE, GivenMessage
@@ -33,7 +33,6 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.store.contract import Reader, Store
 
 if TYPE_CHECKING:
-    from oncewire.entry.watching.overview import Overview
     from oncewire.handler.runtime.handler import Handler
 
 R = TypeVar("R")
@@ -298,8 +297,6 @@ class LocalHandler(Verbs):
 
     async def seen(self) -> Overview:
         """See `VerbBackend`."""
-        from oncewire.entry.watching.overview import overview
-
         alerts = AlertSettings() if self.settings is None else self.settings.alerts
         try:
             return await asyncio.to_thread(

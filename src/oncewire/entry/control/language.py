@@ -15,7 +15,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,6 @@ from oncewire.message.payload import Content, DistantPayload
 from oncewire.wire.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from oncewire.entry.party.settings import Settings
     from oncewire.store.spool_contract import Spool
 
@@ -167,7 +165,13 @@ async def read_frame(
         raise unreadable(f"a line is not of version {VERSION}")
     parts: list[Part] = []
     try:
-        for size in _sizes(values.pop("bytes", [])):
+        given = values.pop("bytes", [])
+        good = isinstance(given, list) and all(
+            size is None or (type(size) is int and size >= 0) for size in given
+        )
+        if not good or len(given) > PARTS_MAX or sum(size or 0 for size in given) > BODY_MAX:
+            raise unreadable(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
+        for size in given:
             if size is not None:
                 parts.append(await reader.readexactly(size))
             elif spool is None:
@@ -232,15 +236,6 @@ def _json(line: bytes) -> Any:
 def _no_number(word: str) -> None:
     # Python writes NaN and Infinity where JSON has nothing of the kind.
     raise ValueError(word)
-
-
-def _sizes(given: Any) -> list[int | None]:
-    good = isinstance(given, list) and all(
-        size is None or (type(size) is int and size >= 0) for size in given
-    )
-    if not good or len(given) > PARTS_MAX or sum(size or 0 for size in given) > BODY_MAX:
-        raise unreadable(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
-    return list(given)
 
 
 def unreadable(problem: str) -> InvalidValue:

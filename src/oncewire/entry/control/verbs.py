@@ -31,7 +31,7 @@ from oncewire.entry.control.verb import (
     verbs_of,
 )
 from oncewire.errors import NotAllowed, NotHere, TransportProblem
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant, format_instant
 
 if TYPE_CHECKING:
     from oncewire.entry.control.language import AnswerRoom
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.entry.watching.channels import ChannelView
-    from oncewire.entry.watching.overview import Overview
-    from oncewire.entry.watching.readiness import Readiness
+    from oncewire.entry.watching.overview import Overview, Readiness
     from oncewire.handler.actions import Accepted, Notice, Submission
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.trying import Tried
     from oncewire.journal.outcome import Outcome
     from oncewire.message.envelope import StatusResponse
-    from oncewire.message.instant import Duration
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 
@@ -154,7 +152,6 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
             good=False,
         )
     from oncewire.message.envelope import MessageStatus
-    from oncewire.message.instant import format_instant
     from oncewire.protocol.sender import is_id_taken
 
     words = {

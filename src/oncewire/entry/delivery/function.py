@@ -21,17 +21,13 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oncewire.entry.delivery.received_message import ReceivedMessage, message_of
-from oncewire.entry.party.settings import ApplicationWay
+from oncewire.entry.party.settings import ApplicationWay, Settings
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError
 from oncewire.handler.actions import Notice, Submission
-from oncewire.handler.delivering.deliver import GivenMessage
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.handler.delivering.deliver import Application
+from oncewire.handler.delivering.deliver import Application, GivenMessage
 
 
 def split_name(name: str) -> tuple[str, str]:

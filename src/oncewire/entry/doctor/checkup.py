@@ -13,22 +13,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from oncewire.agreement.certificates import facts, read_certificates
 from oncewire.agreement.check.exposure import EXPIRING_SOON
 from oncewire.entry.doctor.ping import Echo, Reached
-from oncewire.entry.files import number_of, size_of
+from oncewire.entry.files import number_of, read_bytes, size_of
 from oncewire.entry.messages.stored import outworn
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.party.importing import other_certificate
+from oncewire.entry.party.keys import describe_keys, is_private
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.assemble import (
     MANIFEST,
     RECORD,
     UNREADABLE,
     find_replaced,
     find_restored,
-    open_readers,
     read_record,
+    reading,
     store_path,
     store_versions,
 )
@@ -37,10 +39,11 @@ from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 from oncewire.protocol.states import OutgoingState
+from oncewire.store.bucket_spool import Bucket
+from oncewire.store.postgresql import connection as postgresql
+from oncewire.store.sqlite import connection as sqlite
+from oncewire.store.sqlite.connection import connect_reader
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
 
 
 class Grade(StrEnum):
@@ -126,8 +129,6 @@ def refused_store(settings: Settings) -> StoreProblem | None:
     """Why a handler would not start on the store that is there; None where it would, or where
     there is none yet."""
     import apsw
-
-    from oncewire.store.sqlite import connection as sqlite
 
     path, replaced = store_path(settings), find_replaced(settings)
     if replaced is not None or not (settings.store.url or path.exists()):
@@ -221,8 +222,6 @@ def _number(microseconds: int) -> str:
 def _database(path: Path) -> Iterator[Finding]:
     import apsw
 
-    from oncewire.store.sqlite.connection import connect_reader
-
     if not path.is_file() or not path.stat().st_size:
         yield Finding("database", Grade.GOOD, "not made yet; the first use makes it")
         return
@@ -261,8 +260,6 @@ def _database(path: Path) -> Iterator[Finding]:
 
 def _server(url: str) -> Finding:
     """Whether the database server answers and does what a store relies on."""
-    from oncewire.store.postgresql import connection as postgresql
-
     try:
         connection = postgresql.connect(url)
         try:
@@ -280,8 +277,6 @@ def _server(url: str) -> Finding:
 
 def _bucket(url: str) -> Finding:
     """Whether the bucket of the spool can be reached."""
-    from oncewire.store.bucket_spool import Bucket
-
     try:
         Bucket(url).check()
     except OncewireError as problem:
@@ -309,8 +304,6 @@ def check_certificates(
     settings: Settings, now: Instant, agreements: Iterable[Kept] = ()
 ) -> Iterator[Finding]:
     """Ours and the partners', with the days they have left."""
-    from oncewire.entry.party.keys import describe_keys, is_private
-
     own, key = settings.path(settings.keys.certificate), settings.path(settings.keys.key)
     try:
         pair = describe_keys(own, key)
@@ -333,9 +326,6 @@ def check_certificates(
 def _partner_certificate(
     file: Path, now: Instant, withdrawn: Callable[[bytes], bool]
 ) -> Iterator[Finding]:
-    from oncewire.agreement.certificates import facts, read_certificates
-    from oncewire.entry.files import read_bytes
-
     what = f"certificate of {file.stem}"
     try:
         ders = read_certificates(read_bytes(file, "certificate"))
@@ -374,8 +364,7 @@ def check_address(settings: Settings) -> Iterator[Finding]:
 def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
     """Whether our clock has gone back since the last thing that was noted."""
     try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
+        with reading(settings) as reader:
             last = reader.last_seq()
             rows = reader.journal_since(max(0, last - 1), 1)
             doubts = [
@@ -383,7 +372,6 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
                 for incident in reader.incidents()
                 if not (incident.message_id or incident.channel)
             ]
-        readers.close()
     except (NotHere, StoreProblem):
         # What is wrong with the store is a finding of its own.
         yield Finding("clock", Grade.GOOD, f"{format_instant(now)}; nothing to compare with")
@@ -407,15 +395,13 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
 def check_kept(settings: Settings, now: Instant) -> Iterator[Finding]:
     """How much is kept, whether what is old goes, and what an old key of ours signed."""
     try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
+        with reading(settings) as reader:
             kept, removed = sum(reader.counts().values()), reader.last_removal()
             # More rows than a store keeps of them.
             refusals = reader.refusals(2_000)
             under_way = reader.outgoing_list(states=(OutgoingState.OUTSTANDING,), limit=SIGNED_READ)
             ids = (each.outgoing.message_id for each in under_way)
             worn = [found for found in ids if outworn(settings, reader, found, now)]
-        readers.close()
     except (NotHere, StoreReplaced):
         return
     except StoreProblem as error:

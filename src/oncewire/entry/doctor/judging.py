@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.party.settings import Settings
+from oncewire.entry.running.assemble import open_readers, reading
 from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.identity import unchained
 from oncewire.journal.outcome import fold_outcome
@@ -16,11 +16,8 @@ from oncewire.journal.row import Row
 from oncewire.message.envelope import is_trial
 from oncewire.message.instant import DAY, Instant
 from oncewire.protocol.states import IncomingState
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.protocol.terms import Terms
-    from oncewire.store.contract import Reader
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Reader
 
 _IN_INBOX = frozenset({IncomingState.READY, IncomingState.HANDED_OVER})
 """States in which a message is given to the next taker, for the first time or again."""
@@ -166,18 +163,14 @@ def with_inboxes(verdict: Verdict, parties: Iterable[Settings]) -> Verdict:
     inboxes: dict[str, int] = {}
     found = verdict.report.violations
     for settings in parties:
-        readers = open_readers(settings)
-        try:
-            with readers.reader() as reader:
-                counts = reader.counts()
-                inboxes[settings.party.name] = sum(counts[f"in.{state}"] for state in _IN_INBOX)
-                found = tuple(
-                    violation
-                    for violation in found
-                    if violation.node != settings.party.name or not _waits(reader, violation)
-                )
-        finally:
-            readers.close()
+        with reading(settings) as reader:
+            counts = reader.counts()
+            inboxes[settings.party.name] = sum(counts[f"in.{state}"] for state in _IN_INBOX)
+            found = tuple(
+                violation
+                for violation in found
+                if violation.node != settings.party.name or not _waits(reader, violation)
+            )
     return replace(verdict, report=replace(verdict.report, violations=found), inboxes=inboxes)
 
 

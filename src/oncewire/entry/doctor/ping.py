@@ -8,17 +8,18 @@ agreement says so, and its clock can be compared with ours.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.entry.party.agreements import Kept
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.assemble import keys_of, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import OncewireError
@@ -38,12 +39,9 @@ from oncewire.transport.contract import (
     Reply,
     Transport,
 )
+from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire import answers, codec
 from oncewire.wire.parcel import Parcel
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.transport.http.transport import HttpTransport
 
 
 class Reached(StrEnum):
@@ -180,8 +178,6 @@ def _unheard(echo: Echo, why: str) -> Echo:
 
 
 async def _few_at_a_time(asking: Sequence[Callable[[], Awaitable[Echo]]]) -> list[Echo]:
-    import asyncio
-
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def in_turn(ask: Callable[[], Awaitable[Echo]]) -> Echo:

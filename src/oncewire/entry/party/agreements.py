@@ -20,6 +20,7 @@ from oncewire.entry.files import read_bytes, read_text
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotHere, OncewireError
 from oncewire.handler.perform import HANDLER
+from oncewire.wire.security.algorithms import CANONICAL_URIS, DIGEST_URIS, SIGNATURE_URIS
 
 SETTLED_NS = 1_000_000_000
 """No file system's clock ticks more slowly, but FAT's."""
@@ -36,7 +37,6 @@ def able(settings: Settings | None = None) -> Abilities:
     """What a handler can do with these settings; without any, what every handler can."""
     # Loaded when it is asked for: the wire's algorithms come with all of its cryptography.
     from oncewire.wire.mime.compression import ENCODINGS
-    from oncewire.wire.security.algorithms import CANONICAL_URIS, DIGEST_URIS, SIGNATURE_URIS
     from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS
 
     tables = (SIGNATURE_URIS, DIGEST_URIS, CANONICAL_URIS, DATA_URIS, KEY_URIS)

@@ -131,7 +131,16 @@ def _which(document: CpaDocument, settings: Settings | None, own: str) -> tuple[
         ]
         if certificate is not None and len(matches) == 1:
             return matches[0], "our certificate"
-    raise _unknown(parties, own)
+    names = "; ".join(
+        f"{party.label} ({', '.join(one.spelled for one in party.ids) or 'no PartyId'})"
+        for party in parties
+    )
+    problem = f"{own[:128]!r} is not one party" if own else "it is not clear which party we are"
+    raise AgreementProblem(
+        f"{problem} of this CPA: it is between {names}",
+        key="own.party_id",
+        remedy="name ours with --own, by its PartyId",
+    )
 
 
 def _is_called(party: CpaParty, word: str) -> bool:
@@ -139,19 +148,6 @@ def _is_called(party: CpaParty, word: str) -> bool:
     for one in party.ids:
         names |= {one.value, one.spelled, str(one)}
     return word.casefold() in {name.casefold() for name in names if name}
-
-
-def _unknown(parties: tuple[CpaParty, ...], own: str) -> AgreementProblem:
-    names = "; ".join(
-        f"{party.label} ({', '.join(one.spelled for one in party.ids) or 'no PartyId'})"
-        for party in parties
-    )
-    problem = f"{own[:128]!r} is not one party" if own else "it is not clear which party we are"
-    return AgreementProblem(
-        f"{problem} of this CPA: it is between {names}",
-        key="own.party_id",
-        remedy="name ours with --own, by its PartyId",
-    )
 
 
 def _certificate(settings: Settings) -> bytes | None:
@@ -259,22 +255,18 @@ def install(
             )
     make_folder(cpa.parent)
     write_new(cpa, found.xml, replace=True)
-    write_new(file, _text(found, os.path.relpath(cpa, folder), profile), replace=anew)
-    return Imported(called, file, cpa)
-
-
-def _text(found: Understood, cpa: str, profile: str) -> str:
     own = found.own
     typed = "" if own.type is None else f", type = {quoted(own.type)}"
     lines = [
         f"# The CPA {found.agreement.cpa_id}. `oncewire agreement show` lists all it says; what is",
         "# said below counts more than the CPA.",
-        f"cpa = {quoted(cpa)}",
+        f"cpa = {quoted(os.path.relpath(cpa, folder))}",
     ]
     if profile:
         lines.append(f"profile = {quoted(profile)}")
     lines += ["", "[own]", f"party_id = [{{value = {quoted(own.value)}{typed}}}]"]
-    return "\n".join(lines) + "\n"
+    write_new(file, "\n".join(lines) + "\n", replace=anew)
+    return Imported(called, file, cpa)
 
 
 def _free_name(settings: Settings, agreement: Agreement) -> str:

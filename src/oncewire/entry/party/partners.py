@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from oncewire.agreement.agreement import Agreement, Origin, Value
-from oncewire.agreement.toml import read_toml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from oncewire.agreement.agreement import Agreement, Origin, PartyTerms, Requested, Value
+from oncewire.agreement.certificates import facts, read_certificates, to_pem
+from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.compose import profile_values
+from oncewire.agreement.toml import new, read_toml
 from oncewire.entry.files import (
     PRIVATE,
     make_folder,
@@ -23,7 +28,7 @@ from oncewire.entry.files import (
     sync_folder,
     write_new,
 )
-from oncewire.entry.party.agreements import Kept, loader
+from oncewire.entry.party.agreements import Kept, able, each_readable, load_readable, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
 from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, make_keys
 from oncewire.entry.party.settings import Settings
@@ -31,9 +36,6 @@ from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere,
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
 from oncewire.message.kinds import quoted
 from oncewire.protocol.terms import Scope
-
-if TYPE_CHECKING:
-    from oncewire.agreement.agreement import PartyTerms
 
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 _NOT = Value("", None, Origin.DEFAULT)
@@ -133,8 +135,6 @@ def plan_partner(
     certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
     # The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
     # was revoked here does not come back in the company of another.
-    from oncewire.agreement.certificates import read_certificates, to_pem
-
     gone = revoked_of(settings, card.name)
     ders = dict.fromkeys(read_certificates(card.certificate))
     believed = "".join(to_pem(der) for der in ders if der not in gone)
@@ -157,8 +157,6 @@ def plan_partner(
 def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> None:
     """Refuse a card in the name of a partner that we have, and an agreement in the name of one:
     what it signs would be taken for the other's."""
-    from oncewire.entry.party.agreements import each_readable
-
     for kept in each_readable(settings):
         known = kept.agreement
         # Whatever its type: people compare the value.
@@ -193,8 +191,6 @@ def usual_cpa_id(own: Card, partner: Card) -> str:
 
 def check_card(settings: Settings, card: Card, now: Instant) -> None:
     """Refuse a card whose certificate cannot be used, or was ours to believe no more."""
-    from oncewire.agreement.certificates import facts, read_certificates
-
     newest = read_certificates(card.certificate)[-1]
     known = facts(newest)
     if known is not None and known.not_after <= now:
@@ -217,16 +213,12 @@ def revoked_file(settings: Settings, name: str) -> Path:
 
 def revoked_of(settings: Settings, name: str) -> tuple[bytes, ...]:
     """Those certificates, as DER."""
-    from oncewire.agreement.certificates import read_certificates
-
     file = revoked_file(settings, name)
     return tuple(read_certificates(file.read_bytes())) if file.is_file() else ()
 
 
 def known_partner(settings: Settings, name: str) -> PartyTerms:
     """The partner as the agreement with it has it."""
-    from oncewire.entry.party.agreements import load_readable
-
     file, found = partner_file(settings, name), load_readable(settings)
     if file in found.problems:
         raise found.problems[file]
@@ -257,8 +249,6 @@ def partner_file(settings: Settings, name: str) -> Path:
 def _remembered_long_enough(text: str, files: Mapping[str, bytes]) -> str:
     """The agreement with a persistDuration that no retry outlives: several transports are tried
     one after the other, and some communities remember for less long than they retry (DRV-4)."""
-    from oncewire.agreement.toml import read_toml
-
     terms = read_toml(text, load=files.__getitem__).sending.terms
     if not terms.runs_protocol or terms.longest_retry <= terms.persist_duration:
         return text
@@ -278,9 +268,6 @@ def _refuse_dangers(
     agreement names. Less than TLS and signatures is written for whoever said so, and what a party
     is called is its own matter."""
     from oncewire.agreement.check.checks import check
-    from oncewire.agreement.check.finding import Severity
-    from oncewire.agreement.toml import read_toml
-    from oncewire.entry.party.agreements import able
 
     agreement = read_toml(text, load=files.__getitem__)
     for finding in check(agreement, abilities=able(settings)):
@@ -295,9 +282,6 @@ def _refuse_dangers(
 def _agreement_text(
     own: Card, partner: Card, options: PartnerOptions, cpa_id: str, certificate: str, *, bound: bool
 ) -> str:
-    from oncewire.agreement.compose import profile_values
-    from oncewire.agreement.toml import new
-
     text = new(
         cpa_id=cpa_id,
         own=own.party_id,
@@ -374,24 +358,17 @@ def _refuse_elliptic(own: Card, partner: Card, profile: str) -> None:
 
 
 def _left_open(values: Mapping[str, Value], key: str) -> bool:
-    from oncewire.agreement.agreement import Requested
-
     return key not in values or values[key].value is Requested.PER_MESSAGE
 
 
 def is_elliptic(certificate: str) -> bool:
     """Whether a certificate has an elliptic key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
     return isinstance(key, ec.EllipticCurvePublicKey)
 
 
 def patience(profile: str) -> dict[str, str]:
     """What a new agreement says of how long is tried, where its profile does not."""
-    from oncewire.agreement.compose import profile_values
-
     if "delivery.retries" in profile_values(profile):
         return {}
     return {f"delivery.{key}": literal for key, literal in PATIENCE.items()}
@@ -435,8 +412,6 @@ CPA_ID = "oncewire-itself"
 
 def agreement_with_itself(settings: Settings) -> Agreement | None:
     """Signals only, signed where there is a key; None where the party has no id yet."""
-    from oncewire.agreement.toml import new
-
     party, certificate = settings.party, settings.path(settings.keys.certificate)
     if not party.party_id:
         return None
@@ -491,9 +466,6 @@ def next_files(settings: Settings) -> tuple[Path, Path]:
 
 def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
     """Make the pair that will follow ours, for the same hosts and of the same kind."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
     certificate, key = next_files(settings)
     if certificate.exists():
         raise NotAllowed(
@@ -567,8 +539,6 @@ def new_certificates(
 ) -> tuple[Path, tuple[bytes, ...], tuple[bytes, ...]]:
     """The file of a partner's certificates, those in it, and those that its card has beside them;
     NotAllowed where there is none."""
-    from oncewire.agreement.certificates import read_certificates
-
     partner = known_partner(settings, card.name)
     if card.party_id not in (party_id.value for party_id in partner.party.ids):
         raise InvalidValue(
@@ -586,8 +556,6 @@ def new_certificates(
 
 def roll_over(settings: Settings, card: Card, now: Instant) -> Path:
     """Believe the new certificates of a partner beside those it has."""
-    from oncewire.agreement.certificates import to_pem
-
     check_card(settings, card, now)
     path, known, fresh = new_certificates(settings, card)
     write_new(path, "".join(to_pem(der) for der in (*known, *fresh)), replace=True)
@@ -597,8 +565,6 @@ def roll_over(settings: Settings, card: Card, now: Instant) -> Path:
 def revoke(settings: Settings, name: str, *, all_but_newest: bool = False) -> int:
     """Believe a partner's certificates no more, or all but its newest; returns how many. They
     count for nothing at once, whatever was accepted under them."""
-    from oncewire.agreement.certificates import read_certificates, to_pem
-
     agreement = partner_file(settings, name)
     path = settings.path(settings.keys.partners) / f"{name}.crt"
     known = read_certificates(read_text(path, "partner's certificate"))

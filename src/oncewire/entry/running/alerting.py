@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.delivery.webhook import SignedPosts
 from oncewire.entry.logs import clean_text
-from oncewire.entry.party.settings import is_installed
+from oncewire.entry.party.settings import Settings, is_installed
 from oncewire.entry.running.assemble import store_path
 from oncewire.entry.running.transports import relay_settings
 from oncewire.entry.watching.alerts import FILE, Alert, Alerting, Alerts, Way
@@ -17,7 +17,6 @@ from oncewire.message.instant import SECOND
 from oncewire.transport.contract import OutcomeKind
 
 if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
     from oncewire.handler.runtime.handler import Handler
     from oncewire.transport.smtp.relay import RelaySettings
 

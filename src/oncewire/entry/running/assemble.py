@@ -7,27 +7,34 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_bytes, write_new
 from oncewire.entry.party.agreements import Kept, load_readable
+from oncewire.entry.party.keys import describe_keys, is_private
 from oncewire.entry.party.partners import agreement_with_itself, finish_switch
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.context import HandlerContext, Keys, KillPoints
+from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import Instant, format_instant, parse_instant
-from oncewire.store.contract import Store
+from oncewire.store.contract import Reader, Store
 from oncewire.store.postgresql import connection as postgresql
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore
@@ -35,11 +42,6 @@ from oncewire.store.records import StoreMark
 from oncewire.store.sqlite.connection import Owner, check_mark, versions_at
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.handler.delivering.deliver import Application
-
 
 # The record of a party's store: a file beside its settings that knows which store the party has.
 #
@@ -97,7 +99,12 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     try:
         if settings.store.url:
             if known is not None:
-                _check_marked(settings.store.url, known)
+                connection = postgresql.connect(settings.store.url)
+                try:
+                    with postgresql.told_as(settings.store.url):
+                        postgresql.check_mark(connection, settings.store.url, known)
+                finally:
+                    postgresql.disconnect(connection)
         elif known is not None:
             check_mark(path, known)
         elif not path.exists() and socket_path(settings).exists() and is_owned(path):
@@ -107,15 +114,6 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     except (apsw.Error, StoreProblem):
         return None
     return None
-
-
-def _check_marked(url: str, known: StoreMark) -> None:
-    connection = postgresql.connect(url)
-    try:
-        with postgresql.told_as(url):
-            postgresql.check_mark(connection, url, known)
-    finally:
-        postgresql.disconnect(connection)
 
 
 def with_ways_out(replaced: StoreReplaced, settings: Settings) -> StoreReplaced:
@@ -209,6 +207,13 @@ def open_readers(settings: Settings) -> SqliteReaders | PostgresReaders:
     return SqliteReaders(path)
 
 
+@contextmanager
+def reading(settings: Settings) -> Iterator[Reader]:
+    """One view of the party's store, as `open_readers` has many."""
+    with closing(open_readers(settings)) as readers, readers.reader() as reader:
+        yield reader
+
+
 def party_name(settings: Settings) -> str:
     """The node's name, without which nothing can be stored."""
     if not settings.party.name:
@@ -218,12 +223,6 @@ def party_name(settings: Settings) -> str:
 
 def keys_of(settings: Settings) -> Keys | None:
     """What the party signs with; None where it has no key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
-
-    from oncewire.entry.party.keys import describe_keys, is_private
-
     certificate = settings.path(settings.keys.certificate)
     key = settings.path(settings.keys.key)
     if not key.is_file() and not certificate.is_file():
@@ -395,10 +394,8 @@ def find_restored(settings: Settings) -> Restored | None:
 
 def _first_after(settings: Settings, seq: int) -> Instant | None:
     try:
-        readers = open_readers(settings)
-        with readers.reader() as reader:
+        with reading(settings) as reader:
             rows = reader.journal_since(seq, 1)
-        readers.close()
     except (NotHere, StoreProblem):
         # The process that opens it says what is wrong with it.
         return None

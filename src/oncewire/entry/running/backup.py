@@ -1,4 +1,5 @@
-"""Backup: a copy of a party that is whole, taken while its handler runs, and checked.
+"""Backup: a copy of a party that is whole, taken while its handler runs, and checked; and a copy of
+its store in another database.
 
 The database is copied by SQLite's own means, so the copy is the state of one instant; a plain
 copy of the file while it is written is not. The spool's files that this state names follow. A
@@ -13,28 +14,35 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
-from oncewire.entry.party.settings import FILE
+from oncewire.entry.party.settings import FILE, Settings
 from oncewire.entry.running.assemble import (
     MANIFEST,
     find_replaced,
     put_record,
     store_path,
+    store_versions,
 )
 from oncewire.errors import NotAllowed, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.store.records import StoreMark
-
+from oncewire.store.postgresql import connection as postgresql
+from oncewire.store.postgresql.session import PostgresSession
+from oncewire.store.records import StoreMark
+from oncewire.store.sql.copying import Tally, copy
+from oncewire.store.sql.reader import LAYOUTS
+from oncewire.store.sql.rows import spool_names
+from oncewire.store.sql.session import Session
+from oncewire.store.sqlite import connection as sqlite
+from oncewire.store.sqlite.connection import connect_reader, read_mark
+from oncewire.store.sqlite.reader import view
+from oncewire.store.sqlite.session import SqliteSession
 
 TRIES = 5
-CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +124,6 @@ def check_backup(folder: Path) -> Backup:
     """Read a backup back; StoreProblem says what of it is not whole."""
     import apsw
 
-    from oncewire.store.sqlite.reader import view
-
     problem = ""
     if not folder.exists():
         problem = f"there is no folder {folder}"
@@ -180,8 +186,6 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
     store it is."""
     import apsw
 
-    from oncewire.store.sqlite.connection import connect_reader, read_mark
-
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
     try:
@@ -206,9 +210,6 @@ def _copy_database(source: Path, target: Path) -> tuple[set[str], StoreMark]:
 
 
 def _spooled(connection: object) -> set[str]:
-    from oncewire.store.sql.reader import LAYOUTS
-    from oncewire.store.sql.rows import spool_names
-
     names: set[str] = set()
     for (layout,) in connection.execute(LAYOUTS):  # type: ignore[attr-defined]
         names |= spool_names(layout)
@@ -264,14 +265,66 @@ def _write_manifest(settings: Settings, folder: Path, now: Instant, rows: int) -
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Restored: whether a party's folder is a backup that was put in its place, and since when.
 #
 # A backup carries its manifest, and so does the party that is made of it: nothing else tells that
 # what is kept here is older than what partners know. It is said until the manifest goes.
+
+
+# A store copied to a database server, or back into a file.
+
+
+def is_server(place: str) -> bool:
+    """Whether a store is named by the address of a database server, and not by a file."""
+    return place.startswith(("postgresql://", "postgres://"))
+
+
+def copy_store(settings: Settings, to: str) -> dict[str, Tally]:
+    """Copy the party's store into an empty database; returns what each table holds. No handler can
+    run meanwhile. The files of the spool stay where they are: both stores name the same."""
+    replaced = find_replaced(settings)
+    if replaced is not None:
+        raise replaced
+    if store_versions(settings) == (0, 0):
+        raise NotHere("there is no store to copy yet", remedy="send or receive something")
+    path = store_path(settings)
+    if not is_server(to) and Path(to).exists():
+        raise NotAllowed(f"{to} is there already", remedy="name a file that is not there yet")
+    owner = sqlite.Owner(path)
+    try:
+        with (
+            _session(settings.store.url or str(path)) as source,
+            _session(to) as target,
+        ):
+            return copy(source, target)
+    finally:
+        owner.release()
+
+
+@contextmanager
+def _session(place: str) -> Iterator[Session]:
+    """A session of the database there, with the tables of this version."""
+    if is_server(place):
+        server = postgresql.connect(place)
+        try:
+            with postgresql.told_as(place):
+                postgresql.migrate(server, place, postgresql.known_migrations())
+                # Handlers on other machines, too, must have ended.
+                postgresql.own(server, place, alone=True)
+            yield PostgresSession(server, place)
+        finally:
+            postgresql.disconnect(server)
+        return
+    file = Path(place)
+    # Other users may not read the messages.
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    connection = sqlite.connect(file, None)
+    try:
+        sqlite.migrate(connection, sqlite.known_migrations())
+        yield SqliteSession(connection, file)
+    finally:
+        sqlite.disconnect(connection)

@@ -41,10 +41,6 @@ from oncewire.entry.running.serving import prepare, serving
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Accepted, Notice, Submission
 
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-
-
 # Reach: find who does a party's work now, so that there are never two writers of its store.
 #
 # The handler that runs is asked through its control socket. Where none runs, the caller becomes

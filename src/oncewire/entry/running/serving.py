@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from oncewire.agreement.certificates import facts, read_certificates
 from oncewire.agreement.check.exposure import EXPIRING_SOON
@@ -34,6 +34,7 @@ from oncewire.entry.party.agreements import (
     Stamp,
     stamp_of,
 )
+from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.assemble import (
     find_restored,
     in_force,
@@ -44,19 +45,16 @@ from oncewire.entry.running.assemble import (
 )
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import HandlerFailed, NotAllowed, OncewireError, StoreDamaged, TransportProblem
+from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.perform import HANDLER
 from oncewire.handler.runtime.beside import RELOAD
+from oncewire.handler.runtime.commit_loop import Supervisor
 from oncewire.handler.runtime.engine import Engine
+from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.runtime.upkeep import OutageIncident
 from oncewire.message.instant import DAY, Instant, format_instant
 from oncewire.transport.budget import TurnsAway
 from oncewire.transport.http.transport import HttpTransport
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
-    from oncewire.handler.delivering.deliver import Application
-    from oncewire.handler.runtime.commit_loop import Supervisor
-    from oncewire.handler.runtime.handler import Handler
 
 # Reloading: agreements, certificates and keys are taken over while the handler runs.
 #

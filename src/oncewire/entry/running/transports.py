@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cryptography import x509
+from yarl import URL
+
 from oncewire.agreement.agreement import withdrawn_in
 from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.files import read_text
@@ -35,7 +38,6 @@ from oncewire.wire.security.certificates import load_certificate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from oncewire.entry.party.settings import Settings
     from oncewire.transport.contract import Transport
     from oncewire.transport.smtp.mailbox import MailboxSettings
     from oncewire.transport.smtp.relay import RelaySettings
@@ -122,7 +124,10 @@ def _trusted(settings: Settings, agreements: tuple[Kept, ...]) -> tuple[str, ...
     served, and partners that are added are believed from then on."""
     own = read_text(settings.path(settings.keys.certificate), "certificate")
     agreed = (to_pem(der) for kept in agreements for der in _agreed(kept))
-    return tuple(dict.fromkeys((own, *_partners(settings), *agreed)))
+    folder = settings.path(settings.keys.partners)
+    files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
+    partners = (text for file in files if (text := _believed(file)))
+    return tuple(dict.fromkeys((own, *partners, *agreed)))
 
 
 def _agreed(kept: Kept) -> tuple[bytes, ...]:
@@ -130,12 +135,6 @@ def _agreed(kept: Kept) -> tuple[bytes, ...]:
     does, without those that were revoked."""
     gone = {der for binding in kept.agreement.bindings() for der in binding.security.revoked}
     return tuple(der for der in kept.agreement.partner.certificates if der not in gone)
-
-
-def _partners(settings: Settings) -> tuple[str, ...]:
-    folder = settings.path(settings.keys.partners)
-    files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
-    return tuple(text for file in files if (text := _believed(file)))
 
 
 def _believed(file: Path) -> str:
@@ -178,8 +177,6 @@ def _peers(
 
 
 def _origin(url: str) -> str:
-    from yarl import URL
-
     return str(URL(url).origin())
 
 
@@ -204,8 +201,6 @@ def _peer_by(agreed: tuple[bytes, ...], identity: Identity | None) -> PeerTls:
 
 
 def _is_authority(text: str) -> bool:
-    from cryptography import x509
-
     try:
         shown = x509.load_pem_x509_certificate(text.encode())
         return shown.extensions.get_extension_for_class(x509.BasicConstraints).value.ca

@@ -21,7 +21,6 @@ from oncewire.message.instant import DAY, Duration, Instant, format_instant
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import AlertSettings
     from oncewire.entry.watching.snapshot import PartnerSeen, Snapshot
-    from oncewire.store.records import Incident
 
 SENTENCE_MAX = 500
 """Characters of each sentence of an alert."""
@@ -69,7 +68,16 @@ def _plain(text: str) -> str:
 def causes_of(seen: Snapshot, settings: AlertSettings) -> Iterator[Cause]:
     """Everything that is wrong with a handler that takes turns."""
     for incident in seen.incidents:
-        yield _of_incident(incident)
+        about = f"message {incident.message_id}" if incident.message_id else ""
+        about = about or (f"channel {incident.channel}" if incident.channel else "the handler")
+        yield Cause(
+            f"incident {incident.id}",
+            CauseKind.INCIDENT,
+            incident.reason,
+            incident.opened_at,
+            f"{about} cannot go on by itself",
+            "oncewire incidents",
+        )
     ahead = settings.days * DAY
     if seen.certificate_ends is not None and seen.certificate_ends <= seen.at + ahead:
         yield _of_end(
@@ -117,19 +125,6 @@ def restarted(boot: str, at: Instant, *, stopped: bool) -> Cause:
         at,
         "nothing: what an earlier run left is taken up",
         "oncewire status",
-    )
-
-
-def _of_incident(incident: Incident) -> Cause:
-    about = f"message {incident.message_id}" if incident.message_id else ""
-    about = about or (f"channel {incident.channel}" if incident.channel else "the handler")
-    return Cause(
-        f"incident {incident.id}",
-        CauseKind.INCIDENT,
-        incident.reason,
-        incident.opened_at,
-        f"{about} cannot go on by itself",
-        "oncewire incidents",
     )
 
 

@@ -4,27 +4,49 @@ The figure is megabytes in a second until its acknowledgement is stored; the lim
 copied through the same HTTP stacks with an fsync at either end, by turns with it. Beside it stand
 what either process held in memory, what lies in either data folder, and what small messages that
 pass at the same time feel of it.
+
+    python -m oncewire.lab.bench.document FOLDER [PORT]
+
+is one end of that copying. No message, no digest, no agreement: the sender writes a copy of the
+file and has it on the disk, posts it with the product's HTTP client, and the receiver behind the
+product's HTTP server writes it and has it on the disk before it answers. Without a port it is the
+receiver and says its own; with one it is the sender.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
+import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import BinaryIO
 
+from oncewire.entry.running import serving
 from oncewire.errors import StoreProblem
 from oncewire.lab.bench.child import Child
-from oncewire.lab.bench.exchange import SIDE
+from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, make_pair
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
+from oncewire.lab.bench.side import Task, obey
+from oncewire.lab.demo.ways import free_port
+from oncewire.store.spool import Removal
+from oncewire.transport.contract import Cargo, Delivery, Reply
+from oncewire.transport.http.address import AddressRule
+from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.server import HttpServerSettings
+from oncewire.transport.http.transport import HttpTransport
 
-COPYING = "oncewire.lab.bench.copying"
+COPYING = "oncewire.lab.bench.document"
+PIECE = 256 * 1024
+PATIENCE = 600.0
 MEGABYTE = 1024 * 1024
 SIZE = 1024 * MEGABYTE
 """Bytes of the document, unless another size is asked for."""
@@ -156,3 +178,85 @@ def run(configuration: Configuration, plan: Plan, size: int = SIZE) -> Outcome:
     figures = (plain, also)
     documents = plain.rate * MEGABYTE / size
     return Outcome("document", "megabytes", LIMIT_WORDS, figures, None, (), (told,), documents)
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a file and sync the copy to the disk."""
+    with source.open("rb") as read, target.open("wb") as written:
+        shutil.copyfileobj(read, written, 4 * PIECE)
+        _synced(written)
+
+
+def _synced(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+class Copying:
+    """One end of the copying that is the limit; see the module."""
+
+    def __init__(self, folder: Path, port: int | None) -> None:
+        self._folder, self._port = folder, port
+        self.own_port = free_port()
+        self._removal = Removal()
+        self.transport = HttpTransport(
+            HttpServerSettings("127.0.0.1", self.own_port, "/copy"),
+            HttpClientSettings(addresses=AddressRule.of(["loopback"])),
+        )
+
+    async def take(self, delivery: Delivery) -> Reply:
+        """Write the body of a request to the disk; it is answered when it is synced."""
+        received = self._folder / "received"
+        self._removal.remove(received)
+        with received.open("wb") as file:
+            pieces: list[bytes] = []
+            size = 0
+            async for piece in delivery.body:
+                pieces.append(piece)
+                size += len(piece)
+                if size >= PIECE:
+                    await asyncio.to_thread(file.write, b"".join(pieces))
+                    pieces, size = [], 0
+            file.write(b"".join(pieces))
+            await asyncio.to_thread(_synced, file)
+        return Reply(200)
+
+    async def do(self, task: Task) -> Task:
+        """Copy a file to the other end."""
+        began = time.perf_counter()
+        own = self._folder / "sent"
+        self._removal.remove(own)
+        await asyncio.to_thread(copied, Path(task["path"]), own)
+        size = own.stat().st_size
+
+        async def chunks() -> AsyncIterator[bytes]:
+            with own.open("rb") as file:
+                while piece := await asyncio.to_thread(file.read, PIECE):
+                    yield piece
+
+        cargo = Cargo("application/octet-stream", (), size, chunks)
+        address = f"http://127.0.0.1:{self._port}/copy"
+        outcome = await self.transport.send(cargo, address, timeout=PATIENCE)
+        if outcome.reply is None or outcome.reply.status != 200:
+            raise RuntimeError(f"the copy was not taken: {outcome}")
+        return {"seconds": time.perf_counter() - began}
+
+
+async def serve_copying(folder: Path, port: int | None) -> None:
+    """Run one end until standard input ends."""
+    copying = Copying(folder, port)
+    await copying.transport.start(copying.take)
+    try:
+        await obey(copying.do, port=copying.own_port)
+    finally:
+        await copying.transport.stop()
+
+
+def main(arguments: list[str]) -> None:
+    """The entry point of the process."""
+    port = int(arguments[1]) if len(arguments) > 1 else None
+    serving.run(serve_copying(Path(arguments[0]), port))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -20,9 +20,16 @@ import apsw
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import RECORD, store_path
 from oncewire.errors import TransportProblem
-from oncewire.lab.bench.exchange import Pair, open_sides, rate_of
+from oncewire.lab.bench.exchange import (
+    RECEIVER,
+    SENDER,
+    Pair,
+    add_agreements,
+    make_pair,
+    open_sides,
+    rate_of,
+)
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.lab.bench.parties import RECEIVER, SENDER, add_agreements, make_pair
 from oncewire.lab.bench.window import measure as measure_window
 
 FEW = 1_000

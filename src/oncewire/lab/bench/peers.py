@@ -222,9 +222,11 @@ _START_SECONDS = 60.0
 _PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
-def _environment(folder: Path, port: int) -> dict[str, str]:
-    """A node of its own, with its own name server, apart from any other on this machine."""
-    return os.environ | {
+async def rabbitmq(folder: Path) -> None:
+    """Start a broker, and push on demand."""
+    port = free_port()
+    # A node of its own, with its own name server, apart from any other on this machine.
+    environ = os.environ | {
         "HOME": str(folder),
         "RABBITMQ_NODENAME": f"oncewire-bench-{port}@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
@@ -237,12 +239,6 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
     }
-
-
-async def rabbitmq(folder: Path) -> None:
-    """Start a broker, and push on demand."""
-    port = free_port()
-    environ = _environment(folder, port)
     quiet = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
         str(_PROGRAM), env=environ, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True

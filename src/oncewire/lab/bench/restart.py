@@ -17,9 +17,8 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
 from oncewire.errors import TransportProblem
 from oncewire.lab.bench.child import Child
-from oncewire.lab.bench.exchange import SIDE
+from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, make_pair
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.lab.bench.parties import RECEIVER, SENDER, make_pair
 from oncewire.message.payload import Payload
 
 GROUP = 512

@@ -20,9 +20,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oncewire.entry.files import make_folder
+from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.running import serving
 from oncewire.lab.bench.child import Counting
-from oncewire.lab.bench.parties import RECEIVER, name_of
+from oncewire.lab.bench.exchange import RECEIVER, name_of
 from oncewire.store.spool import Removal
 
 if TYPE_CHECKING:
@@ -60,8 +62,6 @@ class Side:
     async def _push(self, task: Task) -> Task:
         """Send documents for so many seconds, so many of them at a time; each counts when its
         acknowledgement is stored."""
-        from oncewire.entry.messages.submitting import SendOptions
-
         document = b"<line>7 boxes</line>" * (task["size"] // 20 + 1)
         document = document[: task["size"]]
         options = SendOptions(conversation_id="bench")
@@ -106,7 +106,6 @@ class Side:
         """Take whatever waits, write it into a folder and confirm it; digests of the large ones,
         and how long it took. The files go again."""
         from oncewire.entry.delivery.directory import put_message
-        from oncewire.entry.files import make_folder
 
         folder, digests, seconds = make_folder(Path(task["folder"])), [], 0.0
         while given := await self._party.take(TAKE):

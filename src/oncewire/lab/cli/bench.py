@@ -14,6 +14,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Listing, Report, here
+from oncewire.errors import InvalidValue
 
 if TYPE_CHECKING:
     from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
@@ -130,7 +131,6 @@ def _tell(stage: str) -> None:
 def _configurations(
     base: Configuration, in_flight: Sequence[int], sizes: Sequence[int], *, every: bool
 ) -> list[Configuration]:
-    from oncewire.errors import InvalidValue
     from oncewire.lab.bench.figures import IN_FLIGHT_MAX
 
     for count in in_flight:

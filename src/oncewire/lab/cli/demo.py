@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
-from oncewire.entry.cli.spark import by_spark, spark_lacks
+from oncewire.entry.cli.spark import by_spark, session, spark_lacks
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
@@ -90,9 +90,10 @@ def demo(
     `oncewire demo --chaos` in another terminal breaks something in it.
     """
 
+    import asyncio
     import signal
 
-    from oncewire.lab.demo.play import Plan, break_more
+    from oncewire.lab.demo.play import Demo, Plan, break_more
     from oncewire.lab.demo.ways import FAIR, STORM
 
     # As Ctrl-C does: the handlers of the demo end with it.
@@ -112,7 +113,53 @@ def demo(
     def books_of(outcome: DemoResult) -> Report:
         if warming is not None:
             warming.join()
-        return _report(outcome, _ask_spark(outcome, json=json) if spark else _left_out())
+        books = (
+            _ask_spark(outcome, json=json)
+            if spark
+            else Unread(Problem("Spark was left out"), excused=True, unwanted=True)
+        )
+        verdict, totals = outcome.verdict, outcome.verdict.totals
+        facts: dict[str, Any] = {
+            "sent": totals.sent,
+            "delivered_once": totals.delivered_once,
+            "resends": totals.resends,
+            "duplicates_stopped": totals.duplicates_stopped,
+            "out_of_order": verdict.count("out_of_order"),
+            "twice": verdict.count("twice"),
+            "lost": verdict.count("lost"),
+            "violations": len(verdict.report.violations) + len(verdict.report.quarantined),
+            "orders_in_directory": outcome.files,
+            f"{outcome.plan.victim}_killed": outcome.killed,
+            "network": dict(sorted(outcome.network.items())),
+            "journal_rows": verdict.report.rows,
+            "seconds": round(outcome.seconds, 1),
+            "seed": outcome.plan.seed,
+        }
+        found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
+        rows = [
+            (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
+            for violation in found
+        ]
+        fine = books.excused if isinstance(books, Unread) else books.clean(outcome.plan.messages)
+        hints = [
+            _told_by(outcome.plan),
+            f"oncewire outbox -c {typed(outcome.plan.folder / 'buyer')}",
+        ]
+        if not isinstance(books, Unread):
+            hints.append(
+                f"oncewire pipeline verify --lake {typed(outcome.plan.folder / 'lake')} --ended"
+            )
+        return Report(
+            facts | _spark_facts(books),
+            (
+                Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),
+                *_spark_listings(books),
+            ),
+            problems=(books.problem,) if isinstance(books, Unread) and not books.unwanted else (),
+            summary=_summary(outcome, books),
+            hints=(*hints, f"rm -r {typed(outcome.plan.folder)}"),
+            exit_code=output.OK if outcome.good and fine else output.WRONG,
+        )
 
     def settled(outcome: DemoResult) -> None:
         output.show(books_of(outcome), json=json)
@@ -120,7 +167,9 @@ def demo(
             output.console().print("It goes on, with an order a second. Stop it with Ctrl-C.")
 
     with _live(quiet=json) as watch:
-        outcome = _run(plan, watch, lambda link: _tell_link(link, json=json), settled)
+        outcome = asyncio.run(
+            Demo(plan, watch).run(lambda link: _tell_link(link, json=json), settled)
+        )
     if keep:
         return Report({"folder": str(folder)}, summary="Stopped.")
     return books_of(outcome)
@@ -147,30 +196,12 @@ def _tell_link(link: str, *, json: bool) -> None:
         output.console().print(f"console  {link}", soft_wrap=True)
 
 
-def _run(
-    plan: Plan,
-    watch: Watch,
-    opened: Callable[[str], None],
-    settled: Callable[[DemoResult], None],
-) -> DemoResult:
-    import asyncio
-
-    from oncewire.lab.demo.play import Demo
-
-    return asyncio.run(Demo(plan, watch).run(opened, settled))
-
-
-def _left_out() -> Unread:
-    return Unread(Problem("Spark was left out"), excused=True, unwanted=True)
-
-
 def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
     """What Spark finds in both stores, or why it found nothing."""
     lacking = spark_lacks()
     if lacking is not None:
         # On a user's machine Spark may be missing; on a build server it would go unnoticed.
         return Unread(output.problem_of(lacking), excused=os.environ.get("CI") != "true")
-    from oncewire.entry.cli.spark import session
     from oncewire.lab.demo.play import read_books
     from oncewire.pipeline.session import BRIEF
 
@@ -264,43 +295,6 @@ def _picture(progress: Progress) -> Any:
 # --- at the end --------------------------------------------------------------------------------
 
 
-def _report(outcome: DemoResult, books: Books | Unread) -> Report:
-    verdict, totals = outcome.verdict, outcome.verdict.totals
-    facts: dict[str, Any] = {
-        "sent": totals.sent,
-        "delivered_once": totals.delivered_once,
-        "resends": totals.resends,
-        "duplicates_stopped": totals.duplicates_stopped,
-        "out_of_order": verdict.count("out_of_order"),
-        "twice": verdict.count("twice"),
-        "lost": verdict.count("lost"),
-        "violations": len(verdict.report.violations) + len(verdict.report.quarantined),
-        "orders_in_directory": outcome.files,
-        f"{outcome.plan.victim}_killed": outcome.killed,
-        "network": dict(sorted(outcome.network.items())),
-        "journal_rows": verdict.report.rows,
-        "seconds": round(outcome.seconds, 1),
-        "seed": outcome.plan.seed,
-    }
-    found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
-    rows = [
-        (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
-        for violation in found
-    ]
-    fine = books.excused if isinstance(books, Unread) else books.clean(outcome.plan.messages)
-    return Report(
-        facts | _spark_facts(books),
-        (
-            Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),
-            *_spark_listings(books),
-        ),
-        problems=(books.problem,) if isinstance(books, Unread) and not books.unwanted else (),
-        summary=_summary(outcome, books),
-        hints=_hints(outcome.plan, books),
-        exit_code=output.OK if outcome.good and fine else output.WRONG,
-    )
-
-
 def _spark_facts(books: Books | Unread) -> dict[str, Any]:
     if isinstance(books, Unread):
         return {"spark": books.problem.problem}
@@ -336,16 +330,6 @@ def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
         ),
         Listing("disagreements", told, different),
     )
-
-
-def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
-    hints = [
-        _told_by(plan),
-        f"oncewire outbox -c {typed(plan.folder / 'buyer')}",
-    ]
-    if not isinstance(books, Unread):
-        hints.append(f"oncewire pipeline verify --lake {typed(plan.folder / 'lake')} --ended")
-    return (*hints, f"rm -r {typed(plan.folder)}")
 
 
 def _summary(outcome: DemoResult, books: Books | Unread) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.lake import lake_at
 from oncewire.entry.cli.output import Json, Report
-from oncewire.entry.cli.pipeline import lake_at
 from oncewire.entry.cli.spark import Master, Settings, session, settings_of
 
 
@@ -42,14 +42,13 @@ def generate(
     Then `verify` must find exactly what --violations lists, and nothing else.
     """
 
-    lake_at(out)
+    place = lake_at(out)
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.lab.sample_year.generate import generate as write
-        from oncewire.pipeline.lake.lake import Lake
 
         done = write(
             spark,
-            Lake(out),
+            place,
             messages=messages,
             seed=seed,
             days=days,

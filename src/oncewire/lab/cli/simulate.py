@@ -90,7 +90,7 @@ def simulate(
     """
 
     from oncewire.entry.files import read_text
-    from oncewire.lab.simulation.options import Options
+    from oncewire.lab.simulation.options import Options, faults_of
     from oncewire.message.instant import parse_duration
 
     _refuse_idle(context, wild=wild)
@@ -118,7 +118,33 @@ def simulate(
         persist_duration=parse_duration(persist_duration),
         abandon=abandon,
     )
-    return _run_options(options, wanted, many=bool(seeds), quiet=json)
+    began = time.perf_counter()
+    results = list(_results(partial(run_options, options), wanted, quiet=json))
+    happened: Counter[str] = Counter()
+    for result in results:
+        happened.update(result.happened)
+    broken = [result for result in results if result.violations]
+    kinds = Counter(found.kind for result in broken for found in result.violations)
+    facts: dict[str, object] = {"seed": wanted[0]}
+    if seeds:
+        facts["seeds"] = list(wanted)
+    facts |= {
+        "messages": sum(result.messages for result in results),
+        "delivered": sum(result.delivered for result in results),
+        "notified": sum(result.notified for result in results),
+        "lost": kinds["lost"],
+        "duplicated": kinds["twice"],
+        "misordered": kinds["out_of_order"],
+        "violations": kinds.total(),
+        "faults": faults_of(happened),
+        "crash_points": {
+            name: count for name, count in sorted(happened.items()) if name.startswith("crash ")
+        },
+        "transitions": sum(result.transitions for result in results),
+        "simulated_seconds": round(sum(result.simulated_seconds for result in results), 3),
+        "wall_seconds": round(time.perf_counter() - began, 3),
+    }
+    return _ended(facts, broken, len(results), "run(s)")
 
 
 def _refuse_idle(context: typer.Context, *, wild: bool) -> None:
@@ -222,41 +248,6 @@ def _ended(facts: dict[str, object], broken: list[Result], worlds: int, what: st
     )
     listing = Listing("found", columns, rows[:SHOWN_MAX])
     return Report(facts, (listing,), summary=summary, exit_code=output.WRONG)
-
-
-# --- worlds of given options --------------------------------------------------------------------
-
-
-def _run_options(options: Options, seeds: range, *, many: bool, quiet: bool) -> Report:
-    from oncewire.lab.simulation.options import faults_of
-
-    began = time.perf_counter()
-    results = list(_results(partial(run_options, options), seeds, quiet=quiet))
-    happened: Counter[str] = Counter()
-    for result in results:
-        happened.update(result.happened)
-    broken = [result for result in results if result.violations]
-    kinds = Counter(found.kind for result in broken for found in result.violations)
-    facts: dict[str, object] = {"seed": seeds[0]}
-    if many:
-        facts["seeds"] = list(seeds)
-    facts |= {
-        "messages": sum(result.messages for result in results),
-        "delivered": sum(result.delivered for result in results),
-        "notified": sum(result.notified for result in results),
-        "lost": kinds["lost"],
-        "duplicated": kinds["twice"],
-        "misordered": kinds["out_of_order"],
-        "violations": kinds.total(),
-        "faults": faults_of(happened),
-        "crash_points": {
-            name: count for name, count in sorted(happened.items()) if name.startswith("crash ")
-        },
-        "transitions": sum(result.transitions for result in results),
-        "simulated_seconds": round(sum(result.simulated_seconds for result in results), 3),
-        "wall_seconds": round(time.perf_counter() - began, 3),
-    }
-    return _ended(facts, broken, len(results), "run(s)")
 
 
 # --- wild worlds --------------------------------------------------------------------------------

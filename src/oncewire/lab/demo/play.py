@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.admin.server import is_installed
-from oncewire.entry.cli.console import link_to
+from oncewire.entry.cli.admin import link_to
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Permission
@@ -34,7 +34,7 @@ from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, load
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.running.assemble import reading
 from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
 from oncewire.handler.actions import Submission
 from oncewire.handler.world import RealWorld
@@ -92,12 +92,8 @@ def _say(added: Added, said: dict[str, str]) -> None:
 
 def is_quiet(settings: Settings) -> bool:
     """Whether nothing that a party sends, for itself or for others, is still under way."""
-    readers = open_readers(settings)
-    try:
-        with readers.reader() as reader:
-            counts = reader.counts()
-    finally:
-        readers.close()
+    with reading(settings) as reader:
+        counts = reader.counts()
     return not counts["out.waiting"] and not counts["out.outstanding"]
 
 
@@ -228,18 +224,6 @@ def break_more(folder: Path) -> None:
     write_new(folder / CHAOS, "", replace=True)
 
 
-def _console(names: Sequence[str]) -> dict[str, str]:
-    """What the buyer's settings say so that its console shows everything."""
-    others = ", ".join(quoted(f"../{name}") for name in names if name != BUYER)
-    return {
-        "admin.port": str(free_port()),
-        "console.with": f"[{others}]",
-        "console.link_for": quoted("PT1H"),
-        "console.chaos": quoted(f"../{CHAOS}"),
-        "lake.path": quoted(f"../{LAKE}"),
-    }
-
-
 def order_id(number: int) -> str:
     """The MessageId of an order."""
     return f"PO-{number:04}@{BUYER}"
@@ -304,7 +288,16 @@ class Demo:
             if name == SELLER:
                 said["application.way"] = '"directory"'
             if name == BUYER and is_installed():
-                said |= _console(self.plan.names)
+                others = ", ".join(
+                    quoted(f"../{name}") for name in self.plan.names if name != BUYER
+                )
+                said |= {
+                    "admin.port": str(free_port()),
+                    "console.with": f"[{others}]",
+                    "console.link_for": quoted("PT1H"),
+                    "console.chaos": quoted(f"../{CHAOS}"),
+                    "lake.path": quoted(f"../{LAKE}"),
+                }
             _change(folder / name / "oncewire.toml", said)
             self._settings[name] = load(folder / name, environ={}).settings
         if self.plan.hub:
@@ -396,7 +389,10 @@ class Demo:
                 self.progress.seconds = (self._world.mono() - began) / 1e6
                 self._look()
                 if self._way.breaks:
-                    self._break_down()
+                    # The network is down from a quarter of the orders to three quarters.
+                    share = self.progress.delivered / self.plan.messages
+                    for proxy in self._proxies.values():
+                        proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
                 for task in (sending, killing):
                     if task.done():
                         task.result()
@@ -439,12 +435,8 @@ class Demo:
     def _look(self) -> None:
         for name in (BUYER, SELLER):
             with suppress(OncewireError):
-                readers = open_readers(self._settings[name])
-                try:
-                    with readers.reader() as reader:
-                        rows = reader.journal_since(self._seen[name], 100_000)
-                finally:
-                    readers.close()
+                with reading(self._settings[name]) as reader:
+                    rows = reader.journal_since(self._seen[name], 100_000)
                 for row in rows:
                     self.progress.take(row)
                     self._seen[name] = row.seq
@@ -460,12 +452,6 @@ class Demo:
             return False
         # Through a hub each order is acknowledged more than once.
         return not self.plan.hub or all(map(is_quiet, self._settings.values()))
-
-    def _break_down(self) -> None:
-        """The network is down from a quarter of the orders to three quarters."""
-        share = self.progress.delivered / self.plan.messages
-        for proxy in self._proxies.values():
-            proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
 
     def _heal(self) -> None:
         for proxy in self._proxies.values():

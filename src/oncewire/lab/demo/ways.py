@@ -317,7 +317,11 @@ class ChaosProxy:
 
     async def _exchange(self, request: bytes, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer, or what becomes of them; False ends the connection."""
-        chance = self._chance(request)
+        key = b" ".join(sorted(set(_ID.findall(request)))) or b"-"
+        self._seen[key] += 1
+        name = f"{self._seed} {self.name} {key.decode('utf-8', 'replace')} {self._seen[key]}"
+        # Chance that can be drawn again from its seed is the point; nothing is secret here.
+        chance = random.Random(name)
         fate = self._fate(chance)
         self.fates[fate.value] += 1
         if chance.random() < self.weather.late:
@@ -340,13 +344,6 @@ class ChaosProxy:
         writer.write(answer)
         await writer.drain()
         return True
-
-    def _chance(self, request: bytes) -> random.Random:
-        key = b" ".join(sorted(set(_ID.findall(request)))) or b"-"
-        self._seen[key] += 1
-        name = f"{self._seed} {self.name} {key.decode('utf-8', 'replace')} {self._seen[key]}"
-        # Chance that can be drawn again from its seed is the point; nothing is secret here.
-        return random.Random(name)
 
     def _fate(self, chance: random.Random) -> Fate:
         drawn = chance.random()

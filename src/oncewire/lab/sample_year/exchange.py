@@ -302,7 +302,14 @@ class _Exchange:
         if letter.twist is not None:
             self._writer.twists[letter.message_id] = letter.twist
         if letter.does("invented"):
-            self._world.at(when + MINUTE, self._receiving.invent, self._stranger(index, letter))
+            # The receiver hands over what was never submitted.
+            message_id = self._plan.message_id(self._stream.index, -index)
+            digest = hashlib.sha256(message_id.encode()).hexdigest()
+            self._world.at(
+                when + MINUTE,
+                self._receiving.invent,
+                Letter(message_id, digest, letter.size, "", letter.received),
+            )
         if not self._stream.split:
             self._write_submitted(when, letter)
             self._send(when, letter)
@@ -375,12 +382,6 @@ class _Exchange:
         if lifetime is not None:
             letter.expires_at = when + stream.sender.skew + lifetime
         return {hop: trouble}
-
-    def _stranger(self, index: int, like: Letter) -> Letter:
-        """What the receiver hands over though it was never submitted."""
-        message_id = self._plan.message_id(self._stream.index, -index)
-        digest = hashlib.sha256(message_id.encode()).hexdigest()
-        return Letter(message_id, digest, like.size, "", like.received)
 
     def _write_submitted(self, when: Instant, letter: Letter) -> None:
         self._writer.note(

@@ -477,17 +477,7 @@ class ReceivingSide:
             waits = hold_deadline(when, self.terms)
             self._world.at(waits, self._give_up_gap, letter)
         received = Note(*self._place(_RECEIVED, letter), transport="http")
-        self._world.writer.note(
-            self._handler,
-            when,
-            received,
-            terms_id=self.terms_id,
-            hop=self._hop,
-            peer=self._peer,
-            digest=digest,
-            size=letter.size,
-            detail=letter.received,
-        )
+        self.write(when, received, digest, letter.size, letter.received)
 
     def invent(self, when: Instant, letter: Letter) -> None:
         """Receive a message that was never submitted."""
@@ -606,8 +596,9 @@ class ReceivingSide:
         note: Note,
         digest: str | None = None,
         size: int | None = None,
+        detail: str | None = None,
     ) -> None:
-        """Write a row of the receiving node."""
+        """Write a row of the receiving node; `detail`: what it tells, where that was written."""
         self._world.writer.note(
             self._handler,
             when,
@@ -617,4 +608,5 @@ class ReceivingSide:
             peer=self._peer,
             digest=digest,
             size=size,
+            detail=detail,
         )

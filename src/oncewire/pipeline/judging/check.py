@@ -116,18 +116,13 @@ def judge_lake(
     what should be settled by now is judged for being missing.
     """
     with counting(spark, Spent()) as spent, pinned(spark):
-        found = _judge(spark, lake, ended, tell)
-    return replace(found, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
-
-
-def _judge(spark: SparkSession, lake: Lake, ended: bool, tell: Progress) -> Verification:
-    version = lake.current()
-    ((judging, _),) = run_each(spark, [partial(look_around, lake.root, version, ended)])
-    found = _judge_by(spark, lake, version, judging, tell)
-    if judging.context.forget(found.quarantined):
-        judging = replace(judging, run=uuid.uuid4().hex)
+        version = lake.current()
+        ((judging, _),) = run_each(spark, [partial(look_around, lake.root, version, ended)])
         found = _judge_by(spark, lake, version, judging, tell)
-    return found
+        if judging.context.forget(found.quarantined):
+            judging = replace(judging, run=uuid.uuid4().hex)
+            found = _judge_by(spark, lake, version, judging, tell)
+    return replace(found, spark_jobs=spent.jobs, spark_tasks=spent.tasks)
 
 
 def _judge_by(

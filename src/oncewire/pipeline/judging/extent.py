@@ -132,10 +132,11 @@ def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
         *(check.told(each_aside) for each_aside in aside if each_aside.node not in copies),
         *found.problems,
     ]
+    reached = {name: _reached(state) for name, state in version.nodes.items()}
     if not ended:
-        reached = {name: _reached(state) for name, state in version.nodes.items()}
         found.through = {name: at for name, (at, _) in reached.items() if name not in copies}
-    return Judging(found, ended, frozenset(copies), _clocks(version), uuid.uuid4().hex)
+    clocks = {name: clock for name, (_, clock) in reached.items()}
+    return Judging(found, ended, frozenset(copies), clocks, uuid.uuid4().hex)
 
 
 def _reached(state: NodeState) -> tuple[Instant, str]:
@@ -147,10 +148,6 @@ def _reached(state: NodeState) -> tuple[Instant, str]:
     own = min(state.at, state.read_at) if state.read_at else state.at
     read = state.read_at - CLOCKS_DIFFER
     return (read, TIME_OF_READING) if read > own else (own, OWN_CLOCK)
-
-
-def _clocks(version: Version) -> dict[str, str]:
-    return {name: _reached(state)[1] for name, state in version.nodes.items()}
 
 
 def _boots(folders: list[str]) -> list[check.Boot]:

@@ -79,8 +79,15 @@ class Page:
         outcomes = batch_of(list(zip(*values, strict=True)), arrow(OUTCOME))
         told = [each_verdict.violations for each_verdict in judged]
         ended = _ended(outcomes)
+        # The words of all outcomes, except where a promise is broken or nothing can be read.
+        found: list[str | None] = outcomes["outcome"].to_pylist()
         rest = {
-            "verdict": _verdicts(judged, outcomes["outcome"]),
+            "verdict": [
+                verdict(word or _UNREADABLE, each_verdict.violations)
+                if each_verdict.violations
+                else word or _UNREADABLE
+                for word, each_verdict in zip(found, judged, strict=True)
+            ],
             "judgement": [each_verdict.extent.value for each_verdict in judged],
             "from_peer": [
                 self._peers.of(message_id, receiver)
@@ -200,17 +207,6 @@ def _assembled(outcomes: pa.RecordBatch, ended: pa.Array, rest: dict[str, Any]) 
         for field in list(schema)[len(OUTCOME.fields) :]
     ]
     return pa.RecordBatch.from_arrays([*outcomes.columns, *made], schema=schema)
-
-
-def _verdicts(judged: list[Judged], outcomes: pa.Array) -> list[str]:
-    """The words of all outcomes, except where a promise is broken or nothing can be read."""
-    found: list[str | None] = outcomes.to_pylist()
-    return [
-        verdict(word or _UNREADABLE, each_verdict.violations)
-        if each_verdict.violations
-        else word or _UNREADABLE
-        for word, each_verdict in zip(found, judged, strict=True)
-    ]
 
 
 def verdict(outcome: str, violations: list[Violation]) -> str:

@@ -58,11 +58,28 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
         removed = [path for path in known if path not in wanted]
         metadata = _metadata(log, table, retention)
         if added or removed or metadata:
-            _commit(root, version, log.version() + 1, metadata, added, removed, now)
+            millis = now // 1_000
+            said = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
+            actions: list[dict[str, Any]] = [
+                {"commitInfo": {"timestamp": millis, **said, VERSION: version.number}}
+            ]
+            if metadata is not None:
+                actions.append({"metaData": metadata})
+            actions += [
+                {"remove": {"path": path, "deletionTimestamp": millis, "dataChange": True}}
+                for path in removed
+            ]
+            actions += [_add(path, file) for path, file in added.items()]
+            text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+            write_forced(root / LOG / f"{(log.version() + 1):020d}.json", text)
             log.update_incremental()
         # Of a commit that is there already too: a run may have been killed right behind it.
         if (log.version() + 1) % CHECKPOINT_EVERY == 0 and _last_summed(root) != log.version():
-            _sum_up(root, log)
+            # A checkpoint sums up commits, which are cleared away once their time is over.
+            log.create_checkpoint()
+            for name in (f"{log.version():020d}{CHECKPOINT}", LAST_CHECKPOINT, ""):
+                force(root / LOG / name)
+            log.cleanup_metadata()
 
 
 def _log_of(
@@ -126,39 +143,6 @@ def _metadata(log: DeltaTable, table: Table, retention: str) -> dict[str, Any] |
     }
 
 
-def _commit(
-    root: Path,
-    version: Version,
-    number: int,
-    metadata: dict[str, Any] | None,
-    added: dict[str, Path],
-    removed: list[str],
-    now: int,
-) -> None:
-    millis = now // 1_000
-    said = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
-    actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": millis, **said, VERSION: version.number}}
-    ]
-    if metadata is not None:
-        actions.append({"metaData": metadata})
-    actions += [
-        {"remove": {"path": path, "deletionTimestamp": millis, "dataChange": True}}
-        for path in removed
-    ]
-    actions += [_add(path, file) for path, file in added.items()]
-    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    write_forced(root / LOG / f"{number:020d}.json", text)
-
-
-def _sum_up(root: Path, log: DeltaTable) -> None:
-    """Write a checkpoint, and clear away the commits that it sums up once their time is over."""
-    log.create_checkpoint()
-    for name in (f"{log.version():020d}{CHECKPOINT}", LAST_CHECKPOINT, ""):
-        force(root / LOG / name)
-    log.cleanup_metadata()
-
-
 def _last_summed(root: Path) -> int | None:
     """The commit of the checkpoint that is named as the last."""
     file = root / LOG / LAST_CHECKPOINT
@@ -207,7 +191,10 @@ def statistics_of(file: Path) -> dict[str, Any]:
             low, high = min(each.min for each in bounds), max(each.max for each in bounds)
             if isinstance(low, datetime):
                 # Delta's instants are of milliseconds: the greatest is rounded up.
-                low, high = (_millis(at) for at in (low, high + timedelta(microseconds=999)))
+                low, high = (
+                    at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                    for at in (low, high + timedelta(microseconds=999))
+                )
             elif isinstance(low, date):
                 low, high = low.isoformat(), high.isoformat()
             elif isinstance(low, bool) or not isinstance(low, int | str):
@@ -219,10 +206,6 @@ def statistics_of(file: Path) -> dict[str, Any]:
         "maxValues": most,
         "nullCount": empty,
     }
-
-
-def _millis(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _files(lake: Path, root: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, Path]]:
@@ -275,7 +258,10 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
             name = os.path.relpath(file, root).removeprefix("_data/").replace("/", "~")
             _same(file, folder / name)
     if not any(folder.iterdir()):
-        _write_empty(table, folder / EMPTY)
+        import pyarrow.parquet as pq
+
+        columns = arrow(nullable(table.schema)).with_metadata(footer(table.schema))
+        pq.write_table(columns.empty_table(), folder / EMPTY)
     beside = root / f".{LINK}.new"
     beside.unlink(missing_ok=True)
     beside.symlink_to(os.path.relpath(folder, root))
@@ -285,13 +271,6 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
         # A reader that listed the folder before may still be at work.
         if path.name not in (folder.name, old):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _write_empty(table: Table, file: Path) -> None:
-    import pyarrow.parquet as pq
-
-    columns = arrow(nullable(table.schema)).with_metadata(footer(table.schema))
-    pq.write_table(columns.empty_table(), file)
 
 
 def _same(file: Path, name: Path) -> None:

@@ -35,10 +35,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncewire.errors import InvalidValue, JournalProblem
+from oncewire.pipeline.lake import delta
 from oncewire.pipeline.lake.columns import arrow, footer, nullable
 from oncewire.pipeline.lake.storage import (
     LAYERS,
     VERSIONS,
+    Bucket,
     Folder,
     Storage,
     version_name,
@@ -102,17 +104,14 @@ class Names:
             memoryview(mapped) as raw,
             raw.cast("Q") as known,
         ):
-            return self._found_in(known)
-
-    def _found_in(self, known: Sequence[int]) -> list[str]:
-        found, place = [], 0
-        for digest, name in self._names:
-            place = bisect_left(known, digest, place)
-            if place == len(known):
-                break
-            if known[place] == digest:
-                found.append(name)
-        return found
+            found, place = [], 0
+            for digest, name in self._names:
+                place = bisect_left(known, digest, place)
+                if place == len(known):
+                    break
+                if known[place] == digest:
+                    found.append(name)
+            return found
 
 
 def _made(folder: Path, column: str) -> Path:
@@ -394,7 +393,18 @@ class Lake:
         """Be the only writer, from the published version on."""
         with self.storage.claimed():
             version = self.current_or_new()
-            self._show_if_behind(version)
+            # A run may have been killed after it had published.
+            file = self.root / VERSIONS / SHOWN
+            # One with other columns is about to be made anew.
+            if (
+                version.number
+                and version.columns == COLUMNS_VERSION
+                and (
+                    not file.is_file()
+                    or file.read_text(encoding="utf-8").strip() != str(version.number)
+                )
+            ):
+                self._show(version, Version())
             self.sweep(version)
             yield version
 
@@ -413,27 +423,11 @@ class Lake:
 
     def _show(self, version: Version, before: Version) -> None:
         """Show other tools what is published: Delta's logs and the folders `current`."""
-        from oncewire.pipeline.lake import delta
-
         now = time.time_ns() // 1_000
         delta.follow(self.root, version, before, now)
         delta.switch(self.root, version, before)
         write_forced(self.root / VERSIONS / SHOWN, f"{version.number}\n")
         self.storage.shown()
-
-    def _show_if_behind(self, version: Version) -> None:
-        """Show the published version, if a run was killed after it had published."""
-        file = self.root / VERSIONS / SHOWN
-        # One with other columns is about to be made anew.
-        if (
-            version.number
-            and version.columns == COLUMNS_VERSION
-            and (
-                not file.is_file()
-                or file.read_text(encoding="utf-8").strip() != str(version.number)
-            )
-        ):
-            self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
         """Remove directories that no readable version refers to; returns how many.
@@ -504,7 +498,6 @@ def storage_of(place: Path | str) -> Storage:
     found = _in_bucket(place)
     if found is None:
         return Folder(local_path(place))
-    from oncewire.pipeline.lake.storage import Bucket
 
     return Bucket(found.group(1), (found.group(2) or "").strip("/"))
 

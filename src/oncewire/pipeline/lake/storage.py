@@ -178,11 +178,17 @@ class Bucket:
     """A prefix of a bucket; see `Storage`, whose docstrings hold here."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
+        from oncewire.store.bucket_spool import open_bucket
+
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
         copies = os.environ.get(COPIES) or Path.home() / ".cache" / "oncewire" / "lakes"
         self.root = Path(copies) / safe_name(self.name)
         self._folder = Folder(self.root)
-        self._objects: S3Store = _opened(bucket, prefix)
+        lacking = NotAllowed(
+            "a lake in a bucket needs the package obstore, which is not installed",
+            remedy="pip install 'oncewire[s3]'",
+        )
+        self._objects: S3Store = open_bucket(bucket, prefix, timedelta(seconds=30), lacking)
         self._tag: str | None = None
         self._is_writer = False
         self._objects_of: dict[str, set[str]] = {}
@@ -282,12 +288,6 @@ class Bucket:
         name = f"{version.number:08d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
         self._put(f"{VERSIONS}/{name}", text.encode())
         crash.reached("before_publishing")
-        self._point(name)
-        crash.reached("after_publishing")
-        self._arrived(version, name)
-
-    def _point(self, name: str) -> None:
-        """Put the pointer, if it is still the one that this writer began with."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         mode: Any = "create" if self._tag is None else {"e_tag": self._tag}
@@ -298,6 +298,8 @@ class Bucket:
                 f"another run has published to {self.name} meanwhile, and nothing of this one",
                 remedy="run again: it goes on from what the other has published",
             ) from None
+        crash.reached("after_publishing")
+        self._arrived(version, name)
 
     def _upload_directory(self, path: str) -> list[tuple[str, int]]:
         folder, found = self.root / path, []
@@ -452,17 +454,3 @@ def _named_by(file: Path, content: bytes) -> Path:
     named = file.with_name(f"{file.name.removesuffix('.parquet')}.{digest}.parquet")
     shutil.move(file, named)
     return named
-
-
-def _opened(bucket: str, prefix: str) -> S3Store:
-    try:
-        from obstore.store import S3Store
-    except ImportError:
-        raise NotAllowed(
-            "a lake in a bucket needs the package obstore, which is not installed",
-            remedy="pip install 'oncewire[s3]'",
-        ) from None
-    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    options: Any = {"allow_http": True} if endpoint.startswith("http://") else {}
-    retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-    return S3Store(bucket, prefix=prefix or None, client_options=options, retry_config=retry)

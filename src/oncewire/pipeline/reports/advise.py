@@ -12,7 +12,7 @@ from html import escape
 from itertools import groupby, pairwise
 from math import ceil, log, log10
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
@@ -44,10 +44,8 @@ from oncewire.pipeline.lake.tables import batches_of, rows_of, rows_of_batch
 from oncewire.pipeline.reports.report import BAD, CALM, GOOD, drawing, page, section, table
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet
+from oncewire.pipeline.tasks import Batches
 from oncewire.protocol.terms import FlowMode, Terms
-
-if TYPE_CHECKING:
-    from oncewire.pipeline.tasks import Batches
 
 LOST_AT_MOST = 1e-6
 """How likely it may be that every attempt of a message goes unanswered."""
@@ -238,7 +236,14 @@ def measure(
     try:
         sums = _sums(samples).toArrow().to_pylist()
         spread: dict[tuple[str, str], list[tuple[int, int]]] = {}
-        for each in _spread(samples).toArrow().to_pylist():
+        tenth = f.floor(f.log10(f.greatest(f.col("since_first"), f.lit(1))) * 10)
+        answered = samples.where("since_first IS NOT NULL").withColumn("tenth", tenth)
+        for each in (
+            answered.groupBy("node", "partner", "tenth")
+            .agg(f.count("*").alias("messages"))
+            .toArrow()
+            .to_pylist()
+        ):
             spread.setdefault((each["node"], each["partner"]), []).append(
                 (each["tenth"], each["messages"])
             )
@@ -281,12 +286,6 @@ def _sums(samples: DataFrame) -> DataFrame:
         ),
     )
     return sums.join(busiest, ["node", "partner"])
-
-
-def _spread(samples: DataFrame) -> DataFrame:
-    tenth = f.floor(f.log10(f.greatest(f.col("since_first"), f.lit(1))) * 10)
-    answered = samples.where("since_first IS NOT NULL").withColumn("tenth", tenth)
-    return answered.groupBy("node", "partner", "tenth").agg(f.count("*").alias("messages"))
 
 
 # --- what follows from it ---------------------------------------------------------------------

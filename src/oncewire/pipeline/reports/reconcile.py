@@ -112,25 +112,21 @@ class Compared:
 def compare(sender: Statement, receiver: Statement) -> Compared:
     """What the party that sent and the party that should have received say of one message."""
     try:
-        return _compare(sender, receiver)
+        found, sentence = _difference(sender, receiver)
+        if found is None:
+            return Compared(None)
+        if found is Disagreement.UNREADABLE:
+            return Compared(found, sentence=sentence)
+        return Compared(
+            found,
+            _sender_says(sender),
+            _receiver_says(receiver),
+            _sender_proof(sender),
+            _receiver_proof(receiver),
+            sentence,
+        )
     except JournalProblem as problem:
         return Compared(Disagreement.UNREADABLE, sentence=str(problem))
-
-
-def _compare(sender: Statement, receiver: Statement) -> Compared:
-    found, sentence = _difference(sender, receiver)
-    if found is None:
-        return Compared(None)
-    if found is Disagreement.UNREADABLE:
-        return Compared(found, sentence=sentence)
-    return Compared(
-        found,
-        _sender_says(sender),
-        _receiver_says(receiver),
-        _sender_proof(sender),
-        _receiver_proof(receiver),
-        sentence,
-    )
 
 
 def _difference(sender: Statement, receiver: Statement) -> tuple[Disagreement | None, str]:
@@ -140,7 +136,28 @@ def _difference(sender: Statement, receiver: Statement) -> tuple[Disagreement | 
         return Disagreement.NOT_SUBMITTED, "The receiver has it, but the sender never submitted it."
     acknowledged = sender.outcome is not None and sender.outcome.outcome is Outcome.DELIVERED
     if receiver.received:
-        return _both_have_it(sender, receiver, acknowledged)
+        if len(set(_contents(sender, receiver))) > 1:
+            return Disagreement.CONTENT, "The content received is not the content submitted."
+        numbers = _number(sender), _number(receiver)
+        if None not in numbers and numbers[0] != numbers[1]:
+            return (
+                Disagreement.NUMBER,
+                f"It was sent as number {numbers[0]}, received as {numbers[1]}.",
+            )
+        if not acknowledged and sender.outcome is not None and not sender.outcome.reliable:
+            return None, ""  # Best effort: its sender claims no more than that it was sent.
+        if not acknowledged:
+            return (
+                Disagreement.DELIVERED,
+                "The receiver has it, and the sender may take it as delivered.",
+            )
+        strange = _strange_acks(sender, receiver)
+        if strange:
+            return (
+                Disagreement.ACKNOWLEDGEMENT,
+                f"The sender accepted {strange[0]}, which the receiver never gave.",
+            )
+        return None, ""
     if not acknowledged:
         return None, ""  # Neither claims that it arrived.
     if receiver.has(REFUSED):
@@ -149,30 +166,6 @@ def _difference(sender: Statement, receiver: Statement) -> tuple[Disagreement | 
         Disagreement.NOT_RECEIVED,
         "The sender holds an acknowledgement, but the receiver's books do not have the message.",
     )
-
-
-def _both_have_it(
-    sender: Statement, receiver: Statement, acknowledged: bool
-) -> tuple[Disagreement | None, str]:
-    if len(set(_contents(sender, receiver))) > 1:
-        return Disagreement.CONTENT, "The content received is not the content submitted."
-    numbers = _number(sender), _number(receiver)
-    if None not in numbers and numbers[0] != numbers[1]:
-        return Disagreement.NUMBER, f"It was sent as number {numbers[0]}, received as {numbers[1]}."
-    if not acknowledged and sender.outcome is not None and not sender.outcome.reliable:
-        return None, ""  # Best effort: its sender claims no more than that it was sent.
-    if not acknowledged:
-        return (
-            Disagreement.DELIVERED,
-            "The receiver has it, and the sender may take it as delivered.",
-        )
-    strange = _strange_acks(sender, receiver)
-    if strange:
-        return (
-            Disagreement.ACKNOWLEDGEMENT,
-            f"The sender accepted {strange[0]}, which the receiver never gave.",
-        )
-    return None, ""
 
 
 def _contents(sender: Statement, receiver: Statement) -> list[str]:
@@ -302,7 +295,9 @@ def reconcile(
         )
     rows = sum(book.count(0, book.bounds()[1]) for book in (ours, theirs))
     tell(f"1 of 2: reading both books, {rows:,} rows")
-    frames = [_whole(spark, book) for book in (ours, theirs)]
+    frames = [
+        read_book(spark, book, 0, book.bounds()[1]).select(*COLUMNS) for book in (ours, theirs)
+    ]
     sides = _sides(frames, (ours.node, theirs.node))
     tell(f"2 of 2: comparing {ours.node} with {theirs.node}")
     found = compared_messages(frames[0], frames[1], sides, tasks_for(rows, cores_of(spark)))
@@ -326,10 +321,6 @@ def compared_messages(ours: DataFrame, theirs: DataFrame, sides: _Sides, tasks: 
         .sortWithinPartitions("message_id", "book", "node", "seq")
         .mapInArrow(_fold(sides), COMPARED)
     )
-
-
-def _whole(spark: SparkSession, book: Book) -> DataFrame:
-    return read_book(spark, book, 0, book.bounds()[1]).select(*COLUMNS)
 
 
 def _sides(frames: list[DataFrame], nodes: tuple[str, str]) -> _Sides:

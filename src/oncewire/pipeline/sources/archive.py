@@ -199,7 +199,7 @@ def pieces(
     for found in _list(root, suffixes):
         if found.key in known:
             continue
-        if not found.problem and _is_bundle(found.path):
+        if not found.problem and found.path.lower().endswith(BUNDLE_SUFFIXES):
             yield from _bundle_pieces(found, piece_bytes)
             continue
         group.files.append(found)
@@ -246,10 +246,6 @@ def _look(path: str) -> Found:
     if not stat.S_ISREG(seen.st_mode):
         return Found(path, 0, seen.st_mtime_ns // 1000, "it is no regular file")
     return Found(path, seen.st_size, seen.st_mtime_ns // 1000)
-
-
-def _is_bundle(path: str) -> bool:
-    return path.lower().endswith(BUNDLE_SUFFIXES)
 
 
 def _bundle_pieces(found: Found, piece_bytes: int) -> Iterator[Piece]:

@@ -20,8 +20,9 @@ from email.utils import parsedate_to_datetime
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
@@ -36,17 +37,13 @@ from oncewire.pipeline.lake.version import NODE_FILE, write_node_file
 from oncewire.pipeline.sources.archive import TOO_LARGE, Content, contents, pieces
 from oncewire.pipeline.sources.ebxml import read_capture
 from oncewire.pipeline.sources.ingest import Progress, quiet
+from oncewire.pipeline.tasks import Batches
 from oncewire.protocol import notes
 from oncewire.protocol.notes import write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.wire.inspection import Capture, CaptureKind, open_capture
 from oncewire.wire.parcel import Received
 from oncewire.wire.security import smime
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from oncewire.pipeline.tasks import Batches
 
 TRANSPORTS = ("http", "smtp", "unknown")
 _TERMS = {reliable: Terms(reliable=reliable, transports=TRANSPORTS) for reliable in (True, False)}
@@ -381,7 +378,9 @@ def journal(
         tell(f"2 of 2: writing the journal of {whose}")
         _rows(seen, whose, names).write.parquet(str(folder / "rows"))
         written = spark.read.parquet(str(folder / "rows"))
-        kinds = Counter({row["kind"]: row["count"] for row in _by_kind(written)})
+        kinds = Counter(
+            {row["kind"]: row["count"] for row in written.groupBy("kind").count().collect()}
+        )
         unread = seen.where("what = 'unread'").orderBy("place").limit(UNREADABLE_SHOWN).collect()
         found = Journaled(
             whose,
@@ -391,7 +390,10 @@ def journal(
             counts.get(_STRANGE, 0),
             counts.get(_OTHER, 0),
             counts.get(_UNREAD, 0),
-            tuple((_named(row["place"]), row["detail"]) for row in unread),
+            tuple(
+                (" ".join(part for part in row["place"].split("\0")[:2] if part), row["detail"])
+                for row in unread
+            ),
         )
         # A folder is a book from here on.
         write_node_file(folder, whose, JOURNAL_VERSION)
@@ -400,14 +402,6 @@ def journal(
         if not (folder / NODE_FILE).is_file():
             shutil.rmtree(folder, ignore_errors=True)
     return found
-
-
-def _named(place: str) -> str:
-    return " ".join(part for part in place.split("\0")[:2] if part)
-
-
-def _by_kind(written: DataFrame) -> list[Any]:
-    return written.groupBy("kind").count().collect()
 
 
 def _read(

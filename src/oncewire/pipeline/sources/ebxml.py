@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -22,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from oncewire.errors import EbxmlError, InvalidValue, JournalProblem, SoapFault
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Message
 from oncewire.message.form import Validation
 from oncewire.pipeline.lake.columns import ENVELOPES, ENVELOPES_WITH_PAYLOADS, arrow
 from oncewire.pipeline.lake.tables import batches_of
@@ -40,7 +38,7 @@ from oncewire.pipeline.sources.archive import (
 from oncewire.wire import codec
 from oncewire.wire.inspection import Capture, CaptureKind, open_capture
 from oncewire.wire.parcel import Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.refusal import ReadFault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,28 +131,24 @@ def _of_fault(fault: ReadFault) -> dict[str, Any]:
     error = fault.error
     return (
         _fault(_code(error), getattr(error, "location", ""), error.problem)
-        | _of_known(fault.known)
+        | {
+            "dialect": fault.known.dialect.value if fault.known.dialect else None,
+            "kind": fault.known.kind.value if fault.known.kind else None,
+            "message_id": fault.known.message_id,
+            "ref_to": fault.known.ref_to_message_id,
+            "conversation_id": fault.known.conversation_id,
+            "cpa_id": fault.known.cpa_id,
+            "from_party": str(fault.known.from_party) if fault.known.from_party else None,
+            "to_party": str(fault.known.to_party) if fault.known.to_party else None,
+            "service": str(fault.known.service) if fault.known.service else None,
+            "action": fault.known.action,
+        }
         | {"notes": list(fault.notes), "errors": [_code(each_error) for each_error in fault.errors]}
     )
 
 
 def _code(error: EbxmlError | SoapFault) -> str:
     return error.faultcode if isinstance(error, SoapFault) else error.code
-
-
-def _of_known(known: PartialHeader) -> dict[str, Any]:
-    return {
-        "dialect": known.dialect.value if known.dialect else None,
-        "kind": known.kind.value if known.kind else None,
-        "message_id": known.message_id,
-        "ref_to": known.ref_to_message_id,
-        "conversation_id": known.conversation_id,
-        "cpa_id": known.cpa_id,
-        "from_party": str(known.from_party) if known.from_party else None,
-        "to_party": str(known.to_party) if known.to_party else None,
-        "service": str(known.service) if known.service else None,
-        "action": known.action,
-    }
 
 
 def _of_received(received: Received) -> dict[str, Any]:
@@ -185,7 +179,9 @@ def _of_received(received: Received) -> dict[str, Any]:
         "split_number": split.number if split else None,
         "split_total": split.total if split else None,
         "ack_requested": bool(message.ack_requested),
-        "acknowledges": _acknowledges(message),
+        "acknowledges": (
+            message.acknowledgments[0].ref_to_message_id if message.acknowledgments else None
+        ),
         "errors": [error.code for error in message.error_list.errors] if message.error_list else [],
         "signed": received.signed,
         "closed": received.closed,
@@ -196,10 +192,6 @@ def _of_received(received: Received) -> dict[str, Any]:
         "schema_problems": len(received.schema_problems),
         "notes": list(received.notes),
     }
-
-
-def _acknowledges(message: Message) -> str | None:
-    return message.acknowledgments[0].ref_to_message_id if message.acknowledgments else None
 
 
 def _values(row: dict[str, Any], payloads: bool, received: Received | None = None) -> Values:
@@ -250,8 +242,14 @@ class EbxmlSource(DataSource):
             raise InvalidValue(
                 f"validation is {self.options['validation']!r}", remedy="give report or off"
             ) from None
+        found = local_path(path, OF_AN_ARCHIVE)
+        if not found.exists():
+            raise JournalProblem(
+                f"there is no archive at {found}",
+                remedy="give the path of a folder, of a file, or of a tar or zip bundle",
+            )
         return EbxmlReader(
-            str(_there(path)),
+            str(found.resolve()),
             payloads=self._flag("payloads"),
             validation=validation,
             suffixes=_suffixes(extensions) if extensions else MESSAGE_SUFFIXES,
@@ -332,17 +330,6 @@ def known_files(folders: Iterable[str]) -> frozenset[FileKey]:
         for batch in table.to_batches(columns=["file", "file_size", "modified"]):
             found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return frozenset(found)
-
-
-def _there(path: str) -> Path:
-    """The archive, by its one true path."""
-    found = local_path(path, OF_AN_ARCHIVE)
-    if not found.exists():
-        raise JournalProblem(
-            f"there is no archive at {found}",
-            remedy="give the path of a folder, of a file, or of a tar or zip bundle",
-        )
-    return found.resolve()
 
 
 def _suffixes(text: str) -> tuple[str, ...]:

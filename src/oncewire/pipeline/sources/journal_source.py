@@ -36,15 +36,13 @@ from oncewire.pipeline.lake.version import (
     NODE_FILE,
     Book,
     Mark,
+    Version,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
-
-    from oncewire.pipeline.lake.version import Version
 
 
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -502,12 +500,13 @@ class ExportBook:
         self._read_at = read_at
         self._heads = dict(heads or {})
         self._folders = list(folders)
+        # Names that begin with a dot or an underscore are work in progress, as Spark reads them.
         self._pieces = sorted(
             (
                 piece
                 for folder in self._folders
                 for file in sorted(folder.rglob("*.parquet"))
-                if not _hidden(file, folder)
+                if not any(part[0] in "._" for part in file.relative_to(folder).parts)
                 for piece in _pieces(file)
             ),
             key=lambda piece: (piece.first, piece.last, piece.file, piece.group),
@@ -516,7 +515,18 @@ class ExportBook:
     @classmethod
     def of_folder(cls, folder: Path) -> ExportBook:
         """The export in a folder; its `_node.json` is asked first."""
-        said = _said(folder / NODE_FILE)
+        file = folder / NODE_FILE
+        try:
+            said = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise JournalProblem(
+                f"{file} cannot be read: {error}", remedy="export the journal again"
+            ) from None
+        if not isinstance(said, dict) or not isinstance(said.get("node"), str):
+            raise JournalProblem(
+                f"{file} does not say whose journal it is",
+                remedy='write {"node": ..., "journal_version": ...} there',
+            )
         check_version(said.get("journal_version"))
         return cls(str(folder), str(said.get("node")), [folder])
 
@@ -661,26 +671,6 @@ def _heads(version: Version, node: str) -> dict[int, str]:
             heads.clear()
         heads[entry.first - 1] = entry.since
     return {**heads, state.seq: state.chain}
-
-
-def _said(file: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise JournalProblem(
-            f"{file} cannot be read: {error}", remedy="export the journal again"
-        ) from None
-    if not isinstance(said, dict) or not isinstance(said.get("node"), str):
-        raise JournalProblem(
-            f"{file} does not say whose journal it is",
-            remedy='write {"node": ..., "journal_version": ...} there',
-        )
-    return said
-
-
-def _hidden(file: Path, folder: Path) -> bool:
-    """Names that begin with a dot or an underscore are work in progress, as Spark reads them."""
-    return any(part[0] in "._" for part in file.relative_to(folder).parts)
 
 
 def _pieces(file: Path) -> Iterator[_Piece]:

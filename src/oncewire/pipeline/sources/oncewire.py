@@ -224,7 +224,19 @@ class OncewireSource(DataSource):
 
     def _request(self) -> Request:
         options = self.options
-        path, url = _place(options.get("path") or options.get("store"), options.get("url"))
+        path = options.get("path") or options.get("store")
+        url = options.get("url")
+        if not path and not url:
+            raise InvalidValue(
+                "no store is named", remedy="give its path to load(), or its address as option url"
+            )
+        if path and url:
+            raise InvalidValue("both a path and a url are named", remedy="name one store")
+        if url and not is_database(url):
+            raise InvalidValue(
+                "the url is not the address of a database", remedy="write it as postgresql://..."
+            )
+        path, url = (str(input_at(path)) if path else ""), url or ""
         table, known = options.get("table", OPTIONS["table"][0]), TABLES
         if not url and is_lake(path):
             known = {each_table.name: each_table.schema for each_table in EVERY.values()}
@@ -332,7 +344,20 @@ class OncewireReader(DataSourceReader):
         request = self._request
         book = open_book(request.place, request.node)
         if request.table == "messages":
-            return _message_ranges(book, request.rows_per_partition)
+            if not isinstance(book, SqlBook):
+                raise NotAllowed(
+                    f"{book.path} is an export, which holds the journal only",
+                    remedy="read table messages from the store itself",
+                )
+            found: list[InputPartition] = []
+            for table in ("outgoing", "incoming"):
+                first, last = book.message_bounds(table)
+                if last:
+                    found += [
+                        Range(table, start, min(start + request.rows_per_partition, last))
+                        for start in range(first - 1, last, request.rows_per_partition)
+                    ]
+            return found
         low, high = journal_source.seq_bounds(self._filters)
         start = max(request.start, low or 0)
         ends = [end for end in (request.end, high, book.bounds()[1]) if end is not None]
@@ -423,38 +448,6 @@ def _read(
     for batch in batches:
         crash.reached("mid_task")
         yield batch
-
-
-def _message_ranges(book: Book, rows: int) -> list[InputPartition]:
-    if not isinstance(book, SqlBook):
-        raise NotAllowed(
-            f"{book.path} is an export, which holds the journal only",
-            remedy="read table messages from the store itself",
-        )
-    found: list[InputPartition] = []
-    for table in ("outgoing", "incoming"):
-        first, last = book.message_bounds(table)
-        if last:
-            found += [
-                Range(table, start, min(start + rows, last))
-                for start in range(first - 1, last, rows)
-            ]
-    return found
-
-
-def _place(path: str | None, url: str | None) -> tuple[str, str]:
-    """Where to read: a path, or the address of a database."""
-    if not path and not url:
-        raise InvalidValue(
-            "no store is named", remedy="give its path to load(), or its address as option url"
-        )
-    if path and url:
-        raise InvalidValue("both a path and a url are named", remedy="name one store")
-    if url and not is_database(url):
-        raise InvalidValue(
-            "the url is not the address of a database", remedy="write it as postgresql://..."
-        )
-    return (str(input_at(path)) if path else ""), url or ""
 
 
 def _columns(text: str | None, table: StructType) -> tuple[str, ...]:

@@ -313,7 +313,11 @@ class HttpClient:
                 f"cannot connect to {target.host} port {target.port}: {words}"
             ) from error
         try:
-            self._check_certificate(target, connection.certificate)
+            shown = connection.certificate
+            if target.pinned and shown not in target.pinned:
+                raise TransportProblem("the peer's certificate is not the pinned one")
+            if shown is not None and self.settings.withdrawn(shown):
+                raise TransportProblem("the peer's certificate was revoked")
         except TransportProblem:
             connection.abort()
             raise
@@ -339,12 +343,6 @@ class HttpClient:
             made.close()
             raise
         return connection
-
-    def _check_certificate(self, target: Target, shown: bytes | None) -> None:
-        if target.pinned and shown not in target.pinned:
-            raise TransportProblem("the peer's certificate is not the pinned one")
-        if shown is not None and self.settings.withdrawn(shown):
-            raise TransportProblem("the peer's certificate was revoked")
 
     def _target(self, address: str) -> Target:
         """An address as it is used; the few that partners have are worked out once."""

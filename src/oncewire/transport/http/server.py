@@ -171,20 +171,17 @@ class ServerConnection(asyncio.Protocol):
         self._cutter = cutter_of(head.framing)
         loop = asyncio.get_running_loop()
         gone = loop.create_future()
-        request = Request(self, head, Stream(self._set_reading), self._met(transport), gone)
-        if self._cutter.over:
-            request.body.end()
-        self._request = request
-        self._task = loop.create_task(self._serve(request))
-
-    def _met(self, transport: asyncio.Transport) -> Peer:
-        """The peer of this connection; its certificate does not change."""
+        # The certificate of a connection does not change.
         if self._peer is None:
             where = transport.get_extra_info("peername")
             tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
             certificate = tls.getpeercert(binary_form=True) if tls is not None else None
             self._peer = Peer(str(where[0]) if where else "", certificate)
-        return self._peer
+        request = Request(self, head, Stream(self._set_reading), self._peer, gone)
+        if self._cutter.over:
+            request.body.end()
+        self._request = request
+        self._task = loop.create_task(self._serve(request))
 
     def _cut(self, request: Request, cutter: Cutter) -> None:
         if request.body.over:

@@ -42,7 +42,7 @@ from oncewire.transport.contract import (
     verdict_of,
 )
 from oncewire.transport.listener import Guest, Listener, ListenerLimits, Lost, Patience
-from oncewire.transport.smtp.relay import MailBody, mail_address, open_mail
+from oncewire.transport.smtp.relay import mail_address, open_mail
 
 logger = logging.getLogger("oncewire.smtp")
 
@@ -94,7 +94,16 @@ class MailDoor:
             mail = await open_mail(pieces)
             if mail.is_report or mail.is_automatic:
                 # Only a hint: a stranger can send one too, and the acknowledgement is what counts.
-                told = await _told_in(mail.body)
+                # What a report says, in a line that can stand in a log.
+                wanted = ("final-recipient", "action", "status", "diagnostic-code")
+                content = bytearray()
+                async for piece in mail.body:
+                    content += piece[: _REPORT_MAX - len(content)]
+                text = content.decode("ascii", "replace")
+                lines = [
+                    line.strip() for line in text.splitlines() if line.lower().startswith(wanted)
+                ]
+                told = "; ".join(line for line in lines if line.isprintable())[:300]
                 self._log("a mail server tells of a mail of ours", peer, report=told)
                 return Reply(204)
             reply = await self._on_delivery(
@@ -117,17 +126,6 @@ class MailDoor:
         repeats = self._seldom.again(event)
         if repeats is not None:
             logger.warning(event, extra={"address": peer.address, "repeats": repeats, **facts})
-
-
-async def _told_in(body: MailBody) -> str:
-    """What a report says, in a line that can stand in a log."""
-    wanted = ("final-recipient", "action", "status", "diagnostic-code")
-    content = bytearray()
-    async for piece in body:
-        content += piece[: _REPORT_MAX - len(content)]
-    text = content.decode("ascii", "replace")
-    lines = [line.strip() for line in text.splitlines() if line.lower().startswith(wanted)]
-    return "; ".join(line for line in lines if line.isprintable())[:300]
 
 
 class SmtpListener:

@@ -131,7 +131,14 @@ class MailBody:
         while not self._over:
             self.check()
             try:
-                piece = await self._next()
+                raw, self._first = self._first, b""
+                raw = raw or await anext(self._pieces, b"")
+                self._over = not raw
+                piece = self._undo.feed(raw) if raw else self._undo.finish()
+                if self._undo.foreign:
+                    raise MimeProblem(
+                        "base64 is damaged", location="MIME", remedy="send the mail again, whole"
+                    )
             except Exception as problem:
                 self._trouble = problem
                 raise
@@ -143,17 +150,6 @@ class MailBody:
         """Raise the error that ended the reading, if one did."""
         if self._trouble is not None:
             raise self._trouble
-
-    async def _next(self) -> bytes:
-        piece, self._first = self._first, b""
-        piece = piece or await anext(self._pieces, b"")
-        self._over = not piece
-        content = self._undo.feed(piece) if piece else self._undo.finish()
-        if self._undo.foreign:
-            raise MimeProblem(
-                "base64 is damaged", location="MIME", remedy="send the mail again, whole"
-            )
-        return content
 
 
 async def open_mail(pieces: AsyncIterator[bytes]) -> Mail:

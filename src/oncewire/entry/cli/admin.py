@@ -1,4 +1,5 @@
-"""`oncewire console`: a link by which a browser signs in to the pages of a running party."""
+"""`oncewire token ...` and `oncewire console`: who may call the admin port, by a program or in a
+browser, and in which roles."""
 
 from __future__ import annotations
 
@@ -7,17 +8,67 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Config, Report, loaded, now
+from oncewire.entry.cli.output import Config, Listing, Report, loaded, now
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import user_name
+from oncewire.errors import NotAllowed
+from oncewire.message.instant import format_duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oncewire.entry.admin.tokens import TokenFile
     from oncewire.entry.party.settings import Settings
+
+Name = Annotated[str, typer.Argument(help="Whose token it is; the journal names it as `by`.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
+    group = typer.Typer(help="Tokens of the admin port (REST).", no_args_is_help=True)
+    group.command("add")(add)
+    group.command("list")(listed)
+    group.command("remove")(remove)
+    app.add_typer(group, name="token")
     app.command("console")(console)
+
+
+@output.answers
+def add(
+    name: Name,
+    role: Annotated[
+        list[Permission], typer.Option("--role", help="What it may do; several are given apart.")
+    ],
+    config: Config = None,
+) -> Report:
+    """Make a token. Its secret is shown this once: only its hash is kept."""
+    secret = _file(config).add(name, role)
+    return Report(
+        {"name": name, "roles": sorted(role), "token": secret},
+        summary="Keep the token where only its owner can read it; it is not shown again.",
+    )
+
+
+@output.answers
+def listed(config: Config = None) -> Report:
+    """List the tokens and their roles."""
+    rows = [(token.name, ", ".join(sorted(token.roles))) for token in _file(config).tokens()]
+    listing = Listing("tokens", ("name", "roles"), rows, empty="There is no token.")
+    return Report(listings=(listing,))
+
+
+@output.answers
+def remove(name: Name, config: Config = None) -> Report:
+    """Remove a token: who has it is refused from now on."""
+    _file(config).remove(name)
+    return Report({"name": name}, summary="Removed.")
+
+
+def _file(config: Path | None) -> TokenFile:
+    from oncewire.entry.admin.tokens import TokenFile
+
+    settings = loaded(config).settings
+    return TokenFile(settings.path(settings.admin.tokens))
 
 
 @output.answers
@@ -37,8 +88,6 @@ def console(
     resume, pause, abandon and hold, take partners and change our key; `--role take` shows
     documents and gives out evidence.
     """
-    from oncewire.message.instant import format_duration
-
     settings = loaded(config).settings
     link = link_to(settings, role or (), by or user_name())
     until = format_duration(settings.console.link_for)
@@ -51,7 +100,6 @@ def console(
 def link_to(settings: Settings, roles: list[Permission] | tuple[Permission, ...], by: str) -> str:
     """A new link to the console of a party."""
     from oncewire.entry.console.sign_in import SignIns
-    from oncewire.errors import NotAllowed
 
     admin, said = settings.admin, settings.console
     if not admin.port:

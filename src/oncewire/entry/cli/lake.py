@@ -1,0 +1,237 @@
+"""Lakes as commands name them, and the commands of `oncewire pipeline` that need no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import OK, WRONG, Config, Listing, Report, loaded
+from oncewire.entry.files import number_of, read_bytes
+from oncewire.entry.party.settings import FILE
+from oncewire.errors import NotAllowed, NotHere
+
+if TYPE_CHECKING:
+    from oncewire.pipeline.lake.lake import Lake
+    from oncewire.pipeline.lake.proof import Difference
+
+LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
+BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
+Stores = Annotated[list[Path] | None, typer.Option("--store", help=BOOK)]
+
+
+def book_at(path: Path) -> Path | str:
+    """Where a book is: a party's folder stands for the store that its settings name, a file or the
+    address of a database, and a lake in a bucket for the copy of it."""
+    from oncewire.pipeline.lake.lake import input_at
+
+    path = input_at(path)
+    if path.name != FILE and not (path / FILE).is_file():
+        return there(path, "store, export or lake")
+    settings = loaded(path).settings
+    return settings.store.url or there(settings.path(settings.store.path), "store, export or lake")
+
+
+def there(path: Path, what: str) -> Path:
+    """The path, if something is there: Spark takes long to start, and is not needed to know."""
+    if not path.exists():
+        raise NotHere(f"there is no {what} at {path}", remedy="give the path of one")
+    return path
+
+
+def archive_at(path: Path) -> Path:
+    """Where raw messages are; nothing but files is read."""
+    from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, local_path
+
+    return there(local_path(path, OF_AN_ARCHIVE), "archive")
+
+
+def lake_at(path: Path) -> Lake:
+    """The lake of that name; a place that cannot hold one is refused before Spark starts."""
+    from oncewire.pipeline.lake.lake import Lake
+
+    return Lake(path)
+
+
+def need_lake(path: Path) -> Lake:
+    """The lake of that name; a place where nothing was published is refused."""
+    lake = lake_at(path)
+    if not lake.exists:
+        raise NotHere(
+            f"there is no lake at {path}",
+            remedy=f"make one with `oncewire pipeline run --store STORE --lake {path}`",
+        )
+    return lake
+
+
+@output.answers
+def prove(
+    lake: LakePath,
+    store: Stores = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Whoever holds it must have signed the version.")
+    ] = None,
+) -> Report:
+    """Show that journals are as they were taken in: the lake's, and with --store the store's.
+
+    Status 1 if a row was changed, added or taken away since, or if rows are not those that their
+    node chained. It needs no Spark.
+    """
+
+    place = need_lake(lake)
+    from oncewire.pipeline.lake.proof import check_book, check_lake
+    from oncewire.pipeline.sources.journal_source import open_books
+
+    version = place.current()
+    signed = None
+    if certificate is not None:
+        from oncewire.pipeline.lake.proof import is_signed_by
+        from oncewire.wire.security.certificates import load_certificate
+
+        shown = load_certificate(read_bytes(certificate, "certificate"))
+        signed = is_signed_by(place, version, shown)
+    found = [check_lake(place, version)]
+    for each_place in store or []:
+        found += [check_book(place, version, book) for book in open_books(book_at(each_place))]
+    differences = [difference for proven in found for difference in proven.differences]
+    count = sum(proven.rows for proven in found)
+    return Report(
+        facts={
+            **({} if signed is None else {"signed": signed}),
+            "unchanged": not differences,
+            "rows": count,
+            "heads": {name: state.chain for name, state in sorted(version.nodes.items())},
+        },
+        listings=(listing_of_differences("differences", differences),),
+        summary=f"{number_of(len(differences), 'difference')} in {number_of(count, 'row')}"
+        + ("; the signature is of another version, or by another key" if signed is False else ""),
+        exit_code=WRONG if differences or signed is False else OK,
+    )
+
+
+def listing_of_differences(name: str, found: Sequence[Difference]) -> Listing:
+    """Where rows are not as they were taken in, or not as their node chained them."""
+    columns = ("node", "seq", "what", "sentence")
+    return Listing(name, columns, list(map(attrgetter(*columns), found)))
+
+
+@output.answers
+def trim(
+    lake: LakePath,
+    keep: Annotated[
+        str, typer.Option(help="Keep rows since: a time, a day, or how long ago, such as 365d.")
+    ],
+    config: Config = None,
+) -> Report:
+    """Remove from the party's journal what the lake has and nobody needs here any more.
+
+    A row goes when it is older than --keep, the lake has it as it is in the store, and its message
+    is not kept any more; the first row that has to stay keeps all that follow. A handler that runs
+    goes on meanwhile. What goes cannot be brought back, and `oncewire why` tells of it no more: the
+    lake does. It needs no Spark.
+    """
+
+    place = need_lake(lake)
+    import asyncio
+
+    from oncewire.entry.control.verbs import user_name
+    from oncewire.entry.logs import only_errors
+    from oncewire.entry.running.open_party import reach
+    from oncewire.pipeline.lake.proof import check_book, check_lake
+    from oncewire.pipeline.sources.journal_source import open_books
+
+    settings = loaded(config).settings
+    version = place.current()
+    (book,) = open_books(book_at(settings.folder))
+    taken = version.nodes.get(book.node)
+    if taken is None:
+        raise NotAllowed(
+            f"the lake has nothing of {book.node}",
+            remedy="take its journal in first: `oncewire pipeline run`",
+        )
+    checked = (check_lake(place, version), check_book(place, version, book))
+    differences = [each for proven in checked for each in proven.differences]
+    if differences:
+        raise NotAllowed(
+            f"the lake does not have the rows of {book.node} as they are: "
+            f"{differences[0].sentence}",
+            remedy="`oncewire pipeline prove` with --store names each of them",
+        )
+    through = taken.seq
+
+    async def remove() -> int:
+        async with reach(settings) as verbs:
+            return await verbs.trim_journal(keep, through, user_name())
+
+    with only_errors():
+        removed = asyncio.run(remove())
+    return Report(
+        facts={"node": book.node, "rows": removed},
+        summary=f"{number_of(removed, 'row')} of {book.node} removed",
+    )
+
+
+@output.answers
+def sign(lake: LakePath, config: Config = None) -> Report:
+    """Sign the lake's current version with the party's key, so that others can rely on it."""
+
+    place = need_lake(lake)
+    from oncewire.entry.running.assemble import keys_of
+    from oncewire.pipeline.lake.proof import sign_version
+
+    keys = keys_of(loaded(config).settings)
+    if keys is None:
+        raise NotHere("the party has no key to sign with", remedy="`oncewire init` makes one")
+    version = place.current()
+    beside = sign_version(place, version, keys.signing_key)
+    return Report(
+        facts={"version": version.number, "signature": str(beside)},
+        summary=f"version {version.number} is signed",
+        hints=(f"oncewire pipeline prove --lake {quote(str(lake))} --certificate CERTIFICATE",),
+    )
+
+
+@output.answers
+def compact(lake: LakePath) -> Report:
+    """Write small directories together, so that readers open fewer files. It needs no Spark.
+
+    Runs and streams do so by themselves where there are many; this does it wherever there are two.
+    """
+
+    place = need_lake(lake)
+    from oncewire.pipeline.lake.compact import compacted
+
+    place.shown()
+    with place.writing() as before:
+        made = compacted(place, before, many=2)
+        version = place.publish(made) if made != before else before
+    counts = [sum(map(len, either.tables.values())) for either in (before, version)]
+    return Report(
+        facts={"version": version.number, "directories": counts[1], "before": counts[0]},
+        summary=f"{counts[0]} directories are {counts[1]} now",
+    )
+
+
+@output.answers
+def report(
+    lake: LakePath,
+    out: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")],
+    csv: Annotated[
+        Path | None, typer.Option(help="Folder for a CSV of each partner, to send to it.")
+    ] = None,
+) -> Report:
+    """Write what the lake shows as one HTML file that needs no network, nor Spark."""
+
+    place = need_lake(lake)
+    from oncewire.pipeline.reports import report as pages
+
+    facts = pages.write(place, out, csv)
+    return Report(
+        facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
+        summary=pages.sentence(facts),
+    )
