@@ -312,8 +312,8 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 385,
-    "lines": 113_750,
-    "code_lines": 81_420,
+    "lines": 114_000,
+    "code_lines": 81_600,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
