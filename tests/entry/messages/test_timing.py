@@ -14,7 +14,9 @@ from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.notes import Kind, Resumed, SendFailed
+from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sender import ANSWERS_AGAIN
+from oncewire.protocol.states import IncomingState
 from oncewire.store.sqlite.store import SqliteStore
 from tests.store.samples import (
     CONFIRMED,
@@ -305,3 +307,18 @@ def test_two_messages_of_one_id_have_a_story_each(store: SqliteStore) -> None:
     assert "received" not in kinds["out"]
     assert [facts[way].facts["state"] for way in ("out", "in")] == ["delivered", "confirmed"]
     assert "abandon" not in facts["in"].may
+
+
+@pytest.mark.parametrize(("expected", "told"), [(3, True), (5, False)])
+def test_a_held_message_says_which_number_it_waits_for(
+    store: SqliteStore, expected: int, told: bool
+) -> None:
+    with store.transition() as tx:
+        held = received("held-5", state=IncomingState.HELD, channel="r", epoch=1, number=5)
+        tx.add_incoming(held)
+        tx.save_receiving_channel(ReceivingChannel("r", epoch=1, expected=expected))
+        tx.journal([_row("held-5", "received", 500)])
+    store.commit()
+    with store.reader() as reader:
+        why = story_of(reader, NAMES, "held-5", NOW, None).why
+    assert ("held until number 3 of channel r, which has not come" in why) is told

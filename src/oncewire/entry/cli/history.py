@@ -27,7 +27,7 @@ from oncewire.entry.cli.output import (
     typed,
 )
 from oncewire.entry.files import PRIVATE, number_of, write_new
-from oncewire.entry.messages.outlook import outlook, resolving
+from oncewire.entry.messages.outlook import held_for, outlook, resolving
 from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
 
@@ -143,14 +143,16 @@ def why(message_id: MessageId, others: Others = None, config: Config = None) -> 
         rows = reader.journal_of(found)
         then = outlook(reader, found, now(), settings, place)
         steps = resolving(reader, found, now(), place)
-        timing = time_of(reader, names, kept_of(reader, found), now(), {})
+        kept = kept_of(reader, found)
+        timing = time_of(reader, names, kept, now(), {})
+        held = "" if kept.arrived is None else held_for(reader, kept.arrived)
     rows += _rows_elsewhere(found, others or [])
     story = tell(found, rows, names, then, steps)
     rungs = [
         (moment(step.at), step.node, step.direction, step.peer, step.what) for step in story.steps
     ]
     columns = ("at", "node", "direction", "peer", "what")
-    sentence = placed(story.why)
+    sentence = placed(story.why + held)
     # The sentence comes first: it is what was asked for.
     facts: dict[str, Any] = {"message_id": found, "why": sentence}
     if timing is not None and timing.said:

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from oncewire.journal.history import failure_reason
 from oncewire.message.instant import SECOND, Instant, moment
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Reader
 from oncewire.store.records import Incident
 
 if TYPE_CHECKING:
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
-    from oncewire.store.records import StoredOutgoing
+    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 PARTS_LOOKED_AT = 20_000
 """How many of the newest messages under way are searched for the parts of a document."""
@@ -39,7 +39,6 @@ def outlook(
     """
     from oncewire.entry.messages.stored import outworn
     from oncewire.handler.perform import receiver_key
-    from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 
     stored = reader.outgoing(message_id)
     if stored is None:
@@ -89,9 +88,22 @@ def outlook(
     return said
 
 
+def held_for(reader: Reader, arrived: StoredIncoming) -> str:
+    """What a received message that is held waits for; empty where it is not held by its number."""
+    incoming = arrived.incoming
+    channel = reader.receiving_channel(incoming.channel or "")
+    if incoming.state is not IncomingState.HELD or channel is None or incoming.number is None:
+        return ""
+    if channel.epoch != incoming.epoch or channel.expected == incoming.number:
+        return ""
+    return (
+        f" It is held until number {channel.expected} of channel {channel.key}, which has not "
+        "come, and all up to its own have."
+    )
+
+
 def _parts_that_wait(reader: Reader, stored: StoredOutgoing, now: Instant, place: str) -> str:
     """How many parts under way failed, and when the first of them is tried again."""
-    from oncewire.protocol.states import OutgoingState
 
     message_id = stored.outgoing.message_id
     waiting = [
@@ -112,7 +124,6 @@ def _parts_that_wait(reader: Reader, stored: StoredOutgoing, now: Instant, place
 
 def progress(reader: Reader, stored: StoredOutgoing) -> str:
     """How far a document is that is sent in parts; empty where it is none, or over."""
-    from oncewire.protocol.states import FINAL_OUTGOING
 
     facts, sent = stored.facts, stored.outgoing
     if facts.split_id != sent.message_id or sent.state in FINAL_OUTGOING:
@@ -138,7 +149,6 @@ def resume_channel(key: str, place: str = "") -> str:
 
 def held_up(reader: Reader, stored: StoredOutgoing) -> str:
     """In a word, why a message stands where it does: its own reason, else its channel's."""
-    from oncewire.protocol.states import FINAL_OUTGOING
 
     sent = stored.outgoing
     if sent.reason or sent.state in FINAL_OUTGOING:
@@ -211,7 +221,6 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     application's to take, so that is what is mended, unless it stands here because its way on is
     gone; what cannot be sent again under its id (C37) can only be given up."""
     from oncewire.handler.runtime.operate import can_resume
-    from oncewire.protocol.states import IncomingState
     from oncewire.store.transition.rows import FINAL_INCOMING
 
     stored = reader.outgoing(message_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncewire.entry.messages.outlook import outlook, resolving
+from oncewire.entry.messages.outlook import held_for, outlook, resolving
 from oncewire.entry.messages.timing import Timing, timing_of
 from oncewire.errors import OncewireError, UnknownMessage
 from oncewire.journal import trace
@@ -137,6 +137,7 @@ def story_of(
     if settings is not None:
         others = [settings.path(Path(folder)) for folder in settings.console.with_]
         then = "" if kept.arrived is not None else outlook(reader, message_id, now, settings)
+    held = "" if kept.arrived is None else held_for(reader, kept.arrived)
     copies = copies_of(reader, message_id) if kept.left_out else None
     there = list(_elsewhere(message_id, others))
     if kept.shared:
@@ -157,7 +158,7 @@ def story_of(
     named = [_named(step, called) for step in story.steps]
     return replace(
         story,
-        why=_with_names(story.why, called),
+        why=_with_names(story.why + held, called),
         steps=tuple(_with_gap(named, kept)),
         elsewhere=tuple(name for name, _, _ in there),
         left_out=kept.left_out,
