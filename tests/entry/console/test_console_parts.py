@@ -12,7 +12,8 @@ from oncewire.entry.console.rendering import _TEMPLATES, lasting, plain, render
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
-from oncewire.entry.messages.story import Story, StoryStep, _elsewhere
+from oncewire.entry.messages.listing import instant_of
+from oncewire.entry.messages.story import Story, StoryStep, _elsewhere, _with_names
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue
 from oncewire.journal.row import Row
@@ -220,3 +221,30 @@ def test_the_command_makes_a_link(parties: Path) -> None:
     made = run_json("console", "--role", "operate", "--by", "alice")
     assert made["roles"] == ["operate", "read"]
     assert made["console"].startswith("http://127.0.0.1:8610/console/sign-in#")
+
+
+@pytest.mark.parametrize("clock", ["11:22", "11:22:33", "11:22:33.457Z"])
+def test_a_time_as_lists_show_it_is_searched_for(clock: str) -> None:
+    found = searching.wanted({"q": f"2026-11-18 {clock}"}, (), TABLE["find"])
+    assert found.filters == {"since": "2026-11-18T11:22:00Z", "until": "2026-11-18T11:23:00Z"}
+
+
+def test_a_time_that_is_none_is_told_of() -> None:
+    found = searching.wanted({"q": "2026-11-18 99:99"}, (), TABLE["find"])
+    with pytest.raises(InvalidValue):
+        instant_of(found.filters["since"], NOW)
+
+
+def test_times_are_read_as_they_are_shown() -> None:
+    exact = instant_of("2026-11-18T11:22:00Z", NOW)
+    assert (
+        instant_of("2026-11-18 11:22", NOW) == instant_of("2026-11-18 11:22:00.000", NOW) == exact
+    )
+
+
+def test_the_key_of_a_channel_keeps_its_parties() -> None:
+    called = {"urn:party:hub": "hub", "urn:party:b": "beta"}
+    said = "taken over by urn:party:hub; `oncewire resume --channel urn:party:b>urn:party:hub#1`"
+    assert _with_names(said, called) == (
+        "taken over by hub; `oncewire resume --channel urn:party:b>urn:party:hub#1`"
+    )

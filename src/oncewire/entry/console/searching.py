@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from shlex import quote
 from typing import Any
 
@@ -35,6 +35,7 @@ SHOWN = 50
 """Messages of one page."""
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
+_CLOCK = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?\Z", re.ASCII)
 _WORD = re.compile(r"(\w+):(\S+)\Z", re.ASCII)
 
 
@@ -92,6 +93,8 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
             filters["state"] = word
         elif _DAY.match(word):
             filters |= {"since": word, "until": next_day(word)}
+        elif _CLOCK.match(word) and _DAY.match(filters.get("since", "")):
+            filters |= _minute(filters["since"], word)
         elif word in FLAG_WORDS:
             flags.add(FLAG_WORDS[word])
         else:
@@ -106,6 +109,17 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
         tuple(name for name in FLAGS if name in flags),
         asked.get("after", ""),
     )
+
+
+def _minute(day: str, clock: str) -> dict[str, str]:
+    """The minute of a day, as lists show it, or what comes of one that is none."""
+    since = f"{day}T{clock[:5]}:00"
+    try:
+        until = (datetime.fromisoformat(since) + timedelta(minutes=1)).isoformat()
+    except (ValueError, OverflowError):
+        # `find` says what is wrong with it.
+        until = since
+    return {"since": f"{since}Z", "until": f"{until}Z"}
 
 
 def day_of(text: str) -> str:

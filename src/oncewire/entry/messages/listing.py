@@ -38,6 +38,7 @@ COUNTED = 2_000
 """Messages that are counted where no time is named."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
+_SHOWN = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?\Z", re.ASCII)
 _END = "end"
 _PLACE = r"(start|end|-?\d{1,18}\.\d{1,18})"
 _CURSOR = re.compile(rf"{_PLACE}_{_PLACE}\Z", re.ASCII)
@@ -373,10 +374,12 @@ def _search(asked: Asked, names: Names, now: Instant) -> Search:
 
 
 def instant_of(text: str, now: Instant) -> Instant:
-    """A time, a day (its beginning, in UTC), or how long ago."""
+    """A time, also as lists show it, a day (its beginning, in UTC), or how long ago."""
     try:
         if _DATE.match(text):
             return parse_instant(f"{text}T00:00:00Z")[0]
+        if shown := _SHOWN.match(text):
+            return parse_instant(f"{shown[1]}T{shown[2]}{shown[3] or ':00'}Z")[0]
         if text[:1].isdigit() and "T" in text:
             return parse_instant(text)[0]
         return now - read_duration(text)

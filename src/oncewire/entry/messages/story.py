@@ -3,6 +3,7 @@ the time went."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -194,7 +195,9 @@ def _named(step: StoryStep, called: Mapping[str, str]) -> StoryStep:
 
 def _with_names(text: str, called: Mapping[str, str]) -> str:
     for party_id, name in called.items():
-        text = text.replace(party_id, name)
+        # The key of a channel, as in a command, stays what it is.
+        alone = rf"(?<![\w:>]){re.escape(party_id)}(?![\w>#])"
+        text = re.sub(alone, name.replace("\\", r"\\"), text)
     return text
 
 
