@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -67,6 +67,13 @@ def demo(
             help="Through a hub, which is killed instead of the receiver; over http by default.",
         ),
     ] = None,
+    store: Annotated[
+        str,
+        typer.Option(
+            help="postgresql: every party on a server that is started here; postgresql://...: on "
+            "one that runs."
+        ),
+    ] = "",
     keep: Annotated[
         bool, typer.Option("--keep", help="Go on when all is settled, until Ctrl-C.")
     ] = False,
@@ -93,6 +100,7 @@ def demo(
     import signal
 
     from oncewire.lab.demo.play import Plan, break_more
+    from oncewire.lab.demo.stores import stores_called
     from oncewire.lab.demo.ways import FAIR, STORM
 
     # As Ctrl-C does: the handlers of the demo end with it.
@@ -104,7 +112,8 @@ def demo(
         return Report({"folder": str(folder)}, summary="The demo breaks something now.")
     through = transport == "http" if hub is None else hub
     weather = FAIR if fair else STORM
-    plan = Plan(folder, messages, seed, weather, kill, limit, transport, through, keep)
+    kept_in = stores_called(store)
+    plan = Plan(folder, messages, seed, weather, kill, limit, transport, through, keep, kept_in)
     warming = _warm_up() if spark else None
     if not json:
         _announce(plan)
@@ -119,11 +128,12 @@ def demo(
         if not json:
             output.console().print("It goes on, with an order a second. Stop it with Ctrl-C.")
 
-    with _live(quiet=json) as watch:
-        outcome = _run(plan, watch, lambda link: _tell_link(link, json=json), settled)
-    if keep:
-        return Report({"folder": str(folder)}, summary="Stopped.")
-    return books_of(outcome)
+    with closing(kept_in):
+        with _live(quiet=json) as watch:
+            outcome = _run(plan, watch, lambda link: _tell_link(link, json=json), settled)
+        if keep:
+            return Report({"folder": str(folder)}, summary="Stopped.")
+        return books_of(outcome)
 
 
 def _warm_up() -> Thread | None:
@@ -197,6 +207,8 @@ def _announce(plan: Plan) -> None:
             f"{weather.answer_lost:.0%} of the answers, repeats {weather.repeated:.0%}, "
             f"cuts {weather.cut:.0%}, and lets others overtake."
         )
+    if plan.kept_in.told:
+        out.print(plan.kept_in.told)
     if plan.kill:
         out.print(f"Half-way the {plan.victim} is killed with kill -9.")
 
@@ -282,6 +294,8 @@ def _report(outcome: DemoResult, books: Books | Unread) -> Report:
         "seconds": round(outcome.seconds, 1),
         "seed": outcome.plan.seed,
     }
+    if outcome.plan.kept_in.schemas:
+        facts["schemas"] = list(outcome.plan.kept_in.schemas)
     found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
     rows = [
         (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
@@ -339,10 +353,10 @@ def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
 
 
 def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
-    hints = [
-        _told_by(plan),
-        f"oncewire outbox -c {typed(plan.folder / 'buyer')}",
-    ]
+    hints = [_told_by(plan), f"oncewire outbox -c {typed(plan.folder / 'buyer')}"]
+    if not plan.kept_in.stay and not plan.keep:
+        # Its server has stopped: who wants to ask the parties leaves the demo running.
+        hints = [f"oncewire demo {typed(plan.folder)} --store postgresql --keep"]
     if not isinstance(books, Unread):
         hints.append(f"oncewire pipeline verify --lake {typed(plan.folder / 'lake')} --ended")
     return (*hints, f"rm -r {typed(plan.folder)}")
