@@ -35,6 +35,8 @@ class Company:
         two_parties(stage, mode, orders, luck=ROUGH, called=True, batch=8)
         self._balancers = []
         self.ports: dict[str, list[int]] = {}
+        # When which party lost a handler.
+        self._fallen: list[tuple[str, int]] = []
         for name, settings in stage.parties.items():
             (stage.folder / f"{name}.url").write_text(server.new_schema())
             ports = self.ports[name] = [free_port() for _ in range(count)]
@@ -57,6 +59,31 @@ class Company:
         run = self.stage.runs[self.run_of("beta")]
         run.wait("some more", lambda: run.counts.get("in.confirmed", 0) >= confirmed)
 
+    def falls(self, key: str) -> None:
+        """Note that a handler stops working now."""
+        self._fallen.append((key.split()[0], time.time_ns() // 1000))
+
+    def _failovers(self, verdict: Verdict) -> list[float]:
+        """For each handler that fell: seconds until the last message that its party was sending or
+        handing over at that time went on, by any handler; so also the time that the network's
+        losses took."""
+        taken = []
+        for node, fell in self._fallen:
+            begun, gone_on = set[str](), dict[str, int]()
+            for row in verdict.rows:
+                if row.node != node or row.message_id is None:
+                    continue
+                if row.at > fell:
+                    gone_on.setdefault(row.message_id, row.at)
+                elif row.kind in ("sent", "handed_over"):
+                    begun.add(row.message_id)
+                else:
+                    begun.discard(row.message_id)
+            # One that has no row afterwards was settled by what was discarded above.
+            waits = [gone_on[name] - fell for name in begun if name in gone_on]
+            taken.append(max(waits, default=0) / 1e6)
+        return taken
+
     def again(self, key: str) -> None:
         """Start a handler anew that has ended."""
         name, port = key.split()
@@ -77,7 +104,8 @@ class Company:
         print(
             f"{self.orders} orders, {verdict.count('sent')} attempts, "
             f"{verdict.count('duplicate')} copies stopped, {redelivered} redelivered, "
-            f"lives: { {name: len(found) for name, found in boots.items()} }"
+            f"lives: { {name: len(found) for name, found in boots.items()} }, "
+            f"failovers: {[round(taken, 2) for taken in self._failovers(verdict)]} s"
         )
         return verdict
 
@@ -127,6 +155,7 @@ def test_one_is_killed_at_random_and_others_go_on(
     for death in range(1, deaths + 1):
         company.wait_for(death * 20)
         key = chance.choice([key for key, run in stage.runs.items() if run.code is None])
+        company.falls(key)
         stage.kill(key)
         company.again(key)
     company.finish().assert_in_order("beta")
@@ -143,6 +172,7 @@ def test_one_that_stood_still_for_longer_than_its_lease_ends(
     for number, name in enumerate(names, 1):
         company.wait_for(number * 40)
         key = company.run_of(name)
+        company.falls(key)
         stage.runs[key].signal(signal.SIGSTOP)
         time.sleep(3 * LEASE)
         stage.runs[key].signal(signal.SIGCONT)
