@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 393,
-    "lines": 114_400,
-    "code_lines": 81_800,
+    "modules": 395,
+    "lines": 114_900,
+    "code_lines": 82_150,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
