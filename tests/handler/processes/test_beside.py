@@ -18,6 +18,7 @@ from tests.handler.processes.proxy import Luck
 from tests.handler.processes.stage import Stage, Verdict
 from tests.ports import free_port
 from tests.postgres import Server
+from tests.waiting import wait_until
 
 LEASE = 5.0
 
@@ -48,11 +49,28 @@ class Company:
                 stage.start_beside(name, port)
 
     def run_of(self, name: str) -> str:
-        """The key of a handler of that party which lives."""
-        return next(key for key, run in self.stage.runs.items() if self._lives(key, name))
+        """The key of a handler of that party which has started and lives."""
+        wait_until(lambda: self._running(name), lambda: f"no handler of {name} starts")
+        return self._running(name)[0]
 
-    def _lives(self, key: str, name: str) -> bool:
-        return key.startswith(f"{name} ") and self.stage.runs[key].code is None
+    def _running(self, name: str) -> list[str]:
+        self._tend()
+        runs = self.stage.runs.items()
+        return [
+            key
+            for key, run in runs
+            if key.startswith(f"{name} ") and run.started and run.code is None
+        ]
+
+    def _tend(self) -> None:
+        """Start a handler again that stood still for so long in its first turn that it lost it, as
+        a service manager does."""
+        for key, run in list(self.stage.runs.items()):
+            if run.code == 1 and not run.started:
+                said = (self.stage.folder / f"{key.split()[0]}.log").read_text()
+                assert "idle-in-transaction timeout" in said, said[-3000:]
+                print(f"{key} lost its first turn and is started again")
+                self.again(key)
 
     def wait_for(self, confirmed: int) -> None:
         """Until so many orders have reached the application."""
@@ -92,6 +110,8 @@ class Company:
     def finish(self) -> Verdict:
         """Until all is settled; then judge it."""
         stage = self.stage
+        for name, ports in self.ports.items():
+            wait_until(lambda name=name, ports=ports: len(self._running(name)) == len(ports))  # type: ignore[misc]
         stage.settle(self.run_of("beta"), self.orders)
         stage.stop()
         verdict = stage.verdict()
