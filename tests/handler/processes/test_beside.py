@@ -62,6 +62,10 @@ class Company:
             if key.startswith(f"{name} ") and run.started and run.code is None
         ]
 
+    def _all_started(self) -> bool:
+        self._tend()
+        return all(run.started for run in self.stage.runs.values())
+
     def _tend(self) -> None:
         """Start a handler again that stood still for so long in its first turn that it lost it, as
         a service manager does."""
@@ -110,8 +114,7 @@ class Company:
     def finish(self) -> Verdict:
         """Until all is settled; then judge it."""
         stage = self.stage
-        for name, ports in self.ports.items():
-            wait_until(lambda name=name, ports=ports: len(self._running(name)) == len(ports))  # type: ignore[misc]
+        wait_until(self._all_started, lambda: {key: run.code for key, run in stage.runs.items()})
         stage.settle(self.run_of("beta"), self.orders)
         stage.stop()
         verdict = stage.verdict()
