@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 385,
-    "lines": 114_000,
-    "code_lines": 81_600,
+    "modules": 387,
+    "lines": 114_450,
+    "code_lines": 81_900,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

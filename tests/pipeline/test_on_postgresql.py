@@ -21,6 +21,7 @@ from oncewire.pipeline.sources.journal_source import open_book
 from oncewire.pipeline.sources.oncewire import oncewire_source_for
 from oncewire.store.postgresql.store import PostgresStore
 from tests.entry.terminal import run, run_json
+from tests.journal.scenarios import SCENARIOS
 from tests.pipeline.books import make_store, small_year, tables
 from tests.postgres import Server
 from tests.store.samples import add, prepare, received, row, sent
@@ -260,3 +261,16 @@ def test_commands_take_the_store_of_a_partys_folder(spark, url: str, tmp_path: P
     asked = run_json("pipeline", "sql", "SELECT count(*) AS rows FROM journal", "--lake", lake)
     assert asked["answer"] == [{"rows": 200}]
     assert files_with(PASSWORD, lake) == []
+
+
+def test_the_books_of_two_parties_are_joined(spark, postgres: Server, tmp_path: Path) -> None:
+    world = SCENARIOS["window"]()
+    for name, node in world.nodes.items():
+        address = f"{postgres.new_schema()}&password={PASSWORD}"
+        run("init", tmp_path / name, "--store", address)
+        fill(address, tmp_path / "spool", list(node.rows), name)
+    rows = world.nodes["acme"].rows
+    sent = {row.message_id for row in rows if row.kind == "submitted"}
+    said = run_json("pipeline", "reconcile", *(tmp_path / name for name in world.nodes))
+    assert (said["compared"], said["agreed"]) == (len(sent), len(sent))
+    assert PASSWORD not in str(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import os
@@ -17,10 +18,10 @@ import pytest
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.store import spool as write_through
-from oncewire.store.bucket_spool import Bucket, BucketSpool, bring
+from oncewire.store.bucket_spool import UNCLAIMED_AGE, Bucket, BucketSpool, bring
 from oncewire.store.memory.store import MemorySpool
 from oncewire.store.spool import FileSpool
-from oncewire.store.spool_contract import Spool
+from oncewire.store.spool_contract import OnItsWay, Spool
 from tests.buckets import Buckets, serving
 from tests.waiting import wait_until
 
@@ -541,3 +542,81 @@ def test_a_bucket_that_goes_away_leaves_no_file_to_rely_on(
     assert list(tmp_path.iterdir()) == []
     server.empty("spools")
     assert _content(spool, spool.put([b"x"])[0]) == b"x"
+
+
+async def _put_soon(spool: BucketSpool, body: bytes) -> tuple[str, int]:
+    """As a turn does it that is taken again when the file is there."""
+    while True:
+        try:
+            return spool.put_unblocked(body)
+        except OnItsWay as going:
+            with contextlib.suppress(StoreProblem):
+                await asyncio.wrap_future(going.coming)
+
+
+def test_bytes_that_can_be_handed_in_again_are_put_without_waiting(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, body = BucketSpool(tmp_path, bucket), b"a part" * 20_000
+    held, put, puts = threading.Event(), Bucket.put, list[str]()
+
+    def slow(self: Bucket, name: str, file: Path) -> None:
+        assert held.wait(60)
+        puts.append(name)
+        put(self, name, file)
+
+    monkeypatch.setattr(Bucket, "put", slow)
+
+    async def ask() -> tuple[str, int]:
+        for _ in range(3):
+            with pytest.raises(OnItsWay):
+                spool.put_unblocked(body)
+        held.set()
+        return await asyncio.wait_for(_put_soon(spool, body), 60)
+
+    name, size = asyncio.run(ask())
+    assert (size, puts) == (len(body), [name])
+    assert Bucket(bucket).names().keys() == {name}
+    # It is in use once, by whoever asked.
+    assert spool.remove_unreferenced(set()) == 0
+    spool.let_go(name)
+    assert spool.remove_unreferenced(set()) == 1
+    # Where nothing is blocked there is nothing to ask twice.
+    assert spool.put_unblocked(body) == (name, size)
+
+
+def test_what_could_not_be_put_ahead_is_told_and_tried_anew(
+    tmp_path: Path, bucket: str, server: Buckets
+) -> None:
+    spool = BucketSpool(tmp_path, bucket)
+
+    async def go() -> None:
+        server.empty()
+        with pytest.raises(StoreGone, match="cannot be reached"):
+            await _put_soon(spool, b"x")
+        server.empty("spools")
+        name, _ = await _put_soon(spool, b"x")
+        assert _content(spool, name) == b"x"
+
+    asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_what_was_put_ahead_for_nobody_is_given_back(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = BucketSpool(tmp_path, bucket)
+
+    async def go() -> str:
+        with pytest.raises(OnItsWay) as going:
+            spool.put_unblocked(b"of one who went away")
+        await asyncio.wrap_future(going.value.coming)
+        kept, _ = await _put_soon(spool, b"of one who waits")
+        assert len(Bucket(bucket).names()) == 2
+        later = time.time() + UNCLAIMED_AGE + 1
+        monkeypatch.setattr("oncewire.store.bucket_spool.time", lambda: later)
+        await _put_soon(spool, b"of one who comes later")
+        return kept
+
+    kept = asyncio.run(asyncio.wait_for(go(), 60))
+    wait_until(lambda: len(Bucket(bucket).names()) == 2)
+    assert kept in Bucket(bucket).names()

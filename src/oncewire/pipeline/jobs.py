@@ -38,7 +38,7 @@ from oncewire.pipeline.sources.ingest import (
     survey_batch,
     take_in,
 )
-from oncewire.pipeline.sources.journal_source import PostgresBook
+from oncewire.pipeline.sources.journal_source import options_of
 from oncewire.pipeline.tasks import (
     RESULT,
     Batches,
@@ -197,14 +197,13 @@ def _streamed(
     """The positions of a journal as they come; the rows themselves are read by the tasks that take
     them in."""
     state = version.nodes.get(book.node)
-    place = {"url": book.url} if isinstance(book, PostgresBook) else {"path": book.path}
     rows = (
         spark.readStream.format("oncewire")
         .option("node", book.node)
         .option("columns", "seq")
         .option("startingSeq", str(0 if state is None else state.seq))
         .option("maxRowsPerBatch", str(rows_per_batch))
-        .options(**place)
+        .options(**options_of(book))
         .load()
     )
     return rows.select(f.lit(number).alias("book"), "seq")

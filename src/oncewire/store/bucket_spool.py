@@ -3,7 +3,8 @@
 A file counts when it is in the bucket. It is written on the disk first, and stays there as a copy
 for a while; a file that another handler put is brought to the disk before it is read. That takes
 as long as the network does, so it is done in threads: who asks in an event loop for a file that is
-not here yet is told so (OnItsWay), and finds it when it asks again.
+not here yet, or puts one by `put_unblocked`, is told so (OnItsWay), and has it when it asks again.
+`put` waits for the bucket, in an event loop too.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ COPY_AGE = 24 * 3600.0
 
 THREADS = 4
 """How many files come and go at once."""
+
+UNCLAIMED_AGE = 60.0
+"""Seconds after which a file that was put ahead is given back: whoever wanted it is gone."""
 
 
 class Bucket:
@@ -158,6 +162,10 @@ class BucketSpool(FileSpool):
         self._bucket.check()
         self._threads = ThreadPoolExecutor(THREADS, "oncewire bucket")
         self._coming: dict[str, Future[Path]] = {}
+        # Files that were put ahead, and when. A put may wait for a removal, so that it must not
+        # stand before that removal in one queue.
+        self._putting = ThreadPoolExecutor(THREADS, "oncewire bucket put")
+        self._ahead: dict[str, tuple[float, Future[tuple[str, int]]]] = {}
         # What lay in the bucket when it was listed last, and when each was put.
         self._listed: dict[str, float] = {}
         self._listing: Future[dict[str, float]] | None = None
@@ -180,6 +188,33 @@ class BucketSpool(FileSpool):
         except BaseException:
             self.give_back(name)
             raise
+
+    def put_unblocked(self, body: bytes) -> tuple[str, int]:
+        """See `spool_contract.Spool`."""
+        if not _in_event_loop():
+            return self.put((body,))
+        self._give_back_unclaimed()
+        name = self.name_of((body,))
+        with self._lock:
+            if name not in self._ahead:
+                self._ahead[name] = time(), self._putting.submit(self.put, (body,))
+            _, going = self._ahead[name]
+            if not going.done():
+                raise OnItsWay(name, going)
+            del self._ahead[name]
+        return going.result()
+
+    def _give_back_unclaimed(self) -> None:
+        with self._lock:
+            left = [
+                name
+                for name, (began, going) in self._ahead.items()
+                if going.done() and time() - began > UNCLAIMED_AGE
+            ]
+            gone = [self._ahead.pop(name)[1] for name in left]
+        for name, going in zip(left, gone, strict=True):
+            if going.exception() is None:
+                self.give_back(name)
 
     def give_back(self, name: str) -> None:
         """See `spool_contract.Spool`."""

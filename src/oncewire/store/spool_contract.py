@@ -14,12 +14,12 @@ from oncewire.errors import StoreGone
 
 
 class OnItsWay(StoreGone):
-    """A file lies elsewhere, and is asked for where nobody may wait: it comes in a thread, and can
-    be opened when `coming` is done."""
+    """A file lies elsewhere or goes there, where nobody may wait for it: a thread brings it, and it
+    can be had when `coming` is done."""
 
     def __init__(self, name: str, coming: Future[Any]) -> None:
         super().__init__(
-            f"spool file {name} is on its way from the bucket",
+            f"spool file {name} is on its way between disk and bucket",
             remedy="nothing is to be done; it is asked for again",
         )
         self.coming = coming
@@ -64,6 +64,11 @@ class Spool(Protocol):
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """Write, fsync file and directory, rename to the SHA-256 name; (name, size). It is in
         use before it has its name. May be called in any thread."""
+
+    def put_unblocked(self, body: bytes) -> tuple[str, int]:
+        """`put` of bytes that the caller can hand in again. In an event loop that it would block
+        it raises OnItsWay, and a thread puts the file; who then asks again with the same bytes
+        has it, or is told why not. What nobody asks for again is given back."""
 
     def begin(self) -> SpoolFile:
         """A new file that is written as its bytes come; it counts as put when it is finished.

@@ -114,6 +114,33 @@ def test_large_documents_are_kept_in_a_bucket(
     assert "cannot be reached" in run("doctor", "-c", pair / "acme", exit_code=None).output
 
 
+def test_parts_of_a_document_are_put_into_a_bucket(
+    pair: Path, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come in memory and are put in a turn, which is taken again when they are there."""
+    document = tmp_path / "document.bin"
+    document.write_bytes(random.Random(2).randbytes(500_000))
+    with serving() as buckets:
+        buckets.empty("spools")
+        for variable, value in buckets.environment.items():
+            monkeypatch.setenv(variable, value)
+        for name in ("acme", "globex"):
+            file = pair / name / "oncewire.toml"
+            values = {"store.url": f'"{postgres.new_schema()}"'}
+            values["store.bucket"] = f'"s3://spools/{name}"'
+            file.write_text(with_values(file.read_text(), values))
+            (agreement,) = (pair / name / "agreements").glob("*.toml")
+            parts = {"payload.max_size": "100_000", "wire.extensions": '["split"]'}
+            agreement.write_text(with_values(agreement.read_text(), parts))
+        with both_served(pair):
+            said = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
+            assert said["messages"][0]["state"] == "delivered"
+            run("inbox", "take", "--output", tmp_path / "in", "-c", pair / "globex")
+            taken = [file.read_bytes() for file in (tmp_path / "in").rglob("*") if file.is_file()]
+            assert document.read_bytes() in taken
+    run("verify", pair / "acme", pair / "globex", "--ended")
+
+
 def test_a_bucket_is_for_a_store_on_postgresql(pair: Path, order: Path) -> None:
     file = pair / "acme" / "oncewire.toml"
     file.write_text(with_values(file.read_text(), {"store.bucket": '"s3://spools"'}))

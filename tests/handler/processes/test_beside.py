@@ -18,6 +18,7 @@ from tests.handler.processes.proxy import Luck
 from tests.handler.processes.stage import Stage, Verdict
 from tests.ports import free_port
 from tests.postgres import Server
+from tests.waiting import wait_until
 
 LEASE = 5.0
 
@@ -35,6 +36,8 @@ class Company:
         two_parties(stage, mode, orders, luck=ROUGH, called=True, batch=8)
         self._balancers = []
         self.ports: dict[str, list[int]] = {}
+        # When which party lost a handler.
+        self._fallen: list[tuple[str, int]] = []
         for name, settings in stage.parties.items():
             (stage.folder / f"{name}.url").write_text(server.new_schema())
             ports = self.ports[name] = [free_port() for _ in range(count)]
@@ -46,16 +49,62 @@ class Company:
                 stage.start_beside(name, port)
 
     def run_of(self, name: str) -> str:
-        """The key of a handler of that party which lives."""
-        return next(key for key, run in self.stage.runs.items() if self._lives(key, name))
+        """The key of a handler of that party which has started and lives."""
+        wait_until(lambda: self._running(name), lambda: f"no handler of {name} starts")
+        return self._running(name)[0]
 
-    def _lives(self, key: str, name: str) -> bool:
-        return key.startswith(f"{name} ") and self.stage.runs[key].code is None
+    def _running(self, name: str) -> list[str]:
+        self._tend()
+        runs = self.stage.runs.items()
+        return [
+            key
+            for key, run in runs
+            if key.startswith(f"{name} ") and run.started and run.code is None
+        ]
+
+    def _all_started(self) -> bool:
+        self._tend()
+        return all(run.started for run in self.stage.runs.values())
+
+    def _tend(self) -> None:
+        """Start a handler again that stood still for so long in its first turn that it lost it, as
+        a service manager does."""
+        for key, run in list(self.stage.runs.items()):
+            if run.code == 1 and not run.started:
+                said = (self.stage.folder / f"{key.split()[0]}.log").read_text()
+                assert "idle-in-transaction timeout" in said, said[-3000:]
+                print(f"{key} lost its first turn and is started again")
+                self.again(key)
 
     def wait_for(self, confirmed: int) -> None:
         """Until so many orders have reached the application."""
         run = self.stage.runs[self.run_of("beta")]
         run.wait("some more", lambda: run.counts.get("in.confirmed", 0) >= confirmed)
+
+    def falls(self, key: str) -> None:
+        """Note that a handler stops working now."""
+        self._fallen.append((key.split()[0], time.time_ns() // 1000))
+
+    def _failovers(self, verdict: Verdict) -> list[float]:
+        """For each handler that fell: seconds until the last message that its party was sending or
+        handing over at that time went on, by any handler; so also the time that the network's
+        losses took."""
+        taken = []
+        for node, fell in self._fallen:
+            begun, gone_on = set[str](), dict[str, int]()
+            for row in verdict.rows:
+                if row.node != node or row.message_id is None:
+                    continue
+                if row.at > fell:
+                    gone_on.setdefault(row.message_id, row.at)
+                elif row.kind in ("sent", "handed_over"):
+                    begun.add(row.message_id)
+                else:
+                    begun.discard(row.message_id)
+            # One that has no row afterwards was settled by what was discarded above.
+            waits = [gone_on[name] - fell for name in begun if name in gone_on]
+            taken.append(max(waits, default=0) / 1e6)
+        return taken
 
     def again(self, key: str) -> None:
         """Start a handler anew that has ended."""
@@ -65,6 +114,7 @@ class Company:
     def finish(self) -> Verdict:
         """Until all is settled; then judge it."""
         stage = self.stage
+        wait_until(self._all_started, lambda: {key: run.code for key, run in stage.runs.items()})
         stage.settle(self.run_of("beta"), self.orders)
         stage.stop()
         verdict = stage.verdict()
@@ -77,7 +127,8 @@ class Company:
         print(
             f"{self.orders} orders, {verdict.count('sent')} attempts, "
             f"{verdict.count('duplicate')} copies stopped, {redelivered} redelivered, "
-            f"lives: { {name: len(found) for name, found in boots.items()} }"
+            f"lives: { {name: len(found) for name, found in boots.items()} }, "
+            f"failovers: {[round(taken, 2) for taken in self._failovers(verdict)]} s"
         )
         return verdict
 
@@ -127,6 +178,7 @@ def test_one_is_killed_at_random_and_others_go_on(
     for death in range(1, deaths + 1):
         company.wait_for(death * 20)
         key = chance.choice([key for key, run in stage.runs.items() if run.code is None])
+        company.falls(key)
         stage.kill(key)
         company.again(key)
     company.finish().assert_in_order("beta")
@@ -143,6 +195,7 @@ def test_one_that_stood_still_for_longer_than_its_lease_ends(
     for number, name in enumerate(names, 1):
         company.wait_for(number * 40)
         key = company.run_of(name)
+        company.falls(key)
         stage.runs[key].signal(signal.SIGSTOP)
         time.sleep(3 * LEASE)
         stage.runs[key].signal(signal.SIGCONT)

@@ -370,7 +370,7 @@ def in_spool(context: HandlerContext, parcel: StoredParcel) -> StoredParcel:
     body = parcel.body[0] if len(parcel.body) == 1 else b""
     if not isinstance(body, bytes) or len(body) <= INLINE:
         return parcel
-    name, length = context.store.spool.put((body,))
+    name, length = context.store.spool.put_unblocked(body)
     context.state.spooled.append(name)
     return structs.replace(parcel, body=(SpoolSlice(name, 0, length),))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -67,6 +67,13 @@ def demo(
             help="Through a hub, which is killed instead of the receiver; over http by default.",
         ),
     ] = None,
+    store: Annotated[
+        str,
+        typer.Option(
+            help="postgresql: every party on a server that is started here; postgresql://...: on "
+            "one that runs."
+        ),
+    ] = "",
     keep: Annotated[
         bool, typer.Option("--keep", help="Go on when all is settled, until Ctrl-C.")
     ] = False,
@@ -94,6 +101,7 @@ def demo(
     import signal
 
     from oncewire.lab.demo.play import Demo, Plan, break_more
+    from oncewire.lab.demo.stores import stores_called
     from oncewire.lab.demo.ways import FAIR, STORM
 
     # As Ctrl-C does: the handlers of the demo end with it.
@@ -105,7 +113,8 @@ def demo(
         return Report({"folder": str(folder)}, summary="The demo breaks something now.")
     through = transport == "http" if hub is None else hub
     weather = FAIR if fair else STORM
-    plan = Plan(folder, messages, seed, weather, kill, limit, transport, through, keep)
+    kept_in = stores_called(store)
+    plan = Plan(folder, messages, seed, weather, kill, limit, transport, through, keep, kept_in)
     warming = _warm_up() if spark else None
     if not json:
         _announce(plan)
@@ -135,6 +144,8 @@ def demo(
             "seconds": round(outcome.seconds, 1),
             "seed": outcome.plan.seed,
         }
+        if kept_in.schemas:
+            facts["schemas"] = list(kept_in.schemas)
         found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
         rows = [
             (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
@@ -145,6 +156,9 @@ def demo(
             _told_by(outcome.plan),
             f"oncewire outbox -c {typed(outcome.plan.folder / 'buyer')}",
         ]
+        if not kept_in.stay and not keep:
+            # Its server has stopped: who wants to ask the parties leaves the demo running.
+            hints = [f"oncewire demo {typed(folder)} --store postgresql --keep"]
         if not isinstance(books, Unread):
             hints.append(
                 f"oncewire pipeline verify --lake {typed(outcome.plan.folder / 'lake')} --ended"
@@ -166,13 +180,14 @@ def demo(
         if not json:
             output.console().print("It goes on, with an order a second. Stop it with Ctrl-C.")
 
-    with _live(quiet=json) as watch:
-        outcome = asyncio.run(
-            Demo(plan, watch).run(lambda link: _tell_link(link, json=json), settled)
-        )
-    if keep:
-        return Report({"folder": str(folder)}, summary="Stopped.")
-    return books_of(outcome)
+    with closing(kept_in):
+        with _live(quiet=json) as watch:
+            outcome = asyncio.run(
+                Demo(plan, watch).run(lambda link: _tell_link(link, json=json), settled)
+            )
+        if keep:
+            return Report({"folder": str(folder)}, summary="Stopped.")
+        return books_of(outcome)
 
 
 def _warm_up() -> Thread | None:
@@ -228,6 +243,8 @@ def _announce(plan: Plan) -> None:
             f"{weather.answer_lost:.0%} of the answers, repeats {weather.repeated:.0%}, "
             f"cuts {weather.cut:.0%}, and lets others overtake."
         )
+    if plan.kept_in.told:
+        out.print(plan.kept_in.told)
     if plan.kill:
         out.print(f"Half-way the {plan.victim} is killed with kill -9.")
 

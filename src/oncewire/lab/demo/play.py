@@ -1,6 +1,6 @@
 """The demo: a buyer and a seller, a network that misbehaves, a kill -9, and the verdict.
 
-Two real processes (`oncewire serve`) on SQLite talk through chaos proxies. Nothing here is
+Two real processes (`oncewire serve`) talk through chaos proxies. Nothing here is
 special to the demo but the network: the same commands, files and timers as in real use, only
 faster timers. It ends by itself, and what it says at the end is what the checker finds in both
 journals and what lies in the seller's directory.
@@ -39,6 +39,7 @@ from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
 from oncewire.handler.actions import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
+from oncewire.lab.demo.stores import DemoStores
 from oncewire.lab.demo.ways import FAIR, STORM, ChaosProxy, Weather, free_port, way_called
 from oncewire.message.ids import Service
 from oncewire.message.kinds import quoted
@@ -104,7 +105,8 @@ MARK = ".oncewire-demo"
 SENDING_SECONDS = 8.0
 DOWN_SECONDS = 1.0
 LOOK_EVERY = 0.2
-START_SECONDS = 30.0
+START_SECONDS = 120.0
+"""How long a handler may take to start on a busy machine; one that ends is noticed at once."""
 CUT_SECONDS = 10.0
 CHAOS = "chaos"
 """The file by which the demo is told to break something."""
@@ -137,6 +139,8 @@ class Plan:
     hub: bool = False
     # It goes on when everything is settled, with an order now and then, until it is stopped.
     keep: bool = False
+    # Where every party keeps its messages. Whoever made the plan closes them after the last reader.
+    kept_in: DemoStores = field(default_factory=DemoStores)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -190,7 +194,8 @@ class DemoResult:
     seconds: float
     # Whether everything was settled within the limit.
     settled: bool
-    stores: tuple[Path, ...]
+    # Where each party's messages are: files, or addresses of databases.
+    stores: tuple[str | Path, ...]
 
     @property
     def good(self) -> bool:
@@ -275,6 +280,7 @@ class Demo:
     async def _set_up(self) -> None:
         folder = empty_folder(self.plan.folder)
         await self._way.start(folder, (BUYER, SELLER))
+        await asyncio.to_thread(self.plan.kept_in.start, folder, self.plan.names)
         ports = {name: free_port() for name in self.plan.names}
         for name in self.plan.names:
             proxy = ChaosProxy(f"to {name}", ports[name], self.plan.seed, self._weather)
@@ -282,7 +288,14 @@ class Demo:
             # Partners know the proxy's address: everything passes through the bad network.
             public = f"http://127.0.0.1:{await proxy.start()}/msh"
             now = self._world.now()
-            make_party(folder / name, name, now=now, port=ports[name], key_kind=KeyKind.EC)
+            make_party(
+                folder / name,
+                name,
+                now=now,
+                port=ports[name],
+                store=self.plan.kept_in.url(name),
+                key_kind=KeyKind.EC,
+            )
             said = {"http.public_url": f'"{public}"', "log.file": '"handler.log"'}
             said |= self._way.settings(name)
             if name == SELLER:
@@ -487,7 +500,7 @@ class Demo:
             network=self._network(),
             seconds=self.progress.seconds,
             settled=settled,
-            stores=tuple(party.path(party.store.path) for party in parties),
+            stores=tuple(party.store.url or party.path(party.store.path) for party in parties),
         )
 
 
@@ -579,7 +592,7 @@ class Books:
 
 
 def read_books(
-    spark: SparkSession, folder: Path, stores: Sequence[Path], tell: Callable[[str], None]
+    spark: SparkSession, folder: Path, stores: Sequence[str | Path], tell: Callable[[str], None]
 ) -> Books:
     """Take both stores into a lake in the demo's folder, judge it, and join the two books."""
     from oncewire.pipeline import jobs

@@ -53,7 +53,12 @@ from oncewire.pipeline.lake.version import (
     safe_name,
     write_node_file,
 )
-from oncewire.pipeline.sources.journal_source import check_distinct, is_database, open_books
+from oncewire.pipeline.sources.journal_source import (
+    check_distinct,
+    is_database,
+    open_books,
+    options_of,
+)
 from oncewire.pipeline.sources.oncewire import is_local, store_out_of_reach
 from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes
@@ -632,5 +637,6 @@ def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFram
         .option("node", book.node)
         .option("startingSeq", str(start))
         .option("endingSeq", str(end))
-        .load(book.path)
+        .options(**options_of(book))
+        .load()
     )

@@ -453,6 +453,12 @@ class PostgresBook(SqlBook):
         )
 
 
+def options_of(book: Book) -> dict[str, str]:
+    """The options by which the source `oncewire` reads a book. The address of a database is an
+    option that Spark does not show."""
+    return {"url": book.url} if isinstance(book, PostgresBook) else {"path": book.path}
+
+
 class NotText(str):
     """A text that is not UTF-8, with its odd bytes written out."""
 

@@ -364,6 +364,10 @@ class MemorySpool:
         self._files[name] = content
         return name, len(content)
 
+    def put_unblocked(self, body: bytes) -> tuple[str, int]:
+        """See `spool_contract.Spool`."""
+        return self.put((body,))
+
     def name_of(self, pieces: Iterable[bytes]) -> str:
         """See `spool_contract.Spool`."""
         return hashlib.sha256(b"".join(pieces)).hexdigest()
