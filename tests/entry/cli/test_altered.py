@@ -73,3 +73,16 @@ def test_many_edited_rows_are_one_finding(store: Path) -> None:
 def test_the_last_row_is_held_to_the_head_behind_it(store: Path) -> None:
     edit(store, "UPDATE journal_row SET hop = 3 WHERE seq = (SELECT max(seq) FROM journal_row)")
     assert [kind for kind, _ in verified(store)[1]] == ["unchained"]
+
+
+def test_rows_that_were_removed_at_the_end_are_told_of(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection:
+        (last,) = connection.execute("SELECT max(seq) FROM journal_row").fetchone()
+    edit(store, f"DELETE FROM journal_row WHERE seq > {last - 2}")
+    code, found = verified(store)
+    assert code == 1
+    told = [sentence for kind, sentence in found if kind == "unchained"]
+    assert told == [
+        f"Its journal ends with row {last - 2}, and its handler had written {last}: rows at its "
+        "end were removed since."
+    ]

@@ -211,7 +211,7 @@ def listed(config: Path | None, asked: Asked, limit: int) -> Report:
     return Report(
         listings=(Listing("messages", columns, rows, empty=_none("Nothing has arrived.", asked)),),
         summary=_summary(counts, behind, "in.", asked, None if asked.parts else len(rows)),
-        hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
+        hints=(f"oncewire inbox take --output FOLDER{at_party(settings)}",) if ready else (),
     )
 
 

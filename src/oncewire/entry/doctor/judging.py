@@ -47,6 +47,9 @@ def journal_rows(
             if not rows:
                 if broken and altered is not None:
                     altered.append(_altered(node, broken))
+                # The head behind the last row has the number of the next one.
+                if altered is not None and max(heads, default=0) > seq + 1:
+                    altered.append(_cut(node, seq, max(heads) - 1))
                 return
             node = rows[0].node
             broken += unchained(rows, heads)
@@ -64,14 +67,19 @@ def _altered(node: str, broken: list[int]) -> Violation:
         if len(broken) == 1
         else (f"{len(broken)} rows of its journal ({some}) are not those")
     )
-    return Violation(
-        QUARANTINE,
-        ViolationKind.UNCHAINED.value,
-        None,
-        None,
+    return _unchained(node, f"{what} that its handler had chained: the store was changed since.")
+
+
+def _cut(node: str, last: int, written: int) -> Violation:
+    return _unchained(
         node,
-        f"{what} that its handler had chained: the store was changed since.",
+        f"Its journal ends with row {last}, and its handler had written {written}: rows at its end "
+        "were removed since.",
     )
+
+
+def _unchained(node: str, sentence: str) -> Violation:
+    return Violation(QUARANTINE, ViolationKind.UNCHAINED.value, None, None, node, sentence)
 
 
 @dataclass(frozen=True, slots=True)
