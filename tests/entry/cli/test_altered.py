@@ -81,8 +81,7 @@ def test_rows_that_were_removed_at_the_end_are_told_of(store: Path) -> None:
     edit(store, f"DELETE FROM journal_row WHERE seq > {last - 2}")
     code, found = verified(store)
     assert code == 1
-    told = [sentence for kind, sentence in found if kind == "unchained"]
-    assert told == [
-        f"Its journal ends with row {last - 2}, and its handler had written {last}: rows at its "
-        "end were removed since."
-    ]
+    (told,) = [sentence for kind, sentence in found if kind == "unchained"]
+    assert told.startswith(
+        f"Its journal ends with row {last - 2}, and its handler had written {last}"
+    )
