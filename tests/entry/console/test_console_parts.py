@@ -229,6 +229,11 @@ def test_a_time_as_lists_show_it_is_searched_for(clock: str) -> None:
     assert found.filters == {"since": "2026-11-18T11:22:00Z", "until": "2026-11-18T11:23:00Z"}
 
 
+def test_a_time_behind_since_is_no_minute() -> None:
+    found = searching.wanted({"q": "since:2026-11-18 11:22"}, (), TABLE["find"])
+    assert (found.filters["since"], found.filters["text"]) == ("2026-11-18", "11:22")
+
+
 def test_a_time_that_is_none_is_told_of() -> None:
     found = searching.wanted({"q": "2026-11-18 99:99"}, (), TABLE["find"])
     with pytest.raises(InvalidValue):

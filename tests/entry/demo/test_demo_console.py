@@ -38,7 +38,7 @@ def test_a_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
             told = subprocess.run([*command, "--chaos"], check=True, capture_output=True, text=True)
             assert "breaks something" in told.stdout
             wait_until(lambda: not (folder / CHAOS).exists())
-            wait_until(lambda: "seller is silent" in client.get("/console/").text)
+            wait_until(lambda: "the way to seller, is silent" in client.get("/console/").text)
             # What it was cut off from comes once the network is back.
             wait_until(lambda: "Nothing needs you" in client.get("/console/").text)
     finally:

@@ -110,7 +110,10 @@ def test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed() -> None
     pair.settle("alpha")
     (incident,) = pair.incidents()
     assert (incident.channel, incident.message_id) == (CHANNEL, None)
-    assert "stocktaking" in incident.reason
+    assert incident.reason == "paused by the operator: stocktaking"
+    # Who stopped it first stays what everybody is told.
+    with pytest.raises(NotAllowed, match="suspended already: paused by the operator: stocktaking"):
+        pair.alpha.pause(CHANNEL, "another reason", "olga")
     pair.alpha.resume(channel=CHANNEL)
     pair.settle("alpha")
     assert pair.incidents() == []

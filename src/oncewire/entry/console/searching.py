@@ -82,6 +82,8 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
     """What the query of a page asks for; a filter of its own wins over one in the box."""
     filters: dict[str, str] = {}
     known = {argument.name for argument in verb.arguments}
+    # A day without `since:` or `until:` before it, which a time of day may follow.
+    bare = ""
     left, flags = [], {name for name in FLAGS if asked.get(name) == "1"}
     for word in asked.get("q", "").split():
         found = _WORD.match(word)
@@ -93,8 +95,9 @@ def wanted(asked: Mapping[str, str], partners: Collection[str], verb: Verb[..., 
             filters["state"] = word
         elif _DAY.match(word):
             filters |= {"since": word, "until": next_day(word)}
-        elif _CLOCK.match(word) and _DAY.match(filters.get("since", "")):
-            filters |= _minute(filters["since"], word)
+            bare = word
+        elif bare and _CLOCK.match(word):
+            filters |= _minute(bare, word)
         elif word in FLAG_WORDS:
             flags.add(FLAG_WORDS[word])
         else:

@@ -453,7 +453,9 @@ class PartyVerbs:
         self, channel: str, reason: str = "paused by hand", by: str | None = None
     ) -> None:
         """Stop sending on a channel until it is resumed; arrivals are not affected."""
-        await self.here.operate(lambda engine: engine.pause(channel, reason, _cut(by)))
+        # It stands in sentences, which have one line.
+        why = " ".join(reason.split())[:NAME_MAX] or "paused by hand"
+        await self.here.operate(lambda engine: engine.pause(channel, why, _cut(by)))
 
     @verb(Need.STORE, Permission.OPERATE, Command("restart", "restarted"))
     async def restart(self, channel: str, by: str | None = None) -> None:

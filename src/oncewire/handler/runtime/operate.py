@@ -341,6 +341,12 @@ def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[st
 def pause_channel(context: HandlerContext, tx: Transaction, key: str, reason: str) -> None:
     """Stop sending on a channel until it is resumed; arrivals are not affected."""
     channel = find_channel(tx, key)
+    if channel.suspended:
+        # Who stopped it first, and why, stays what everybody is told.
+        raise NotAllowed(
+            f"channel {key} is suspended already: {channel.suspended_reason}",
+            remedy="nothing is sent on it until it is resumed",
+        )
     said = f"{PAUSED}{context.state.by or 'the operator'}: {reason}"
     tx.save_sending_channel(channel.suspend(said))
     context.write(tx, [Note(Suspended(reason), channel=key)])
