@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -463,13 +464,15 @@ def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
     steps = run_json("incidents", exit_code=output.WRONG)["next"]
     assert [shlex.split(one) for one in steps] == [["oncewire", "resume", "--channel", key]]
     second = send(document, "--conversation", "talk")
+    said = incident["problem"]
+    assert re.fullmatch("paused by .+: stock-taking", said)
     for message_id in (first, second):
         assert run_json("why", message_id)["why"] == (
-            f"Queued: it was not sent yet; its channel {key} is suspended (stock-taking) until "
+            f"Queued: it was not sent yet; its channel {key} is suspended ({said}) until "
             f"`{steps[0]}`."
         )
     reasons = {one["reason"] for one in run_json("outbox")["messages"]}
-    assert reasons == {"channel suspended: stock-taking"}
+    assert reasons == {f"channel suspended: {said}"}
     run("abandon", second)
     assert run_json("status")["channels"][0]["suspended"] is True
     run("resume", "--channel", channel["channel"])
