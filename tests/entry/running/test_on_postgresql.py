@@ -13,7 +13,7 @@ import pytest
 from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.entry.running import copying
+from oncewire.entry.running import backup
 from oncewire.entry.running.assemble import open_store
 from oncewire.errors import StoreProblem
 from oncewire.store.sql.copying import TABLES
@@ -198,7 +198,7 @@ def test_a_copy_is_made_of_a_store_at_rest_and_into_nothing(
     assert "a store already" in run("store", "copy", url, exit_code=output.TROUBLE).stderr
     # What was copied is compared with what is there.
     spoil = "INSERT INTO terms (terms_id, content) VALUES ('x', 'y')"
-    copy, spoilt = copying.copy, postgres.new_schema()
+    copy, spoilt = backup.copy, postgres.new_schema()
 
     def disturbed(source: Any, target: Any) -> Any:
         write = target.write
@@ -211,9 +211,9 @@ def test_a_copy_is_made_of_a_store_at_rest_and_into_nothing(
         target.write = twice
         return copy(source, target)
 
-    monkeypatch.setattr(copying, "copy", disturbed)
+    monkeypatch.setattr(backup, "copy", disturbed)
     with pytest.raises(StoreProblem, match="is not what was copied"):
-        copying.copy_store(load(pair / "acme", environ={}).settings, spoilt)
+        backup.copy_store(load(pair / "acme", environ={}).settings, spoilt)
 
 
 def test_every_table_is_copied() -> None:
